@@ -12,6 +12,7 @@ import click
 
 from .printable import printable
 from .system.nearest import suggest_nearest
+from .terminal import width_of_stream
 
 __all__ = ["Choice", "Command", "Group", "Seconds", "program_command"]
 
@@ -121,8 +122,6 @@ class Group(_SuggestingCommand, click.Group):
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Parse the command line; help is as wide as the terminal, at most 80 columns."""
-        from .terminal import width_of_stream  # imports rich, which a single command does without
-
         columns = width_of_stream(sys.stdout)
         options.setdefault("terminal_width", max(min(columns, _WIDEST) - 2, _NARROWEST))
         return super().make_context(*arguments, **options)

@@ -23,7 +23,8 @@ import numpy as np
 from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
 from ..interpreter.data import make_inputs
-from ..system.child import ONE_THREAD, AnswerWriter, RestartingChild, serve
+from ..system.child import ONE_THREAD, RestartingChild
+from ..system.serving import AnswerWriter, serve
 from ..tuning.trial.expectation import compute_expectation
 from .case import Case, load_case
 from .part import CasePart, select_part

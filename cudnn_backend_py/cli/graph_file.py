@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import runpy
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import CudnnBackendError, GraphError
-from ..graph import Graph
 from ..system.python_file import is_python_file
+
+if TYPE_CHECKING:
+    from ..graph import Graph
 
 __all__ = ["load_any_graphs", "load_graph_file", "read_any_graphs"]
 
@@ -111,6 +112,10 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
 
 
 def _run_graph_file(path: str) -> Graph:
+    import runpy
+
+    from ..graph import Graph
+
     if not is_python_file(path):
         raise GraphError(
             f"{path} is a link to {os.path.realpath(path)}, which is not named *.py and is not run", code="graph-file"
@@ -180,6 +185,8 @@ def _format_exception(error: BaseException) -> str:
 
 def _find_user_frames(error: BaseException, depth: int = 2) -> str:
     """Return the stack frames of the user's code in an exception and its causes, innermost last."""
+    import traceback
+
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -14,6 +14,7 @@ from ..command_line import Choice, Seconds
 from .output import OutputFile
 
 __all__ = [
+    "BUILD_HELP",
     "GRAPH_FILE_PARAMETER",
     "InstalledVersionParameter",
     "TargetParameter",
@@ -23,6 +24,8 @@ __all__ = [
     "add_target_option",
     "make_seconds_option",
 ]
+
+BUILD_HELP = "Also build a plan: compilation can fail where the check passed."
 
 # The format that the ending of a file means, where the command has it.
 _FORMAT_BY_SUFFIX = {".json": "json", ".html": "html", ".xml": "junit", ".md": "markdown", ".svg": "svg", ".png": "png"}

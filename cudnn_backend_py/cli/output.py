@@ -8,20 +8,20 @@ import json
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from ..command_line import Group
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines, without_commands
 from ..system.atomic_file import write_atomically
 from ..system.python_file import is_python_file
-from ..terminal import open_console
+from ..terminal import is_plain
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = [
     "EXIT_CODES",
@@ -153,6 +153,8 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 def _print_error(error: BaseException) -> None:
     if _TRACEBACK_VARIABLE in os.environ:
+        import traceback
+
         print_warning("".join(traceback.format_exception(error)).rstrip("\n"))
     print_warning(_convert_to_package_error(error).render())
 
@@ -172,6 +174,8 @@ def _convert_to_package_error(error: BaseException) -> CudnnBackendError:
         said = f"{type(error).__name__}: {error}"
     except Exception:  # an exception of somebody else that cannot be printed
         said = type(error).__name__
+    import traceback
+
     frames = traceback.extract_tb(error.__traceback__)
     return CudnnBackendError(
         f"the command failed with {said}",
@@ -209,12 +213,16 @@ def warn_about_python_files(paths: Iterable[str], named_in: str) -> None:
 
 def add_escaped_row(table: Table, *texts: str) -> None:
     """Add a row of untrusted texts, with control characters escaped."""
+    from rich.text import Text
+
     table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
 
 
 def print_or_write_table(table: Table, output: str | None, *below: str) -> None:
     """Print a table with following lines, or write them to a file."""
     if output is None:
+        from ..terminal import open_console
+
         open_console().print(table)
         for line in below:
             print_lines(printable(line))
@@ -277,6 +285,13 @@ def make_json_saver(output: str | None, style: str) -> Callable[[Callable[[], An
 @contextlib.contextmanager
 def show_progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], object]]:
     """Yield a function that shows the current step on standard error, if that is a terminal."""
+    if is_plain(sys.stderr):
+        yield str
+        return
+    from rich.text import Text
+
+    from ..terminal import open_console
+
     shown = open_console(stderr=True)
     if not shown.is_terminal:
         yield str

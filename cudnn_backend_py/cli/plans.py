@@ -41,7 +41,7 @@ from .wheels import add_version_options
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["PLAN_COMMANDS"]
+__all__ = ["cache_commands", "plan_commands"]
 
 _CACHE_DISABLED_TEXT = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)"
 
@@ -269,6 +269,3 @@ def compare_attention(
     )
     put = write_or_print if style == "text" else write_or_print_report
     put(text, output)
-
-
-PLAN_COMMANDS = (plan_commands, cache_commands)

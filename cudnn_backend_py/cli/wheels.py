@@ -14,7 +14,6 @@ import click
 
 from ..errors import EnvironmentNotReady
 from ..printable import printable
-from ..system.child import describe_exit_status, make_call_command, run_command
 from .options import InstalledVersionParameter
 from .output import NOT_JUDGED_EXIT_CODE, print_warning
 
@@ -67,15 +66,16 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     given[parameter.opts[0]] = value
     if given.keys() < {_VERSION_OPTION, _FULL_OPTION, _JIT_OPTION}:
         return
-    from ..native.version_store import VersionRequest
-
     wheel: Literal["full", "jit"] | None = given[_FULL_OPTION] or given[_JIT_OPTION]
     version = given[_VERSION_OPTION]
     if version is not None:
+        from ..native.version_store import VersionRequest
+
         wheel = VersionRequest.parse(version, flavor=wheel).flavor
     ctx.meta[_WHEEL_KEY] = wheel or ctx.meta.get(_WHEEL_KEY)
     if version is None and (wheel != "jit" or (version := _find_own_full_version()) is None):
         return
+    from ..system.child import describe_exit_status, make_call_command, run_command
     from ..versions import store as versions
 
     if given[_VERSION_OPTION] is not None and versions.find_installed(version, flavor=wheel) is None:
@@ -202,11 +202,10 @@ def judge_with_wheels(
     names
         The versions that are queried, where that is known before: with --jit their jit wheels are.
     """
-    from ..versions import store as versions
-
     wheels: dict[str, str] = {}
     if click.get_current_context().meta.get(_WHEEL_KEY) == "jit":
         from ..diagnose.surveys.inputs import find_version_number
+        from ..versions import store as versions
 
         for number in map(find_version_number, names):
             if _has_only_full_wheel(number) or versions.find_installed(number) is not None:
@@ -254,12 +253,14 @@ def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
 
     Missing ones are downloaded with --full, or if the user agrees on the terminal.
     """
-    from ..versions import store as versions
-
     wheel = click.get_current_context().meta.get(_WHEEL_KEY)
     found: dict[str, str] = {}
     missing: dict[str, Cuda | None] = {}
     requested = [name for name in dict.fromkeys(lacking) if not name.endswith(("-jit", "-full"))]
+    if not requested:
+        return found
+    from ..versions import store as versions
+
     for name in requested if wheel != "jit" else ():
         if (there := versions.find_installed(name, flavor="full")) is not None:
             found[name] = there.name

@@ -3,15 +3,13 @@
 from typing import TYPE_CHECKING
 
 from ..system.lazy_import import make_lazy_getattr
-from .explanation import control_graph
-from .named_version import explain
-from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 if TYPE_CHECKING:
     from ..importers.graphs import LoggedGraph, read_graphs
     from ..known_issues import KnownIssue, find_known_issues
     from ..plans.refusals import Reason, Refusal, read_refusals
     from ..target.environment import EnvironmentProblem, check_environment
+    from .explanation import control_graph
     from .judges import Judge, Query, judge
     from .linting import Finding, lint
     from .logs import report_log
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from .surveys.inputs import available_versions
     from .surveys.matrix import Cell, Matrix, matrix
     from .surveys.since import Since, since
+    from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = [
     "Basis",
@@ -67,8 +66,10 @@ __all__ = [
 # What a question needs none of: a process that is started to answer one imports little.
 __getattr__ = make_lazy_getattr(
     __name__,
+    **dict.fromkeys(("Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"), "verdict"),
     EnvironmentProblem=".target.environment",
     check_environment=".target.environment",
+    control_graph="explanation",
     explain="named_version",
     Finding="linting",
     lint="linting",

@@ -37,11 +37,9 @@ from .engines import (
     find_missing_engine_libraries,
     has_extra_engine_in_cuda_13,
 )
-from .every_engine import check_every_engine
-from .evidence import describe_nearest_result
-from .fork import run_in_fork
-from .linting import lint
 from .verdict import (
+    CRASH_CODE,
+    DEFAULT_MODES,
     NO_GPU_ENGINE_REMARKS,
     NO_GPU_REMARK,
     STAGE_NAMES,
@@ -54,12 +52,9 @@ from .verdict import (
     Verdict,
 )
 
-__all__ = ["CRASH_CODE", "control_graph", "explain", "make_environment_cause"]
+__all__ = ["control_graph", "explain", "make_environment_cause"]
 
-CRASH_CODE = "cudnn-crashed"  # code of a cause
 LOAD_FAILURE_CODE = "code-cannot-load"
-
-DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
 _ENGINE_STAGES = (
     "heuristics",
@@ -377,6 +372,8 @@ class _Judgement:
             loose += unnamed
         self._add_library_choice(operation_graph, candidates, survivors)
         if self.checks_every_engine:
+            from .every_engine import check_every_engine
+
             found, self.engines, self.every_engine = check_every_engine(operation_graph, self.step)
             _add_new_configs(found, candidates, survivors)
         if not survivors:
@@ -414,6 +411,8 @@ class _Judgement:
         """Build a plan, which may crash, in a forked process; build none for a real GPU, which a fork cannot use."""
         if self.target.is_live:
             return self._make_verdict(Outcome.SUPPORTED, "heuristics", control, candidates, loose, None)
+        from .fork import run_in_fork
+
         self.step("plan of an engine config that may fail to build")
 
         def build() -> Verdict:
@@ -605,14 +604,25 @@ class _Judgement:
             only_fallback=self._explain_fallback_only(candidates) if outcome is Outcome.SUPPORTED else None,
             shapes=_describe_class_plan(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
             every_engine=self.every_engine,
-            seen=describe_nearest_result(self.graph, target.sm, lib.version, first) if self.shapes else "",
+            seen=_describe_nearest_result(self.graph, target, first) if self.shapes else "",
             lint=_find_dangers(self.graph) if outcome is Outcome.SUPPORTED else (),
             engines=self.engines,
         )
 
 
+def _describe_nearest_result(graph: Graph, target: Target, first: Candidate | None) -> str:
+    """Return the nearest published result of a real GPU as a sentence; empty where there is none."""
+    if read_attention(graph) is None:  # as all of them are
+        return ""
+    from .evidence import describe_nearest_result
+
+    return describe_nearest_result(graph, target.sm, target.library.version, first)
+
+
 def _find_dangers(graph: Graph) -> tuple[str, ...]:
     """Return the findings of :func:`lint` with severity "dangerous", one line each."""
+    from .linting import lint  # which a refused graph needs not
+
     return tuple(str(finding) for finding in lint(graph) if finding.severity == "dangerous")
 
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import CudnnBackendError
-from ..graph import Graph, graph_from_json
-from ..graph.guard import collect_reports
-from ..known_issues import find_known_issues
-from ..native import loaded_library
 from ..plans.refusals import find_furthest_reason
-from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
+from ..system.child import TIMED_OUT, Child
 from ..system.version import Version
-from ..target import Profile, open_target
-from ..target.environment import find_crash_problem
-from ..versions.judging_environment import JudgingEnvironment
-from .causes.find import list_suspicious_properties
-from .explanation import CRASH_CODE, control_graph, explain, make_environment_cause
-from .query import GPU, Query, read_device
-from .verdict import STAGE_NAMES, Basis, Cause, Outcome, RemedyCheck, Stage, Verdict
+from ..target import Profile
+from .processes import JudgingProcesses
+from .query import GPU, Query
+from .verdict import CRASH_CODE, STAGE_NAMES, Basis, Cause, Outcome, RemedyCheck, Stage, Verdict
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+    from .judging_process import LoadedLibrary
 
 __all__ = ["CRASH_SIGNALS", "GPU", "START_FAILURE_CODE", "TIMEOUT_CODE", "Judge", "Query", "judge"]
 
@@ -32,16 +26,7 @@ TIMEOUT_CODE = "cudnn-timed-out"  # codes of causes
 START_FAILURE_CODE = "judge-did-not-start"
 CRASH_SIGNALS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")  # ends that are cuDNN's doing, not the user's
 
-_MAX_IDLE_PROCESSES = 4  # processes of other setups than the last that a judge keeps
 _MAX_PLAN_CRASHES = 8  # plans of one graph that may crash before the rest is given up
-
-
-@lru_cache(maxsize=256)
-def _read_graph_cached(text: str) -> Graph:
-    return graph_from_json(json.loads(text))
-
-
-_HIDE_GPU_VARIABLES = {"CUDA_VISIBLE_DEVICES": ""}  # of children that are queried about described GPUs
 
 
 class Judge:
@@ -63,13 +48,22 @@ class Judge:
         Whether no process builds plans for two questions, so that code can be compared: what NVRTC has compiled before
         in a process changes the code of some kernels that it compiles later. Costs a fork, or with the GPU of this
         machine a new process.
+    processes
+        Where processes are taken from, such as one that was started before; its own if not given.
     """
 
-    def __init__(self, *, limit_s: float = 60.0, step: Callable[[str], object] = str, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        limit_s: float = 60.0,
+        step: Callable[[str], object] = str,
+        fresh: bool = False,
+        processes: JudgingProcesses | None = None,
+    ) -> None:
         self._limit_s = limit_s
         self._step = step
         self._fresh = fresh
-        self._idle: dict[tuple[JudgingEnvironment, bool], list[Child]] = {}  # by setup, and whether they see a GPU
+        self._processes = JudgingProcesses() if processes is None else processes
 
     def __enter__(self) -> Self:
         return self
@@ -79,9 +73,7 @@ class Judge:
 
     def close(self) -> None:
         """Stop the child processes; the next query starts new ones."""
-        idle, self._idle = self._idle, {}
-        for child in [child for children in idle.values() for child in children]:
-            child.end()
+        self._processes.close()
 
     def run_query(self, question: Query) -> Verdict:
         """Return the verdict for a query.
@@ -135,14 +127,7 @@ class Judge:
     ) -> Verdict | _UnexplainedRefusal | _ProcessEnd:
         """Send the query to an idle process, and return the process to the pool after a complete answer."""
         setup, sees_gpu = question.setup, question.profile is None
-        idle = self._idle.setdefault((setup, sees_gpu), [])
-        while (
-            child := _take_idle_process(idle)
-        ) is not None and not child.is_usable:  # died since, or belongs to a forked process
-            child.end()
-        if child is None:
-            setup.check()
-            child = Child.start(_SERVER_FUNCTION, {**setup.environment(), **({} if sees_gpu else _HIDE_GPU_VARIABLES)})
+        child = self._processes.take(setup, sees_gpu=sees_gpu)
         try:
             answer = _query_child(child, question, skip, self._fresh, limit_s, self._step)
             setup.check()  # cuDNN loads some of its libraries when they are needed
@@ -150,30 +135,15 @@ class Judge:
             child.end()
             raise
         if child.is_usable and not (self._fresh and question.build and sees_gpu):
-            idle.append(child)
-            self._end_excess_processes(idle)
+            self._processes.put_back(child, setup, sees_gpu=sees_gpu)
         else:
             child.end()
         return answer
-
-    def _end_excess_processes(self, used: list[Child]) -> None:
-        """Stop idle processes with another cuDNN setup if there are too many, as each has cuDNN in memory."""
-        others = [idle for idle in list(self._idle.values()) if idle is not used]
-        for idle in others[: max(0, sum(map(len, others)) - _MAX_IDLE_PROCESSES)]:
-            if (child := _take_idle_process(idle)) is not None:
-                child.end()
 
 
 _JUDGED_ON_DESCRIBED_GPU = (
     "variations were judged on a described GPU like this one, which refuses the graph for the same reason"
 )
-
-
-def _take_idle_process(idle: list[Child]) -> Child | None:
-    try:
-        return idle.pop()
-    except IndexError:
-        return None
 
 
 _thread_judge = threading.local()
@@ -195,15 +165,7 @@ def judge(question: Query, *, limit_s: float = 60.0) -> Verdict:
     return own._query_child_with_limit(question, limit_s)
 
 
-class _LoadedLibrary(TypedDict):
-    """The cuDNN that a child has loaded."""
-
-    version: Sequence[int]
-    text: str
-    path: str
-
-
-_NO_LOADED_LIBRARY: _LoadedLibrary = {"version": (0, 0, 0), "text": "not asked", "path": ""}
+_NO_LOADED_LIBRARY: LoadedLibrary = {"version": (0, 0, 0), "text": "not asked", "path": ""}
 
 
 @dataclass(frozen=True)
@@ -216,7 +178,7 @@ class _ProcessEnd:
     ending: str
     step: str
     said: str
-    library: _LoadedLibrary
+    library: LoadedLibrary
 
     @property
     def tag(self) -> str:
@@ -266,63 +228,6 @@ def _query_child(
         raise CudnnBackendError(f"a child process gave no verdict: {error!r}", code="answer-damaged") from None
 
 
-# in the child process
-
-
-def serve_judge() -> None:
-    """In a child process: answer the queries that the :class:`Judge` sends."""
-    serve(_answer_query, _can_answer_in_fork)
-
-
-_SERVER_FUNCTION = f"{__name__}:{serve_judge.__name__}"
-
-
-_prepared_libraries: set[str] = (
-    set()
-)  # devices whose control graph was queried here: forks need not load and ask all that
-
-
-def _can_answer_in_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool:
-    """Whether a forked process should answer; a fork cannot use the GPU."""
-    profile = read_device(asked["device"])
-    if not (asked["fresh"] and asked["build"]) or profile is None:
-        return False
-    if asked["device"] not in _prepared_libraries:
-        explain(control_graph(), profile, step=_make_step_reporter(say))
-        _prepared_libraries.add(asked["device"])
-    return True
-
-
-def _make_step_reporter(say: AnswerWriter) -> Callable[[str], None]:
-    def step(text: str) -> None:
-        if (lib := loaded_library()) is None:
-            say(step=text)
-        else:
-            say(step=text, loaded=_LoadedLibrary(version=lib.version, text=lib.build_text, path=lib.path))
-
-    return step
-
-
-def _answer_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
-    verdict = explain(
-        _read_graph_cached(asked["graph"]),
-        read_device(asked["device"]),
-        mode=asked["modes"],
-        build=asked["build"],
-        execute=asked["execute"],
-        step=_make_step_reporter(say),
-        skip=asked["skip"],
-        causes=asked["causes"],
-        shapes=asked["shapes"],
-        every_engine=asked["every_engine"],
-    )
-    measured = verdict.cause is not None and verdict.cause.basis is Basis.MEASURED
-    if verdict.live and verdict.outcome is Outcome.NOT_SUPPORTED and asked["causes"] and not measured:
-        with contextlib.suppress(CudnnBackendError), contextlib.closing(open_target()) as target:
-            say(device=dict(target.profile.properties))
-    say(verdict=verdict.to_dict())
-
-
 def _add_crash_reasons(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
     """Return the verdict with a line for each engine config that crashed a process during its build."""
     if not skip:
@@ -340,6 +245,10 @@ def _add_crash_reasons(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
 
 def _make_verdict_of_ended_process(question: Query, ending: _ProcessEnd, limit_s: float) -> Verdict:
     """Return the verdict for a query if the child process ended before it answered."""
+    from ..graph.guard import collect_reports  # a process that answers needs none of these
+    from ..target.environment import find_crash_problem
+    from .explanation import make_environment_cause
+
     profile, setup = question.profile, question.setup
     timed_out = ending.ending == TIMED_OUT
     stage = ending.stage
@@ -393,6 +302,9 @@ def _explain_failed_start(ending: _ProcessEnd, limit_s: float) -> Cause:
 
 def _explain_crash(graph: Graph, profile: Profile | None, ending: _ProcessEnd) -> tuple[Cause, tuple[str, ...]]:
     """Return a headline that names the stage where cuDNN crashed or hung, and known issues with such a graph."""
+    from ..known_issues import find_known_issues
+    from .causes.find import list_suspicious_properties
+
     version = Version(*ending.library["version"])
     hazards = [] if profile is None else find_known_issues(graph, profile.sm, version)
     timed_out = ending.ending == TIMED_OUT

@@ -14,10 +14,7 @@ from ..plans.engine import heur_mode
 from ..plans.plan import Plan
 from ..target import Profile, Target
 from . import explanation
-from .explanation import DEFAULT_MODES
-from .judges import judge
-from .query import GPU, Query
-from .verdict import Verdict
+from .verdict import DEFAULT_MODES, Verdict
 
 __all__ = ["explain"]
 
@@ -75,6 +72,9 @@ def explain(
             code="child-only-verdict",
             fix="name the target, leave plans out, or start a process without another cuDNN",
         )
+    from .judges import judge
+    from .query import GPU, Query
+
     named = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item).name for item in named)
     place = GPU if target is None else target

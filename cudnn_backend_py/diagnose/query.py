@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -89,6 +88,8 @@ class Query:
         """
         if self.profile is None or not self.setup.is_known:
             return None
+        import hashlib  # which only stored answers need
+
         options = [self.modes, self.build, self.execute, self.causes, self.shapes, self.every_engine]
         parts = [SCHEMA_VERSION, graph_text(self.graph), self.device, self.setup.key(), *options]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

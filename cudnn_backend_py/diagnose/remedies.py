@@ -26,8 +26,9 @@ from ..plans.refusals import find_furthest_reason, read_refusals
 from ..printable import brief
 from ..rewrite.change_sequence import EFFECTS, ChangeSequence, find_change_sequence
 from ..rewrite.changes import Change, Effect, iterate_changes
-from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
+from ..system.child import TIMED_OUT, Child
 from ..system.notebook import HtmlDisplay
+from ..system.serving import AnswerWriter, serve
 from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..target import Profile, Target, open_target
 from ..target.environment import EnvironmentProblem, check_environment
@@ -38,12 +39,11 @@ from .causes.case import ARCHITECTURE_TARGETS, BuildResult, PlanBudget, compute_
 from .causes.claims import compare_solution_results
 from .causes.find import list_suspicious_properties
 from .causes.phrases import find_change_kinds
-from .explanation import CRASH_CODE, explain
+from .explanation import explain
 from .fork import TIMEOUT_REMARK, run_in_fork
 from .judges import GPU, START_FAILURE_CODE, TIMEOUT_CODE, Judge, Query
 from .query import describe_device, read_device, read_target
-from .suggestions import NEWER_THAN_LIBRARY_SUFFIX
-from .verdict import Outcome, RemedyCheck, Verdict
+from .verdict import CRASH_CODE, NEWER_THAN_LIBRARY_SUFFIX, Outcome, RemedyCheck, Verdict
 
 if TYPE_CHECKING:
     from ..interpreter.compare import Comparison
@@ -472,9 +472,9 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
     Loads cuDNN: yes, each version in a child process.
     """
     cause = verdict.cause
-    newer = cause is not None and cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
-    if cause is None or not (newer or cause.code in ("pattern-removed", CRASH_CODE)):
+    if cause is None or not verdict.may_differ_by_version:
         return verdict
+    newer = cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
     target = str(question.target)
     asked = _SearchSettings(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
     with Judge() as judge:
@@ -511,7 +511,7 @@ def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verd
     Where none does, a line of the verdict says how many were checked.
     """
     cause = verdict.cause
-    if verdict.outcome is not Outcome.NOT_SUPPORTED or cause is None or cause.remedy or verdict.stage == "graph":
+    if cause is None or not verdict.lacks_remedy:
         return verdict
     options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": question.build}
     found = whatif(question.graph, str(question.target), **options, two_steps=False, limit=1, judge=judge)

@@ -11,11 +11,9 @@ from ..graph.replace import replace_tensors, try_to_make_graph
 from ..target import Target
 from .causes.case import is_supported, try_build
 from .fork import run_in_fork
-from .verdict import Cause, RemedyCheck
+from .verdict import NEWER_THAN_LIBRARY_SUFFIX, Cause, RemedyCheck
 
-__all__ = ["NEWER_THAN_LIBRARY_SUFFIX", "judge_remedy"]
-
-NEWER_THAN_LIBRARY_SUFFIX = "-newer-than-library"  # how codes of causes end that another cuDNN may not have
+__all__ = ["judge_remedy"]
 
 
 def judge_remedy(

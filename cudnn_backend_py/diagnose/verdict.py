@@ -17,6 +17,9 @@ from ..system.typed_data import convert_to_type
 from ..target.environment import DRIVER_STUB_HEADLINE
 
 __all__ = [
+    "CRASH_CODE",
+    "DEFAULT_MODES",
+    "NEWER_THAN_LIBRARY_SUFFIX",
     "NO_GPU_ENGINE_REMARKS",
     "NO_GPU_REMARK",
     "STAGE_NAMES",
@@ -33,6 +36,10 @@ __all__ = [
 
 SCHEMA = "cudnn-backend-py/verdict"
 SCHEMA_VERSION = 1
+
+DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)  # of the heuristics
+CRASH_CODE = "cudnn-crashed"  # code of a cause
+NEWER_THAN_LIBRARY_SUFFIX = "-newer-than-library"  # how codes of causes end that another cuDNN may not have
 
 #: The limit of every verdict for a described GPU; the others are remarks about one graph, library or machine.
 NO_GPU_REMARK = "judged without a GPU: problems that only execution shows are unknown"
@@ -227,6 +234,18 @@ class Verdict(HtmlDisplay):
         said = () if self.cause is None else (self.cause.headline,)
         usual = {NO_GPU_REMARK, *NO_GPU_ENGINE_REMARKS.values(), DRIVER_STUB_HEADLINE, *said}
         return tuple(remark for remark in (*self.environment, *self.limits) if remark not in usual)
+
+    @property
+    def may_differ_by_version(self) -> bool:
+        """Whether another cuDNN may do: a pattern was taken out, something is newer, or cuDNN crashed."""
+        code = "" if self.cause is None else self.cause.code
+        return code in ("pattern-removed", CRASH_CODE) or code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
+
+    @property
+    def lacks_remedy(self) -> bool:
+        """Whether the graph is refused, and no change is named that helps though one may."""
+        refused = self.outcome is Outcome.NOT_SUPPORTED and self.stage != "graph"
+        return refused and self.cause is not None and not self.cause.remedy
 
     @property
     def supported(self) -> bool:

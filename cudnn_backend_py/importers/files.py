@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphError
-from ..graph.ir import Graph
 from ..system.interruption import reraise_interruption
 from ..system.untrusted_files import MAX_BYTES, parse_json, read_text
-from .graphs import GraphSource, read_graphs
-from .records import ForeignJson
+from .own_json import is_package_json, read_package_json
+
+if TYPE_CHECKING:
+    from ..graph.ir import Graph
+    from .graphs import GraphSource
 
 __all__ = ["FORMATS", "STDIN", "open_graph_file", "read_graph_data"]
 
@@ -44,7 +47,15 @@ def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | Grap
     UsageError
         ``log-file``.
     """
-    return [item.graph or item.fault for item in read_graphs(open_graph_file(path, also=also))]
+    text, data = ("", None) if path == STDIN else _read_strict_json(path, also)
+    if is_package_json(data):
+        try:
+            return [read_package_json(data)]
+        except GraphError as error:
+            return [error]
+    from .graphs import read_graphs
+
+    return [item.graph or item.fault for item in read_graphs(_make_source(path, text))]
 
 
 def open_graph_file(path: str, *, also: Iterable[str] = ()) -> GraphSource:
@@ -58,10 +69,24 @@ def open_graph_file(path: str, *, also: Iterable[str] = ()) -> GraphSource:
         ``graph-file``: there is no such file, or its suffix is none of ``FORMATS``; ``graph-json``: its suffix promises
         JSON, and it has none.
     """
-    if path == STDIN:
-        if sys.stdin is None:
-            raise GraphError("standard input is closed", code="graph-file")
-        return sys.stdin.buffer
+    return _make_source(path, "" if path == STDIN else _read_strict_json(path, also)[0])
+
+
+def _make_source(path: str, text: str) -> GraphSource:
+    """Return a file, standard input, or the text of a JSON file for :func:`read_graphs`."""
+    if text:
+        from .records import ForeignJson
+
+        return [ForeignJson(text, 1)]
+    if path != STDIN:
+        return path
+    if sys.stdin is None:
+        raise GraphError("standard input is closed", code="graph-file")
+    return sys.stdin.buffer
+
+
+def _read_strict_json(path: str, also: Iterable[str]) -> tuple[str, Any]:
+    """Check a file; return its text and the JSON in it where the suffix promises JSON, else an empty text and None."""
     place = Path(path)
     try:
         exists, is_folder = place.exists(), place.is_dir()
@@ -87,10 +112,9 @@ def open_graph_file(path: str, *, also: Iterable[str] = ()) -> GraphSource:
             fix="\n".join(["give one of these:", *also, *FORMATS]),
         )
     if (largest := _STRICT.get(suffix)) is None:
-        return path
+        return "", None
     text = read_text(path, code="graph-json", max_bytes=largest)
-    parse_json(text, path, code="graph-json")
-    return [ForeignJson(text, 1)]
+    return text, parse_json(text, path, code="graph-json")
 
 
 def _find_format_suffix(path: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, cast
 from ..errors import GraphError
 from ..generated.enums import DescriptorType, HeurMode
 from ..graph.ir import Graph
-from ..graph.serial import graph_from_json, graph_to_json
+from ..graph.serial import graph_to_json
 from ..native.log import LogRecord
 from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.refusals import Reason, read_refusals
@@ -24,6 +24,7 @@ from ..system.version import Version
 from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, DescriptorCalls, read_dump
 from .cudnn_json import graph_from_log_json, is_subgraph
 from .frontend_json import graph_from_frontend_json
+from .own_json import is_package_json, read_package_json
 from .records import MAX_STREAMS, ForeignJson, LruDict, Source, scan_log
 
 __all__ = ["GraphSource", "LoggedConfig", "LoggedGraph", "read_graphs"]
@@ -179,17 +180,6 @@ def read_log_items(source: GraphSource) -> Iterator[LogRecord | ForeignJson]:
             yield from scan_log(cast("Iterable[str | bytes]", chain([item], items)))
 
 
-def _is_package_json(data: Any) -> bool:
-    """Return whether JSON was written by this package, or by hand as a graph JSON, maybe without its schema."""
-    return isinstance(data, dict) and not {"schema", "operations"}.isdisjoint(data)
-
-
-def _read_package_json(data: Any) -> Graph:
-    from ..plans import record  # few logs have a plan
-
-    return record.parse_record(data, "the JSON").read_graph() if record.is_plan_file(data) else graph_from_json(data)
-
-
 def _make_log_graph_error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="log-graph", fix=fix)
 
@@ -341,9 +331,9 @@ class _GraphReader:
             if "operationGraph" in fields or "finalizeMode" in fields:
                 graph = graph_from_log_json(_drop_scalar_values(fields))
                 source, version = "json", _format_version(fields.get("cudnnVersion"))
-            elif _is_package_json(data):
+            elif is_package_json(data):
                 source = "own"
-                graph = _read_package_json(data)
+                graph = read_package_json(data)
             else:
                 graph = graph_from_frontend_json(data)
         except GraphError as error:

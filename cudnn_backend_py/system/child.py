@@ -18,7 +18,6 @@ import runpy
 import select
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -27,18 +26,17 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from .serving import LIFELINE, PATIENCE_S
 
 __all__ = [
     "ONE_THREAD",
     "TIMED_OUT",
-    "AnswerWriter",
     "Child",
     "RestartingChild",
     "describe_exit_status",
-    "end_with_parent",
     "make_call_command",
     "make_loading_program",
     "make_module_command",
@@ -46,7 +44,6 @@ __all__ = [
     "poll_process",
     "run_command",
     "run_uninterrupted",
-    "serve",
 ]
 
 # For a child that computes with NumPy next to others: threads of its products wait for each other by turning. That
@@ -62,7 +59,6 @@ _PIECE_BYTES = 1 << 18
 _SAID = 2000  # characters of what a child wrote to stderr that are kept
 _ALIVE_S = 1.0  # between two looks whether a silent child still lives
 _PAUSE_S = 0.002  # between two looks at a child that is ending
-_PATIENCE_S = 5.0  # for a killed child to be gone, and of a child whose parent is gone
 _LONGEST_S = 1e6
 
 Result = TypeVar("Result")
@@ -86,7 +82,7 @@ if {_PACKAGE!r} not in sys.modules:
 
 
 _CALL = """\
-from {package}.system.child import end_with_parent
+from {package}.system.serving import end_with_parent
 end_with_parent()
 sys.argv[0] = {program!r}
 module, name = {function!r}.split(":")
@@ -164,9 +160,6 @@ def poll_process(process: subprocess.Popen[bytes]) -> int | None:
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
-_LIFELINE = "CUDNN_BACKEND_LIFELINE"
-
-
 class _ParentExitPipe:
     """A pipe shared with the child: when this process closes its end or dies, the system kills the child.
 
@@ -180,24 +173,8 @@ class _ParentExitPipe:
     def start(self, command: list[str], environment: Mapping[str, str], **given: Any) -> subprocess.Popen[bytes]:
         """Start the child with its end of the pipe."""
         with self.theirs as end:
-            said = {**environment, _LIFELINE: str(end.fileno())}
+            said = {**environment, LIFELINE: str(end.fileno())}
             return subprocess.Popen(command, env=said, pass_fds=(end.fileno(),), **given)
-
-
-def end_with_parent() -> None:
-    """In a child started with a :class:`_ParentExitPipe`: let the system kill this process when its parent ends."""
-    named = os.environ.pop(_LIFELINE, "")
-    with contextlib.suppress(OSError, ValueError):  # where the system cannot, as where there are no such signals
-        lifeline = int(named)
-        if not stat.S_ISFIFO(os.fstat(lifeline).st_mode):
-            return
-        os.set_inheritable(lifeline, False)
-        own = os.getpid()
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -own if os.getpgrp() == own else own)  # with what it forks
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-        if select.select([lifeline], [], [], 0)[0]:  # it was gone before
-            os.kill(own, signal.SIGKILL)
 
 
 def run_command(
@@ -262,7 +239,7 @@ class Child:
     ending
         How the process ended while it was queried: ``SIGSEGV``, ``exit code 1``, ``TIMED_OUT``; empty if it did not.
     last_words
-        The end of what it had written to stdout and stderr by then, since it was queried.
+        The end of what it had written to stdout and stderr by then, since it was started or last answered.
     """
 
     def __init__(self, function: str, environment: Mapping[str, str]) -> None:
@@ -332,6 +309,12 @@ class Child:
     def _is_ready_for_query(self) -> bool:
         return self._release_child.alive and not self._asked and not self.ending
 
+    def kill(self) -> None:
+        """Kill the process without waiting until it is gone, as :meth:`end` does; it cannot be queried any more."""
+        if self._release_child.alive:  # and is no copy in a forked process
+            self._asked = True
+            run_uninterrupted(lambda: _kill_process(self._process))
+
     def end(self) -> None:
         """Kill the process and release its resources; harmless when repeated."""
         run_uninterrupted(self._release_child)
@@ -359,15 +342,15 @@ class Child:
         self._asked = True
         deadline = time.monotonic() + limit_s
         number = next(_numbers)
-        os.ftruncate(self._errors.fileno(), 0)
         line = json.dumps({"number": number, "limit_s": min(limit_s, _LONGEST_S), "asked": asked}).encode() + b"\n"
         for said in self._exchange_lines(line, deadline):
             answer = _parse_answer_line(said, number)
-            if "done" in answer:
+            if "done" in answer or "failed" in answer:
                 self._asked = False
+                os.ftruncate(self._errors.fileno(), 0)
+            if "done" in answer:
                 return
             if "failed" in answer:
-                self._asked = False
                 raise CudnnBackendError(str(answer["failed"]), code="judging-failed", more=str(answer.get("more", "")))
             yield answer
         self.last_words = self._read_last_output()
@@ -493,13 +476,20 @@ class RestartingChild:
 def _release_child(owner: int, process: subprocess.Popen[bytes], held: tuple[socket.socket | FileIO, ...]) -> None:
     if os.getpid() != owner:
         return
+    _kill_process(process)
+    for one in held:
+        one.close()
+    # Where the system cannot say when it is gone, wait() looks again and again, up to 50 ms apart.
+    with contextlib.suppress(OSError), FileIO(os.pidfd_open(process.pid)) as ended:
+        select.select([ended], [], [], PATIENCE_S)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE_S)
+
+
+def _kill_process(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its own group, which has its forks as well
-    for one in held:
-        one.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_PATIENCE_S)
 
 
 def _release_children_in_fork() -> None:
@@ -579,79 +569,3 @@ def _make_not_usable_error() -> UsageError:
         code="child-not-usable",
         fix="repeat the call, which starts a new child process",
     )
-
-
-# the child's side
-
-
-class AnswerWriter(Protocol):
-    """A function that writes its keyword arguments to the parent as one line of the answer."""
-
-    def __call__(self, **line: Any) -> None: ...
-
-
-def serve(
-    answer: Callable[[dict[str, Any], AnswerWriter], None],
-    wants_fork: Callable[[dict[str, Any], AnswerWriter], bool] = lambda _asked, _say: False,
-) -> None:
-    """In a child process: answer the parent's queries until its end of the pipe closes.
-
-    An exception is reported to the parent, which raises it. Where the parent is gone, a question that takes more than
-    its time ends the process.
-
-    Parameters
-    ----------
-    wants_fork
-        Says of a question whether a forked process is to answer it, of whose work nothing is left here. How that one
-        ends, this one does.
-    """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # what the parent ignores or blocks came along
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
-    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(0), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    with questions, contextlib.suppress(BrokenPipeError, ConnectionResetError), answers:
-        for line in questions:
-            question = json.loads(line)
-            say = _make_writer(answers, question["number"])
-            forked, told = -1, False
-            signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
-            try:
-                if wants_fork(question["asked"], say) and (forked := os.fork()):
-                    _exit_like_forked_process(forked)
-                    continue
-                if forked == 0:  # which has no timer of its own
-                    signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
-                answer(question["asked"], say)
-            except (BrokenPipeError, ConnectionResetError):  # no one listens
-                return
-            except Exception as error:
-                more = error.render() if isinstance(error, CudnnBackendError) else ""
-                say(failed=f"{type(error).__name__}: {error}", more=more)
-                told = True
-            else:
-                say(done=True)
-                told = True
-            finally:
-                if forked == 0:
-                    os._exit(not told)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _exit_like_forked_process(forked: int) -> None:
-    """Wait for a forked process; if it failed, end this process with the same signal or exit code."""
-    code = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
-    if code < 0:
-        os.kill(os.getpid(), -code)
-    elif code:
-        os._exit(code)
-
-
-def _make_writer(answers: IO[bytes], number: int) -> AnswerWriter:
-    def write_line(**line: Any) -> None:
-        answers.write(json.dumps(line | {"number": number}).encode() + b"\n")
-        answers.flush()
-
-    return write_line

@@ -19,7 +19,8 @@ from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, make_nothing_selected_error
-from ..system.child import AnswerWriter, RestartingChild, serve
+from ..system.child import RestartingChild
+from ..system.serving import AnswerWriter, serve
 from ..target import Target
 from ..versions.store import make_version_environment
 from .timing_buffers import TimingBuffers

@@ -23,7 +23,8 @@ from ..native.environment import find_absent_engine_libraries
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import build_plan
-from ..system.child import AnswerWriter, RestartingChild, serve
+from ..system.child import RestartingChild
+from ..system.serving import AnswerWriter, serve
 from ..target import Profile, Target, open_target
 from ..versions.store import make_version_environment
 

@@ -6,7 +6,6 @@ are compared with it again when a process starts and when it has answered. Nothi
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..native.driver import SONAME, find_stub
@@ -28,6 +28,7 @@ from ..native.find import (
     list_library_folders,
 )
 from ..native.variables import LOG_VARIABLES, Variables, list_library_variables
+from ..native.version_store import get_default_root
 from ..system.integrity import (
     FileChangedError,
     Signature,
@@ -37,8 +38,9 @@ from ..system.integrity import (
     remember_sha256,
 )
 from ..system.interruption import reraise_interruption, suppress_errors
-from ..system.private_folder import KeyedRecordFolder, PrivateFolder
-from .store import child_environment, get_default_root, require_installed
+
+if TYPE_CHECKING:
+    from ..system.private_folder import KeyedRecordFolder
 
 __all__ = ["JudgingEnvironment", "read_judging_environment"]
 
@@ -152,6 +154,8 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
         if library:
             environment[LIBRARY_VARIABLE] = library
     else:
+        from .store import child_environment, require_installed
+
         installed = require_installed(version)
         library = str(installed.library)
         environment = child_environment(installed, environ)
@@ -251,11 +255,15 @@ def _find_digest(path: str, signature: Signature) -> str | None:
 
 
 def _make_digest_key(path: str, signature: Signature) -> str:
+    import hashlib
+
     return hashlib.sha256(json.dumps([path, signature]).encode()).hexdigest()
 
 
 @cache
 def _open_digest_cache(folder: Path) -> KeyedRecordFolder:
+    from ..system.private_folder import KeyedRecordFolder, PrivateFolder
+
     private = PrivateFolder(
         folder,
         title="folder of file digests",

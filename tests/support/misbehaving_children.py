@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.system.child import AnswerWriter, serve
+from cudnn_backend_py.system.serving import AnswerWriter, serve
 
 
 def answer_correctly() -> None:

@@ -19,7 +19,7 @@ from cudnn_backend_py.known_issues import (
     find_issues_explaining_failure,
 )
 from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
-from cudnn_backend_py.system.child import AnswerWriter, serve
+from cudnn_backend_py.system.serving import AnswerWriter, serve
 from cudnn_backend_py.target import Target, open_target
 
 from .coverage import list_graph_features

@@ -24,10 +24,9 @@ from ...printable import printable
 from ...system.atomic_file import write_atomically
 from ...system.child import describe_exit_status, make_call_command, make_script_command
 from ...target import Profile, use_target
-from ..explanation import CRASH_CODE
 from ..judges import GPU, START_FAILURE_CODE, TIMEOUT_CODE, Query, judge
 from ..query import read_target
-from ..verdict import Verdict
+from ..verdict import CRASH_CODE, Verdict
 from .cpp import make_cpp_program
 from .text import render_text
 

@@ -6,15 +6,14 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-
-from rich.console import Group
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from ...plans.candidate import CANNOT_LOAD
 from ...printable import printable, printable_lines
-from ...terminal import table_text
 from ..verdict import STAGES_AFTER_CHECK, Outcome, Verdict
-from .text import OUTCOME_STYLES
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 __all__ = ["format_graph_line", "format_summary", "render_summary"]
 
@@ -28,6 +27,11 @@ _TENSOR_PATTERN = re.compile(r"\s*(\S+) : (\w+\[[^\]]*\])(?: \((.*)\))?")
 
 def render_summary(verdict: Verdict) -> Group:
     """Return the short form for rich: outcome, cause, remedy, known issues, graph in one line, engine configs."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from .text import OUTCOME_STYLES
+
     rows = list(_make_lines(verdict))
     head, *rest = rows
     parts = [Text(head, OUTCOME_STYLES[verdict.outcome], no_wrap=True)]
@@ -37,7 +41,7 @@ def render_summary(verdict: Verdict) -> Group:
 
 def format_summary(verdict: Verdict) -> str:
     """Return the short form as plain text."""
-    return table_text(render_summary(verdict), width=MAX_COLUMNS)
+    return printable_lines("".join(f"{line}\n" for line in _make_lines(verdict)))
 
 
 def _make_lines(verdict: Verdict) -> Iterator[str]:

@@ -21,9 +21,8 @@ from ...system.untrusted_files import parse_json
 from ...system.version import VersionTuple
 from ...target import Profile, find_profile
 from ...versions.judging_environment import JudgingEnvironment, read_judging_environment
-from ..explanation import CRASH_CODE
 from ..judges import Judge, Query
-from ..verdict import Outcome, Verdict
+from ..verdict import CRASH_CODE, Outcome, Verdict
 
 __all__ = [
     "BASE_OPTIONS",

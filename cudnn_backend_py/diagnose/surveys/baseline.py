@@ -33,9 +33,8 @@ from ...graph import Graph, load_graph
 from ...printable import brief
 from ...system.untrusted_files import read_text
 from ..engines import ENGINES_MISSING_CODE
-from ..explanation import CRASH_CODE
 from ..report.ci import VerdictTestCase
-from ..verdict import Outcome
+from ..verdict import CRASH_CODE, Outcome
 from .inputs import DEFAULT_VERSION, choose_wheels
 from .matrix import Cell, Matrix, matrix
 

@@ -24,10 +24,9 @@ from ...system.private_folder import KeyedRecordFolder, PrivateFolder, user_fold
 from ...system.typed_data import convert_to_type, read_fields
 from ...versions.judging_environment import JudgingEnvironment
 from ..engines import ENGINES_MISSING_CODE
-from ..explanation import CRASH_CODE
 from ..fork import TIMEOUT_REMARK
 from ..judges import TIMEOUT_CODE, Judge, Query, judge
-from ..verdict import Outcome, Verdict
+from ..verdict import CRASH_CODE, Outcome, Verdict
 from .inputs import (
     available_versions,
     count_cores,

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from ... import errors
 from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
-from ...system.child import AnswerWriter, RestartingChild, serve
+from ...system.child import RestartingChild
+from ...system.serving import AnswerWriter, serve
 from ...versions.store import make_version_environment
 from .reproduce import make_command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph

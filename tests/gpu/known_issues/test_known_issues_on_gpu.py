@@ -46,7 +46,8 @@ from cudnn_backend_py.known_issues import FAULTS, KnownIssue
 from cudnn_backend_py.known_issues.sources import MEASURED_ON_GPU
 from cudnn_backend_py.known_issues.table import FAULTS_BY_OPERATION
 from cudnn_backend_py.plans.build import shared_target
-from cudnn_backend_py.system.child import TIMED_OUT, AnswerWriter, Child, serve
+from cudnn_backend_py.system.child import TIMED_OUT, Child
+from cudnn_backend_py.system.serving import AnswerWriter, serve
 from cudnn_backend_py.target import Target
 from examples import attention_known_issues
 from tests.known_issues import EXAMPLES, make_example_graph

@@ -6,10 +6,9 @@ folded, and outside a terminal no line is.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -19,21 +18,10 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from .printable import printable, without_commands
+from ..printable import printable, without_commands
+from .streams import UNFOLDED, USUAL_LINES, width_of_stream
 
-__all__ = [
-    "UNFOLDED",
-    "WordTable",
-    "format_markdown_table",
-    "open_console",
-    "progress_bar",
-    "table_text",
-    "width_of_stream",
-]
-
-UNFOLDED = 1 << 20  # columns: wider than any line
-_NARROWEST = 20  # columns: in fewer the terminal folds lines
-_USUAL = 80, 25  # columns and lines of a terminal that does not know
+__all__ = ["WordTable", "open_console", "progress_bar", "table_text"]
 
 
 class WordTable(Table):
@@ -83,25 +71,6 @@ class _LineGuard:
         return getattr(self._stream, name)
 
 
-def width_of_stream(stream: TextIO | None) -> int:
-    """Return the line width of a stream.
-
-    As ``COLUMNS`` says if that is a whole number of 1 or more; else as the terminal says, and 80 where it does not
-    know; ``UNFOLDED`` if the stream is no terminal. Never fewer than 20.
-    """
-    said = os.environ.get("COLUMNS", "").strip()
-    if said.isascii() and said.isdecimal() and said.strip("0"):
-        wanted = int(said) if len(said) < len(str(UNFOLDED)) else UNFOLDED
-    elif stream is None or stream.closed or not stream.isatty():
-        wanted = UNFOLDED
-    else:
-        try:
-            wanted = os.get_terminal_size(stream.fileno()).columns or _USUAL[0]
-        except (OSError, ValueError):
-            wanted = _USUAL[0]
-    return max(wanted, _NARROWEST)
-
-
 def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
     """Return a console for tables and styled text as wide as its stream; markup is not interpreted.
 
@@ -112,27 +81,17 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
         file=None if stream is None else _LineGuard(stream),  # type: ignore[arg-type]  # all that rich uses of it
         stderr=stderr,
         width=width_of_stream(stream),
-        height=_USUAL[1],
+        height=USUAL_LINES,
         highlight=False,
         markup=False,
         soft_wrap=soft_wrap,
     )
 
 
-def format_markdown_table(
-    headings: Iterable[str], rows: Iterable[Iterable[str]], right: Container[str] = ()
-) -> list[str]:
-    """Return the lines of a table as Markdown; columns with headings in `right` are aligned to the right."""
-    heads = list(headings)
-    first, *rest = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in (heads, *rows)]
-    rule = ["---:" if head in right else "---" for head in heads]
-    return [f"| {' | '.join(first)} |", f"|{'|'.join(rule)}|", *(f"| {' | '.join(row)} |" for row in rest)]
-
-
 def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
     """Return tables and styled text as plain text, as a console would print them."""
     console = Console(
-        width=width, height=_USUAL[1], color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
+        width=width, height=USUAL_LINES, color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
     )
     with console.capture() as captured:
         for one in rendered:

@@ -1,0 +1,27 @@
+"""Graphs from JSON that this package wrote: graph JSON and plan files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..graph import Graph, graph_from_json
+
+__all__ = ["is_package_json", "read_package_json"]
+
+
+def is_package_json(data: Any) -> bool:
+    """Return whether JSON was written by this package, or by hand as a graph JSON, maybe without its schema."""
+    return isinstance(data, dict) and not {"schema", "operations"}.isdisjoint(data)
+
+
+def read_package_json(data: Any) -> Graph:
+    """Return the graph of a graph JSON or a plan file.
+
+    Raises
+    ------
+    GraphError
+        ``graph-json``, ``plan-file``.
+    """
+    from ..plans import record  # few files have a plan
+
+    return record.parse_record(data, "the JSON").read_graph() if record.is_plan_file(data) else graph_from_json(data)

@@ -1,0 +1,57 @@
+"""What can be said of a terminal, and printed, without rich, whose import takes longer than printing a few lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterable
+from typing import TextIO
+
+__all__ = ["UNFOLDED", "USUAL_LINES", "format_markdown_table", "is_plain", "width_of_stream"]
+
+UNFOLDED = 1 << 20  # columns: wider than any line
+USUAL_LINES = 25  # of a terminal that does not know
+_USUAL_COLUMNS = 80
+_NARROWEST = 20  # columns: in fewer the terminal folds lines
+_TERMINAL_VARIABLES = ("FORCE_COLOR", "TTY_COMPATIBLE")  # by which rich takes any stream for a terminal, or none
+
+
+def is_plain(stream: TextIO | None) -> bool:
+    """Return whether rich would print text on a stream without styles, and nothing in place: it is no terminal.
+
+    False where only rich can tell.
+    """
+    if any(name in os.environ for name in _TERMINAL_VARIABLES):
+        return False
+    try:
+        return stream is None or not stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def width_of_stream(stream: TextIO | None) -> int:
+    """Return the line width of a stream.
+
+    As ``COLUMNS`` says if that is a whole number of 1 or more; else as the terminal says, and 80 where it does not
+    know; ``UNFOLDED`` if the stream is no terminal. Never fewer than 20.
+    """
+    said = os.environ.get("COLUMNS", "").strip()
+    if said.isascii() and said.isdecimal() and said.strip("0"):
+        wanted = int(said) if len(said) < len(str(UNFOLDED)) else UNFOLDED
+    elif stream is None or stream.closed or not stream.isatty():
+        wanted = UNFOLDED
+    else:
+        try:
+            wanted = os.get_terminal_size(stream.fileno()).columns or _USUAL_COLUMNS
+        except (OSError, ValueError):
+            wanted = _USUAL_COLUMNS
+    return max(wanted, _NARROWEST)
+
+
+def format_markdown_table(
+    headings: Iterable[str], rows: Iterable[Iterable[str]], right: Container[str] = ()
+) -> list[str]:
+    """Return the lines of a table as Markdown; columns with headings in `right` are aligned to the right."""
+    heads = list(headings)
+    first, *rest = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in (heads, *rows)]
+    rule = ["---:" if head in right else "---" for head in heads]
+    return [f"| {' | '.join(first)} |", f"|{'|'.join(rule)}|", *(f"| {' | '.join(row)} |" for row in rest)]
