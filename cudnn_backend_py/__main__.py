@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 __all__ = ["main"]
 
+_YOUNG_OBJECTS = 100_000  # before garbage is looked for: what a command imports is none, and is not half as many
+
 
 def main() -> None:
     """Run the command; Ctrl-C gives exit code 130."""
+    gc.set_threshold(_YOUNG_OBJECTS)
     try:
         try:
             from .cli.commands import main as command
@@ -20,6 +24,8 @@ def main() -> None:
             command(prog_name="cudnn-backend")
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        gc.freeze()  # or the interpreter looks for garbage among them three times before it ends
 
 
 def _run_doctor_only(missing: str) -> None:

@@ -82,9 +82,6 @@ def explain_graphs(
     --format archive writes a .tar.gz, .tgz or .zip with which others get the same answer: GRAPH as data, the verdict,
     cuDNN's log, and a Python and a C++ program.
     """
-    from ..diagnose.processes import JudgingProcesses
-    from ..versions.judging_environment import read_judging_environment
-
     if budget_s is not None and not whatif:
         raise click.UsageError("--budget needs --whatif")
     if whatif or style == "archive":
@@ -108,44 +105,61 @@ def explain_graphs(
     build = build is True
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
-    with JudgingProcesses() as processes:
-        if not (here := here or "CUDNN_LOGLEVEL_DBG" in os.environ):
-            processes.start(read_judging_environment(None), sees_gpu="gpu" in (targets or ("gpu",)))
+    if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         graphs = [(file, load_graph_file(file)) for file in graph_files]
-        modes = _choose_modes(modes)
-        if here:
+        from ..diagnose.loading import loading_library
+
+        with loading_library():
             from ..diagnose import explain
 
-            verdicts = [
-                explain(graph, name, mode=modes, build=build, execute=execute, shapes=True, every_engine=every_engine)
-                for _, graph in graphs
-                for name in targets or (None,)
-            ]
-        else:
-            from ..diagnose import Judge, Query
+        modes = _choose_modes(modes)
+        verdicts = [
+            explain(graph, name, mode=modes, build=build, execute=execute, shapes=True, every_engine=every_engine)
+            for _, graph in graphs
+            for name in targets or (None,)
+        ]
+        _write_verdicts(style, output, verdicts, graphs, verbose)
+        raise SystemExit(max(verdict.exit_code for verdict in verdicts))
+    from ..diagnose.processes import JudgingProcesses
+    from ..versions.judging_environment import read_judging_environment
 
-            def judge_in_children(wheels: dict[str, str]) -> list[Verdict]:
-                version = next(iter(wheels.values()), None)
-                with show_progress_line() as step:
-                    judge = Judge(limit_s=limit_s, step=step, processes=processes)
-                    questions = [
-                        Query(graph, name, version, modes, build, execute, shapes=True, every_engine=every_engine)
-                        for _, graph in graphs
-                        for name in targets or ("gpu",)
-                    ]
-                    return _judge_graphs(judge, questions)
+    names = targets or ("gpu",)
+    with JudgingProcesses() as processes:
+        processes.start(read_judging_environment(None), sees_gpu=names[0] == "gpu")
+        graphs = [(file, load_graph_file(file)) for file in graph_files]
+        from ..diagnose import Judge, Query
 
-            verdicts = judge_with_wheels(judge_in_children, find_versions_without_engines)
-            processes.kill()  # they end while the answer is printed
-        if style == "text" and output is None and (verbose or not is_plain(sys.stdout)):
-            _print_verdicts(verdicts, graphs, verbose)
-        else:
-            text = _format_verdicts(style, verdicts, graphs, verbose)
-            if style == "text":
-                write_or_print(text, output)
-            else:
-                write_or_print_report(text, output, annotations=style == "github")
+        modes = _choose_modes(modes)
+
+        def judge_in_children(wheels: dict[str, str]) -> list[Verdict]:
+            version = next(iter(wheels.values()), None)
+            with show_progress_line() as step:
+                judge = Judge(limit_s=limit_s, step=step, processes=processes)
+                questions = [
+                    Query(graph, name, version, modes, build, execute, shapes=True, every_engine=every_engine)
+                    for _, graph in graphs
+                    for name in names
+                ]
+                return _judge_graphs(judge, questions)
+
+        verdicts = judge_with_wheels(judge_in_children, find_versions_without_engines)
+        processes.kill()  # they end while the answer is written
+        _write_verdicts(style, output, verdicts, graphs, verbose)
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
+
+
+def _write_verdicts(
+    style: str, output: str | None, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool
+) -> None:
+    """Write or print the verdicts in a format; with styles where a terminal shows them."""
+    if style == "text" and output is None and (verbose or not is_plain(sys.stdout)):
+        _print_verdicts(verdicts, graphs, verbose)
+        return
+    text = _format_verdicts(style, verdicts, graphs, verbose)
+    if style == "text":
+        write_or_print(text, output)
+    else:
+        write_or_print_report(text, output, annotations=style == "github")
 
 
 def _write_reproduction_archive(
@@ -163,9 +177,11 @@ def _write_reproduction_archive(
 
 def _choose_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the requested heuristics modes, or the default ones if none was requested."""
+    if modes:
+        return modes
     from ..diagnose.verdict import DEFAULT_MODES
 
-    return modes or tuple(mode.name for mode in DEFAULT_MODES)
+    return tuple(mode.name for mode in DEFAULT_MODES)
 
 
 def _print_verdicts(verdicts: Sequence[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> None:

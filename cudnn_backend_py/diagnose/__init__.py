@@ -66,7 +66,13 @@ __all__ = [
 # What a question needs none of: a process that is started to answer one imports little.
 __getattr__ = make_lazy_getattr(
     __name__,
-    **dict.fromkeys(("Basis", "Candidate", "Cause", "Control", "Outcome", "Stage", "Verdict"), "verdict"),
+    Basis="verdict",
+    Candidate="verdict",
+    Cause="verdict",
+    Control="verdict",
+    Outcome="verdict",
+    Stage="verdict",
+    Verdict="verdict",
     EnvironmentProblem=".target.environment",
     check_environment=".target.environment",
     control_graph="explanation",

@@ -18,7 +18,7 @@ from .verdict import CRASH_CODE, STAGE_NAMES, Basis, Cause, Outcome, RemedyCheck
 
 if TYPE_CHECKING:
     from ..graph import Graph
-    from .judging_process import LoadedLibrary
+    from .judging_answers import LoadedLibrary
 
 __all__ = ["CRASH_SIGNALS", "GPU", "START_FAILURE_CODE", "TIMEOUT_CODE", "Judge", "Query", "judge"]
 

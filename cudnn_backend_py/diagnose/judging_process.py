@@ -1,84 +1,20 @@
-"""The child's side of :mod:`~cudnn_backend_py.diagnose.judges`: it answers queries, in this process or a fork of it."""
+"""The program of a judging process: it loads cuDNN and imports what judging needs at the same time, then answers."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, TypedDict
+import gc
 
-from ..errors import CudnnBackendError
-from ..graph import Graph, graph_from_json
-from ..native import loaded_library
-from ..system.serving import AnswerWriter, serve
-from ..target import open_target
-from .explanation import control_graph, explain
-from .query import read_device
-from .verdict import Basis, Outcome
+from ..system.serving import serve
+from .loading import loading_library
 
-__all__ = ["LoadedLibrary", "serve_judge"]
+__all__ = ["serve_judge"]
 
-
-class LoadedLibrary(TypedDict):
-    """The cuDNN that a child has loaded."""
-
-    version: Sequence[int]
-    text: str
-    path: str
+_YOUNG_OBJECTS = 100_000  # before garbage is looked for: what judging imports is none, and is not half as many
 
 
 def serve_judge() -> None:
     """In a child process: answer the queries that a :class:`~cudnn_backend_py.diagnose.judges.Judge` sends."""
-    serve(_answer_query, _can_answer_in_fork)
-
-
-@lru_cache(maxsize=256)
-def _read_graph_cached(text: str) -> Graph:
-    return graph_from_json(json.loads(text))
-
-
-_prepared_libraries: set[str] = (
-    set()
-)  # devices whose control graph was queried here: forks need not load and ask all that
-
-
-def _can_answer_in_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool:
-    """Whether a forked process should answer; a fork cannot use the GPU."""
-    profile = read_device(asked["device"])
-    if not (asked["fresh"] and asked["build"]) or profile is None:
-        return False
-    if asked["device"] not in _prepared_libraries:
-        explain(control_graph(), profile, step=_make_step_reporter(say))
-        _prepared_libraries.add(asked["device"])
-    return True
-
-
-def _make_step_reporter(say: AnswerWriter) -> Callable[[str], None]:
-    def step(text: str) -> None:
-        if (lib := loaded_library()) is None:
-            say(step=text)
-        else:
-            say(step=text, loaded=LoadedLibrary(version=lib.version, text=lib.build_text, path=lib.path))
-
-    return step
-
-
-def _answer_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
-    verdict = explain(
-        _read_graph_cached(asked["graph"]),
-        read_device(asked["device"]),
-        mode=asked["modes"],
-        build=asked["build"],
-        execute=asked["execute"],
-        step=_make_step_reporter(say),
-        skip=asked["skip"],
-        causes=asked["causes"],
-        shapes=asked["shapes"],
-        every_engine=asked["every_engine"],
-    )
-    measured = verdict.cause is not None and verdict.cause.basis is Basis.MEASURED
-    if verdict.live and verdict.outcome is Outcome.NOT_SUPPORTED and asked["causes"] and not measured:
-        with contextlib.suppress(CudnnBackendError), contextlib.closing(open_target()) as target:
-            say(device=dict(target.profile.properties))
-    say(verdict=verdict.to_dict())
+    gc.set_threshold(_YOUNG_OBJECTS)
+    with loading_library():
+        from .judging_answers import answer_query, can_answer_in_fork
+    serve(answer_query, can_answer_in_fork)

@@ -470,13 +470,20 @@ def _load_library(path: str | os.PathLike[str] | None) -> Library:
     )
 
 
+def _open_library(path: str) -> None:
+    """Load a library for others to find; a file without Python's lock, which ``ctypes.CDLL`` holds for up to 0.1 s."""
+    if os.path.sep in path:
+        ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_GLOBAL)
+    ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # with an exception if it cannot be loaded
+
+
 def _load_first_found(name: str, places: Iterator[SearchResult]) -> SearchResult:
     """Load the first of `places` that loads, so that cuDNN finds it by its SONAME."""
     looked = []
     for place in places:
         if place.path is not None:
             try:
-                ctypes.CDLL(place.path, mode=ctypes.RTLD_GLOBAL)
+                _open_library(place.path)
             except OSError as error:
                 reraise_interruption(error)
                 looked.append(f"{place.path} cannot be loaded: {error}")

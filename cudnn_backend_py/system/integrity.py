@@ -7,10 +7,6 @@ something crashed or cannot be loaded, and where it is requested. Nothing here l
 
 from __future__ import annotations
 
-import base64
-import binascii
-import csv
-import hashlib
 import json
 import os
 import re
@@ -153,6 +149,8 @@ def read_installations_of_library(library: Path) -> list[WheelInstallation]:
 
 def _read_record(path: Path) -> WheelInstallation | None:
     """Return the ``nvidia/`` entries of a wheel's RECORD file; None if it is unreadable."""
+    import csv
+
     project, _, version = path.parent.name.removesuffix(".dist-info").partition("-")
     try:
         files = dict(_parse_record_lines(_read_small_file(path)))
@@ -165,6 +163,10 @@ def _read_record(path: Path) -> WheelInstallation | None:
 
 
 def _parse_record_lines(text: str) -> Iterator[tuple[str, InstalledFile]]:
+    import base64
+    import binascii
+    import csv
+
     for row in csv.reader(text.splitlines()):
         if len(row) != 3 or not row[0].startswith("nvidia/"):
             continue
@@ -259,6 +261,8 @@ def read_sha256(path: str, signature: Signature | None = None) -> str:
     FileChangedError
         It has another signature than the one given.
     """
+    import hashlib
+
     with open(path, "rb") as file:
         before = make_file_signature(os.fstat(file.fileno()))
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()

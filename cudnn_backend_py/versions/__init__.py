@@ -51,4 +51,27 @@ __all__ = [
     "version_numbers",
 ]
 
-__getattr__ = make_lazy_getattr(__name__, **dict.fromkeys(__all__, "store"))  # a judging process needs none of it
+# A judging process needs none of them.
+__getattr__ = make_lazy_getattr(
+    __name__,
+    InstalledCudnn="store",
+    IntegrityReport="store",
+    check_all="store",
+    child_environment="store",
+    clear="store",
+    find_default_cuda="store",
+    find_download_bytes="store",
+    find_installed="store",
+    find_newest="store",
+    get_default_root="store",
+    install="store",
+    list_folders="store",
+    list_installed="store",
+    list_judging_versions="store",
+    list_shared_folders="store",
+    make_version_environment="store",
+    remove="store",
+    require_installed="store",
+    verify="store",
+    version_numbers="store",
+)

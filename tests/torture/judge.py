@@ -165,13 +165,13 @@ class _JudgeRound:
 
     def judge_with_short_limit(self) -> None:
         hurried = Judge(limit_s=self.make_random_delay_s())
-        hurried._idle = self.judge._idle  # use the processes of the other judge, with a shorter limit
+        hurried._processes = self.judge._processes  # use those of the other judge, with a shorter limit
         self.check_answer(*self.run_random_query(hurried.run_query), whole=False)
         self.counts["short time limits"] += 1
 
     def kill_child_during_query(self) -> None:
         """Kill the child process that runs the query."""
-        idle = [child._process.pid for children in self.judge._idle.values() for child in children]
+        idle = [child._process.pid for children in self.judge._processes.idle.values() for child in children]
 
         def kill_child(_number: int, _frame: FrameType | None) -> None:
             for pid in idle:

@@ -133,7 +133,7 @@ def test_each_thread_has_its_own_child_process() -> None:
 def test_an_unreferenced_judge_ends_its_child_processes() -> None:
     one = Judge()
     one.run_query(Query(flash_forward.graph(), "sm90"))
-    [child] = next(iter(one._idle.values()))
+    [child] = next(iter(one._processes.idle.values()))
     process = child._process
     del child
     assert process.poll() is None

@@ -192,7 +192,7 @@ def test_a_child_that_does_not_start_gives_no_verdict_on_cudnn(tmp_path: Path, m
 
 def test_an_idle_child_that_died_is_replaced(shared_judge: Judge) -> None:
     shared_judge.run_query(make_random_queries()[0])
-    [child] = next(iter(shared_judge._idle.values()))[-1:]
+    [child] = next(iter(shared_judge._processes.idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
     assert judge_queries(make_random_queries()[:2], shared_judge.run_query) == make_expected_answers(

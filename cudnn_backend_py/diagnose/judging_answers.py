@@ -1,0 +1,80 @@
+"""What a judging process answers to the queries of :mod:`~cudnn_backend_py.diagnose.judges`, itself or in a fork."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypedDict
+
+from ..errors import CudnnBackendError
+from ..graph import Graph, graph_from_json
+from ..native import loaded_library
+from ..system.serving import AnswerWriter
+from ..target import open_target
+from .explanation import control_graph, explain
+from .query import read_device
+from .verdict import Basis, Outcome
+
+__all__ = ["LoadedLibrary", "answer_query", "can_answer_in_fork"]
+
+
+class LoadedLibrary(TypedDict):
+    """The cuDNN that a child has loaded."""
+
+    version: Sequence[int]
+    text: str
+    path: str
+
+
+@lru_cache(maxsize=256)
+def _read_graph_cached(text: str) -> Graph:
+    return graph_from_json(json.loads(text))
+
+
+_prepared_libraries: set[str] = (
+    set()
+)  # devices whose control graph was queried here: forks need not load and ask all that
+
+
+def can_answer_in_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool:
+    """Whether a forked process should answer; a fork cannot use the GPU."""
+    profile = read_device(asked["device"])
+    if not (asked["fresh"] and asked["build"]) or profile is None:
+        return False
+    if asked["device"] not in _prepared_libraries:
+        explain(control_graph(), profile, step=_make_step_reporter(say))
+        _prepared_libraries.add(asked["device"])
+    return True
+
+
+def _make_step_reporter(say: AnswerWriter) -> Callable[[str], None]:
+    def step(text: str) -> None:
+        if (lib := loaded_library()) is None:
+            say(step=text)
+        else:
+            say(step=text, loaded=LoadedLibrary(version=lib.version, text=lib.build_text, path=lib.path))
+
+    return step
+
+
+def answer_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
+    """Judge a graph; say the steps and the verdict."""
+    verdict = explain(
+        _read_graph_cached(asked["graph"]),
+        read_device(asked["device"]),
+        mode=asked["modes"],
+        build=asked["build"],
+        execute=asked["execute"],
+        step=_make_step_reporter(say),
+        skip=asked["skip"],
+        causes=asked["causes"],
+        shapes=asked["shapes"],
+        every_engine=asked["every_engine"],
+    )
+    measured = verdict.cause is not None and verdict.cause.basis is Basis.MEASURED
+    if verdict.live and verdict.outcome is Outcome.NOT_SUPPORTED and asked["causes"] and not measured:
+        with contextlib.suppress(CudnnBackendError), contextlib.closing(open_target()) as target:
+            say(device=dict(target.profile.properties))
+    say(verdict=verdict.to_dict())
