@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..graph import Graph, graph_from_json
+from ..graph.serial import SCHEMA
 
 __all__ = ["is_package_json", "read_package_json"]
 
@@ -22,6 +23,8 @@ def read_package_json(data: Any) -> Graph:
     GraphError
         ``graph-json``, ``plan-file``.
     """
+    if data["schema"] == SCHEMA:
+        return graph_from_json(data)
     from ..plans import record  # few files have a plan
 
     return record.parse_record(data, "the JSON").read_graph() if record.is_plan_file(data) else graph_from_json(data)

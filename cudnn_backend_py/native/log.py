@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import logging
 import os
 import re
 import threading
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import REASON_LINE, GraphError
 from ..generated.enums import Severity
@@ -30,6 +29,9 @@ from ..system.untrusted_files import parse_json
 from .callbacks import LogCallback, get_stored_exceptions
 from .libcudnn import Library, library
 
+if TYPE_CHECKING:
+    import logging
+
 __all__ = ["Log", "LogRecord", "capture_log", "get_log_hub"]
 
 # As text: compiled when a log is first read.
@@ -37,12 +39,8 @@ _HEADER_PATTERN = r"CuDNN \(v(?P<version>\d+)(?: (?P<build>\d+))?\) function (?P
 _TIME_PATTERN = r"(?m)^Time: (?P<time>\S+)"
 _JSON_LINE_PATTERN = r"(?m)^\s*(?P<key>\w+): type=json; val=(?P<json>.*?);?$"
 
-_LOGGING_LEVELS = {
-    Severity.FATAL: logging.CRITICAL,
-    Severity.ERROR: logging.ERROR,
-    Severity.WARNING: logging.WARNING,
-    Severity.INFO: logging.INFO,
-}
+# CRITICAL, ERROR, WARNING and INFO of logging, which a program imports that has a logger.
+_LOGGING_LEVELS = {Severity.FATAL: 50, Severity.ERROR: 40, Severity.WARNING: 30, Severity.INFO: 20}
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +288,8 @@ def _write_to_destination(record: LogRecord) -> None:
     except OSError as error:
         reraise_interruption(error)
         _unwritable_destinations.add(destination)
+        import logging
+
         logging.getLogger(__name__).warning(
             "CUDNN_LOGDEST_DBG=%s cannot be written (%s): cuDNN's log is not written there any more",
             printable(destination),
@@ -359,8 +359,11 @@ class _CaptureBlock(AbstractContextManager[Log]):
     def __enter__(self) -> Log:
         level, this_thread_only, logger, on = self._arguments
         hub = get_log_hub(on or library())
-        chosen = logging.getLogger(logger) if isinstance(logger, str) else logger
-        capture = _Capture(Log(), level, threading.get_native_id() if this_thread_only else None, chosen)
+        if isinstance(logger, str):
+            import logging
+
+            logger = logging.getLogger(logger)
+        capture = _Capture(Log(), level, threading.get_native_id() if this_thread_only else None, logger)
         self._captures.append((hub, capture))
         hub.add_capture(capture)
         return capture.log
