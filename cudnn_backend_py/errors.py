@@ -8,10 +8,12 @@ All of them pickle, so a child process can hand one to its parent.
 from __future__ import annotations
 
 import re
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from .generated.enums import AttributeName, DescriptorType, Status
 from .printable import printable, printable_lines
+
+if TYPE_CHECKING:
+    from .generated.enums import AttributeName, DescriptorType, Status
 
 __all__ = [
     "CudnnBackendError",
@@ -158,7 +160,7 @@ class CudnnStatusError(CudnnBackendError):
     def _fields(self) -> dict[str, Any]:
         return {
             "status": int(self.status),
-            "status_name": self.status.c_name if isinstance(self.status, Status) else None,
+            "status_name": _find_status_name(self.status),
             "function": self.function,
             "last_error": self.last_error,
             "descriptor": self.descriptor.c_name if self.descriptor is not None else None,
@@ -192,5 +194,10 @@ class NotSupportedStatus(CudnnStatusError, NotSupported):
 
 def status_text(status: Status | int) -> str:
     """Return ``NAME (number)``, also for numbers newer than our header."""
-    name = status.c_name if isinstance(status, Status) else "status unknown to this package"
-    return f"{name} ({int(status)})"
+    return f"{_find_status_name(status) or 'status unknown to this package'} ({int(status)})"
+
+
+def _find_status_name(status: Status | int) -> str | None:
+    from .generated.enums import Status  # whose import takes 8 ms
+
+    return status.c_name if isinstance(status, Status) else None

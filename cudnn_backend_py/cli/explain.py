@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -319,6 +318,8 @@ def _format_continue_command(
     graph_file: str, target: str, budget_s: float | None, modes: Sequence[str], build: bool
 ) -> str:
     """Return the command line that repeats the search with a longer time limit."""
+    import shlex
+
     longer = _DEFAULT_LONG_BUDGET_S if budget_s is None else max(1.0, _BUDGET_FACTOR * budget_s)
     words = ["cudnn-backend", "explain", "--whatif", graph_file, f"--target={target}", *format_version_option()]
     words += [*(f"--mode={mode}" for mode in modes), *(() if build else ("--no-build",)), f"--budget={longer:g}"]
