@@ -18,6 +18,7 @@ from io import FileIO
 from typing import NoReturn, TypeVar
 
 from ..graph.guard import report_line
+from ..system.uninterrupted import run_uninterrupted
 
 __all__ = ["TIMEOUT_REMARK", "run_in_fork"]
 
@@ -65,8 +66,6 @@ def run_in_fork(
     """
     if threading.active_count() > 1:
         return function()
-    from ..system.child import run_uninterrupted  # which a supported graph needs not
-
     fork = _ForkedProcess(lambda writing, before: _write_result(function, writing, before))
     try:
         try:

@@ -23,7 +23,7 @@ def read_package_json(data: Any) -> Graph:
     GraphError
         ``graph-json``, ``plan-file``.
     """
-    if data["schema"] == SCHEMA:
+    if data.get("schema", SCHEMA) == SCHEMA:
         return graph_from_json(data)
     from ..plans import record  # few files have a plan
 

@@ -6,7 +6,6 @@ A child imports this package from where its parent has it, and nothing from the 
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import errno
 import fcntl
@@ -26,10 +25,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..errors import CudnnBackendError, EnvironmentNotReady
 from .serving import LIFELINE, PATIENCE_S
+from .uninterrupted import make_not_usable_error, run_uninterrupted
 
 __all__ = [
     "ONE_THREAD",
@@ -43,7 +43,6 @@ __all__ = [
     "make_script_command",
     "poll_process",
     "run_command",
-    "run_uninterrupted",
 ]
 
 # For a child that computes with NumPy next to others: threads of its products wait for each other by turning. That
@@ -60,9 +59,6 @@ _SAID = 2000  # characters of what a child wrote to stderr that are kept
 _ALIVE_S = 1.0  # between two looks whether a silent child still lives
 _PAUSE_S = 0.002  # between two looks at a child that is ending
 _LONGEST_S = 1e6
-
-Result = TypeVar("Result")
-
 
 # how a child is started
 
@@ -334,11 +330,11 @@ class Child:
         except (OSError, ValueError):
             if self._release_child.alive:
                 raise
-            raise _make_not_usable_error() from None  # what it is queried through was closed in a fork
+            raise make_not_usable_error() from None  # what it is queried through was closed in a fork
 
     def _send_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         if not self._is_ready_for_query():
-            raise _make_not_usable_error()
+            raise make_not_usable_error()
         self._asked = True
         deadline = time.monotonic() + limit_s
         number = next(_numbers)
@@ -502,48 +498,6 @@ def _release_children_in_fork() -> None:
 os.register_at_fork(after_in_child=_release_children_in_fork)
 
 
-def run_uninterrupted(function: Callable[[], Result]) -> Result:
-    """Call a function in another thread, where no Python signal handler can interrupt it.
-
-    What a handler raises here meanwhile is raised when the function is done, or before it begins. One of ``threading``
-    is left half-started where its start is interrupted, and counted for ever.
-    """
-    results: list[Result] = []
-    errors: list[BaseException] = []
-    claim, done = _thread.allocate_lock(), _thread.allocate_lock()
-    done.acquire()
-
-    def run_function() -> None:
-        try:
-            if claim.acquire(False):
-                results.append(function())
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            done.release()
-
-    owner = os.getpid()
-
-    def wait_for_thread() -> None:
-        while not (results or errors or done.acquire(timeout=_ALIVE_S)):
-            if os.getpid() != owner:  # forked by a handler: the thread stayed with the parent
-                raise _make_not_usable_error()
-
-    try:
-        try:
-            _thread.start_new_thread(run_function, ())
-        except RuntimeError:  # the interpreter ends and starts no thread
-            return function()
-        wait_for_thread()
-    except BaseException:
-        if not claim.acquire(False):  # it has begun: who called must find it done
-            wait_for_thread()
-        raise
-    if errors:
-        raise errors.pop()
-    return results.pop()
-
-
 def _parse_answer_line(line: bytes, number: int) -> dict[str, Any]:
     """Parse one line of the answer to the query with this number."""
     try:
@@ -560,12 +514,4 @@ def _parse_answer_line(line: bytes, number: int) -> dict[str, Any]:
 def _make_damaged_answer_error(what: str, line: bytes) -> CudnnBackendError:
     return CudnnBackendError(
         f"a child process sent {what}", code="answer-damaged", more=line[:_SAID].decode(errors="replace")
-    )
-
-
-def _make_not_usable_error() -> UsageError:
-    return UsageError(
-        "the child process cannot be queried: a query was interrupted, or this process was forked meanwhile",
-        code="child-not-usable",
-        fix="repeat the call, which starts a new child process",
     )

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvironmentNotReady
-from ..system.child import poll_process, run_uninterrupted
+from ..system.child import poll_process
+from ..system.uninterrupted import run_uninterrupted
 
 if TYPE_CHECKING:
     from rich.progress import Progress

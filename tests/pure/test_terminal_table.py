@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from cudnn_backend_py.terminal import UNFOLDED, WordTable, open_console, table_text, width_of_stream
+from cudnn_backend_py.terminal import UNFOLDED, WordTable, is_plain, open_console, table_text, width_of_stream
 
 PATH = "/a folder/with blanks/9.19.0.56-cu12"
 DIGEST = "0123456789abcdef" * 4
@@ -94,3 +94,19 @@ def test_folded_tables_contain_no_ci_command(colours: str, monkeypatch: pytest.M
             for line in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines():
                 assert not line.lstrip().startswith("::"), (width, line)
                 assert "##[" not in line
+
+
+@pytest.mark.parametrize("variable", ["", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "NO_COLOR"])
+@pytest.mark.parametrize("value", ["", "0", "1"])
+def test_a_plain_stream_is_no_terminal_for_rich(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if variable:
+        monkeypatch.setenv(variable, value)
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", written)
+    if is_plain(written):
+        console = open_console()
+        assert not console.is_terminal
+        console.print(Text("text", "bold green"))
+        assert written.getvalue() == "text\n"
+    else:
+        assert variable in ("FORCE_COLOR", "TTY_COMPATIBLE")

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cudnn_backend_py import library
+from cudnn_backend_py import library, save_graph
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from cudnn_backend_py.diagnose.surveys.inputs import add_build_name
+from examples import flash_forward
 from tests.library.diagnose.test_attention_support import TABLE_FILES, TABLES, assert_equals_stored_table
-from tests.support.child import ROOT, run_python
+from tests.support.child import ROOT, run_code, run_python
 from tests.support.wheels import add_to_version_store
 
 
@@ -24,6 +25,34 @@ def test_explain_reports_the_shapes_that_a_plan_serves() -> None:
     assert json.loads(result.output)["shapes"].startswith("this plan serves only its own dims; a class plan"), (
         result.output
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "unwanted"),
+    [
+        (("--here",), ("versions.store", "system.child", "diagnose.causes", "cli.verdicts")),
+        ((), ("versions.store", "diagnose.explanation", "diagnose.remedies", "known_issues", "cli.verdicts")),
+    ],
+)
+def test_explain_imports_only_what_its_process_needs(
+    options: tuple[str, ...], unwanted: tuple[str, ...], tmp_path: Path
+) -> None:
+    save_graph(flash_forward.graph(), tmp_path / "graph.json")
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, sep='\\n'))\n"
+        "from cudnn_backend_py.__main__ import main\n"
+        f"sys.argv[1:] = ['explain', {str(tmp_path / 'graph.json')!r}, '--target', 'h100', *{options!r}]\n"
+        "main()\n"
+    )
+    loaded = run_code(program).stdout.splitlines()
+    names = (
+        "rich",
+        "numpy",
+        "importlib.metadata",
+        *(f"cudnn_backend_py.{name}" for name in (*unwanted, "importers.graphs")),
+    )
+    assert [name for name in names if name in loaded] == []
 
 
 def test_attention_page_renders_the_page_of_the_docs() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, UsageError, library
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, explain, judge
+from cudnn_backend_py.diagnose.processes import JudgingProcesses
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import FAULTS
 from examples import flash_forward, forum_two_matmul
@@ -140,6 +141,21 @@ def test_an_unreferenced_judge_ends_its_child_processes() -> None:
     del one
     gc.collect()
     assert process.returncode is not None
+
+
+def test_a_process_started_before_its_query_answers_it_and_a_killed_one_is_replaced() -> None:
+    question = Query(flash_forward.graph(), "sm90")
+    with JudgingProcesses() as processes:
+        processes.start(question.setup, sees_gpu=False)
+        [started] = next(iter(processes.idle.values()))
+        one = Judge(processes=processes)
+        assert one.run_query(question).supported
+        assert next(iter(processes.idle.values())) == [started]
+        processes.kill()
+        assert not started.is_usable
+        assert one.run_query(question).supported
+        assert started not in next(iter(processes.idle.values()))
+    assert processes.idle == {}
 
 
 def test_verdicts_survive_json_and_queries_survive_pickle() -> None:

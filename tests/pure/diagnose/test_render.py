@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict, render_text
-from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_graph_line, format_summary
+from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_graph_line, format_summary, render_summary
 from cudnn_backend_py.diagnose.verdict import RemedyCheck
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.terminal import table_text
 from tests.support.graphs import make_sdpa
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
@@ -247,3 +248,9 @@ def test_every_written_tensor_is_an_output_in_the_text(graph: Graph) -> None:
 
 def _is_written(graph: Graph, uid: int) -> bool:
     return any(tensor.uid == uid for op in graph.ops for tensor in op.outputs().values())
+
+
+@pytest.mark.parametrize("verdict", [SUPPORTED_VERDICT, NOT_SUPPORTED_VERDICT])
+def test_the_plain_summary_is_what_rich_prints_outside_a_terminal(verdict: Verdict) -> None:
+    named = dataclasses.replace(verdict, graph="::warning::\x1b[1m\tname")
+    assert format_summary(named) == table_text(render_summary(named))

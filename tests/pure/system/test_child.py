@@ -26,8 +26,8 @@ from cudnn_backend_py.system.child import (
     RestartingChild,
     describe_exit_status,
     make_script_command,
-    run_uninterrupted,
 )
+from cudnn_backend_py.system.uninterrupted import run_uninterrupted
 from tests.support.child import ROOT, run_code
 from tests.support.misbehaving_children import answer_correctly
 
