@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import CudnnBackendError
 from ..native import library
 
 __all__ = ["loading_library"]
@@ -17,7 +16,7 @@ def loading_library() -> Iterator[None]:
     """Load cuDNN in another thread during a block. If it cannot be loaded, whoever needs it is told why."""
 
     def load() -> None:
-        with suppress(CudnnBackendError):
+        with suppress(Exception):
             library()
 
     thread = threading.Thread(target=load, daemon=True)
