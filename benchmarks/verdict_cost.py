@@ -1,20 +1,27 @@
-"""Median time of a verdict without builds, and of importing the package."""
+"""Median time of a verdict without builds, of ``explain`` in a fresh process, and of importing the package."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
+from cudnn_backend_py import load_graph, save_graph
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 
+from . import bare_calls
+
 __all__ = ["add_options", "run"]
 
 ROUNDS = 30
+PROCESSES = 15  # of each way
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")
 
 
@@ -41,6 +48,30 @@ def measure_verdict_ms(target: str, *, supported: bool) -> list[float]:
     return times
 
 
+def write_calls(graph: str, target: str, calls: str) -> None:
+    """In a fresh process: write the cuDNN calls of a verdict to a file."""
+    Path(calls).write_text(json.dumps(bare_calls.record_calls(load_graph(graph), target)), encoding="utf-8")
+
+
+def measure_processes_ms(target: str) -> dict[str, list[float]]:
+    """Return the times of whole processes that judge one graph, in turns: the bare calls, and two of ``explain``."""
+    with tempfile.TemporaryDirectory() as folder:
+        graph, calls = f"{folder}/graph.json", f"{folder}/calls.json"
+        save_graph(sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64, causal=True, stats=True), graph)
+        code = f"from {__name__} import write_calls; write_calls({graph!r}, {target!r}, {calls!r})"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        explained = ["-m", "cudnn_backend_py", "explain", graph, "--target", target]
+        ways = {"bare calls": [bare_calls.__file__, calls], "explain --here": [*explained, "--here"]}
+        ways["explain"] = explained
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(PROCESSES):
+            for name, arguments in ways.items():
+                start = time.perf_counter()
+                subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+                times[name].append((time.perf_counter() - start) * 1e3)
+    return times
+
+
 def add_options(_: argparse.ArgumentParser) -> None:
     """Add no options."""
 
@@ -54,12 +85,17 @@ def run(options: argparse.Namespace) -> None:
             times = measure_verdict_ms(target, supported=supported)
             name = f"flash forward, {'supported' if supported else 'refused'}, {target}"
             verdicts[name] = {"median": round(statistics.median(times), 2), "max": round(max(times), 2)}
+    processes = measure_processes_ms("sm90")
     record = {
         **start_record("verdict-cost"),
         "import_numpy_ms": round(numpy_ms, 1),
         "import_with_package_ms": round(ours_ms, 1),
         "rounds": ROUNDS,
         "explain_without_build_ms": verdicts,
+        "fresh_processes_ms": {
+            name: {"min": round(min(times), 1), "median": round(statistics.median(times), 1)}
+            for name, times in processes.items()
+        },
         "explain_median_of_all_ms": round(statistics.median(v["median"] for v in verdicts.values()), 2),
     }
     print(write_record(record, options.output))
