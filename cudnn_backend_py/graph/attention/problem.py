@@ -6,16 +6,18 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ...errors import GraphError
 from ...generated.enums import DataType
 from ...printable import shown
-from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES, find_type
 from ..ir import Tensor
 from ..rules import Rule, find_broken_rule
 from ..tensor import LEAST, MOST
+
+if TYPE_CHECKING:
+    from ..builder import GraphBuilder
 
 __all__ = [
     "Alignment",

@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
-from fractions import Fraction
 from itertools import islice
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -15,7 +14,7 @@ from ...errors import CudnnBackendError, GraphError
 from ...generated.enums import DIM_MAX, DataType, DescriptorType, TensorReordering
 from ...printable import shown
 from ..data_types import find_type
-from ..ir import Op, Operation, Tensor, packed_strides
+from ..ir import Graph, Op, Operation, Tensor, packed_strides
 from ..strides import channels_last, preserve_order
 from ..tensor import LEAST, MOST
 
@@ -230,6 +229,8 @@ def expand_per_spatial_dim(given: Any, count: int) -> tuple[Any, ...]:
     TypeError
         For what is neither, which :func:`wrap_checked_method` names.
     """
+    from fractions import Fraction  # it imports decimal
+
     if isinstance(given, (int, Fraction)):
         return (given,) * count
     return read_values_per_dim(given, "it")
@@ -395,6 +396,18 @@ class BuilderBase:
         return self.tensor(
             self.make_unused_name("c") if name is None else name, ones, kind, strides=ones, by_value=True, value=value
         )
+
+    @wrap_checked_method
+    def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
+        """Add any operation by the fields of its descriptor and return it; only field types are checked."""
+        stem = kind.name.removeprefix("OPERATION_").lower()
+        op = Operation(kind, name or f"{stem}{len(self.ops)}", fields)
+        self.ops.append(op)
+        return op
+
+    def graph(self) -> Graph:
+        """Return the graph of all operations added so far, after checking it as a whole."""
+        return Graph(tuple(self.ops), self.name)
 
     # parts of operations
 
