@@ -157,6 +157,7 @@ _SUPPORT_CHECKS_LOGGER = "_engine_config_support_checks"
 
 
 _FIRST_SM_WITH_TF32 = 80
+_FIRST_SM_WITH_SELECTIONS = 100  # a first plan for older GPUs does without the module of the rows
 _libraries_queried_with_tf32: set[int] = set()  # ids of libraries, which live as long as the process
 
 
@@ -278,7 +279,9 @@ class OperationGraph:
         NotSupported
             If cuDNN refuses it.
         """
-        from ..graph.attention.selections import find_selection  # only where a graph is judged
+        if self.target.sm < _FIRST_SM_WITH_SELECTIONS:
+            return None
+        from ..graph.attention.selections import find_selection
 
         found = find_selection(self.graph, self.target.library.version, self.target.sm)
         return None if found is None else self.config(found.engine, dict(found.knobs), origin=found.by)
