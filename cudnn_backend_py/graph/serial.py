@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from ..errors import GraphError
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
 from ..system.atomic_file import write_atomically
+from ..system.frozen import FrozenValue
 from ..system.untrusted_files import read_json
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
@@ -64,14 +64,14 @@ def _encode_number(value: Any) -> Any:
 
 def _encode_tensor(tensor: Tensor) -> dict[str, Any]:
     record: dict[str, Any] = {}
-    for item in fields(Tensor):
-        value = getattr(tensor, item.name)
-        if item.default is not MISSING and value == item.default:
+    for name in Tensor.field_names:
+        value = getattr(tensor, name)
+        if name in Tensor.field_defaults and value == Tensor.field_defaults[name]:
             continue
         if isinstance(value, (CudnnEnum, Tensor)):
-            record[item.name] = value.name
+            record[name] = value.name
         else:
-            record[item.name] = list(value) if isinstance(value, tuple) else _encode_number(value)
+            record[name] = list(value) if isinstance(value, tuple) else _encode_number(value)
     return record
 
 
@@ -82,10 +82,10 @@ def _encode_op(op: Op) -> dict[str, Any]:
         return record
     assert isinstance(op, (Matmul, Pointwise, Reduction))
     record = {"operation": _FIXED_NAMES[type(op)], "name": op.name}
-    for item in fields(op):
-        value = getattr(op, item.name)
-        if item.name != "name" and value is not None:
-            record[item.name] = _encode_value(value)
+    for name in op.field_names:
+        value = getattr(op, name)
+        if name != "name" and value is not None:
+            record[name] = _encode_value(value)
     return record
 
 
@@ -163,14 +163,13 @@ def _find_tensor(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
     return tensors[name]
 
 
-def _check_keys(record: dict[str, Any], kind: type[Any], where: str) -> None:
-    """Check that a record's keys are fields of a dataclass, and that no field without a default is missing."""
-    known = {item.name: item.default is MISSING for item in fields(kind)}
+def _check_keys(record: dict[str, Any], kind: type[FrozenValue], where: str) -> None:
+    """Check that a record's keys are fields of a value, and that no field without a default is missing."""
     for key in record:
-        if key not in known:
+        if key not in kind.field_names:
             raise _make_error(f"{where} has no field {key!r}")
-    for key, needed in known.items():
-        if needed and key not in record:
+    for key in kind.field_names:
+        if key not in kind.field_defaults and key not in record:
             raise _make_error(f"{where} lacks {key!r}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from ..generated.enums import (
 )
 from ..graph.ir import Graph, check_writes
 from ..native import Descriptor, ErrorText, Library, build
+from ..system.frozen import FrozenValue
 from ..target import Target, open_target
 from .choice import EngineChoice, Knobs
 from .lower import lower
@@ -139,8 +139,7 @@ class EngineConfig:
         return f"<EngineConfig {self.tag}>"
 
 
-@dataclass(slots=True)
-class Heuristics:
+class Heuristics(FrozenValue):
     """cuDNN's answer to a heuristics query.
 
     ``candidates`` were considered, ``configs`` survived their support check, in cuDNN's order, and ``answer`` has the
@@ -149,8 +148,8 @@ class Heuristics:
 
     mode: HeurMode
     candidates: int
-    configs: list[EngineConfig] = field(default_factory=list)
-    answer: ErrorText = field(default_factory=ErrorText)
+    configs: list[EngineConfig]
+    answer: ErrorText
 
 
 _SUPPORT_CHECKS_LOGGER = "_engine_config_support_checks"

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import EnvironmentNotReady, GraphError, UsageError
@@ -14,6 +13,7 @@ from ..graph import Graph, graph_from_json
 from ..native import Library
 from ..printable import brief
 from ..system.atomic_file import write_atomically
+from ..system.frozen import FrozenValue
 from ..system.untrusted_files import read_json
 from ..system.version import is_same_version
 from ..target import Profile, Target, find_profile
@@ -54,8 +54,7 @@ _PLAN_PROPERTIES = (
 _BUS_WIDTH_SINCE = (9, 27, 0)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PlanRecord:
+class PlanRecord(FrozenValue):
     """A plan as plain data, without the envelope of a file or cache.
 
     Attributes

@@ -6,13 +6,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import GraphError, UsageError
 from ..native.crash_guards import MAX_DEVICE_NAME_BYTES
+from ..system.frozen import FrozenValue
 from ..system.nearest import find_nearest
 from ..system.untrusted_files import read_json
 
@@ -55,8 +55,7 @@ _PROPERTY_LIMITS = {"totalGlobalMem": (1 << 63) - 1}  # of the others cuDNN keep
 _OPTIONAL_PROPERTIES = {"smCountOrigin": 0, "oversizedSharedMemoryPerBlock": 0, "memoryBusWidth": 0}
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(FrozenValue):
     """A described GPU; ``properties`` is the value of ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION``.
 
     ``sources`` names for each property a key of ``citations``.

@@ -6,9 +6,9 @@ cudnn-frontend's nodes of attention name an engine in ``override_heuristics_quer
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...generated.enums import KnobType
+from ...system.frozen import FrozenValue
 from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
 from .problem import Attention
@@ -16,8 +16,7 @@ from .problem import Attention
 __all__ = ["SELECTIONS", "EngineSelection", "deterministic_config", "find_selection"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineSelection:
+class EngineSelection(FrozenValue, kw_only=True):
     """An engine config that a library selects without querying cuDNN's heuristics.
 
     Parameters

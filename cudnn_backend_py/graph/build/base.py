@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import fields
 from itertools import islice
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -459,7 +458,7 @@ class BuilderBase:
 
     def _make_tensor(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Return a new tensor with the given options, named `stem`, with a number added if necessary."""
-        known = {item.name for item in fields(Tensor)}
+        known = Tensor.field_names
         if unknown := [str(name) for name in options if name not in known]:
             raise TypeError(f"a result has no option {', '.join(unknown)}; its options are {', '.join(sorted(known))}")
         name = options.pop("name", None)
