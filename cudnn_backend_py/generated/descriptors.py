@@ -1,11 +1,11 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:4fa43613362b6a0c1adcf63972a373b09cd25361f7d14764851e85d07be353b0
+# seal: sha256:40904533882ff53430a427d1ac2224484e9bf2a109d881b9d9b99768b1851862
 # Command: python -m tools.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
 from __future__ import annotations
 
-from dataclasses import Field, FrozenInstanceError, dataclass, fields
+from dataclasses import Field, FrozenInstanceError, dataclass
 from typing import Any, ClassVar, dataclass_transform
 
 from .attributes import ATTRIBUTES, AttributeFacts
@@ -37,6 +37,18 @@ _D = DescriptorType
 DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
 
 
+class _FieldsOnDemand:
+    """``__dataclass_fields__``: makes a value class a dataclass when ``fields``, ``replace`` or ``asdict`` reads it."""
+
+    def __get__(self, value: DescriptorValue | None, kind: type[DescriptorValue]) -> dict[str, Field[Any]]:
+        dataclass(init=False, repr=False, eq=False)(kind)
+        found: dict[str, Field[Any]] = kind.__dict__["__dataclass_fields__"]
+        return found
+
+
+_FIELDS_ON_DEMAND = _FieldsOnDemand()
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class DescriptorValue:
     """Base of the value classes: a descriptor's attributes as plain data, without a C object.
@@ -49,8 +61,9 @@ class DescriptorValue:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, kind: DescriptorType) -> None:
+        cls.__dataclass_fields__ = _FIELDS_ON_DEMAND  # type: ignore[assignment]
         cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
-        DESCRIPTORS[kind] = dataclass(init=False, repr=False, eq=False)(cls)
+        DESCRIPTORS[kind] = cls
 
     def __init__(self, **values: Any) -> None:
         facts = [item for item in self.attributes if item.role != "output"]
@@ -67,8 +80,8 @@ class DescriptorValue:
     def __delattr__(self, name: str) -> None:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, item.name) for item in fields(self))
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).__annotations__}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DescriptorValue):
@@ -76,10 +89,10 @@ class DescriptorValue:
         return type(other) is type(self) and self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash((type(self), self._values()))
+        return hash((type(self), *self._values().values()))
 
     def __repr__(self) -> str:
-        pairs = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self))
+        pairs = (f"{name}={value!r}" for name, value in self._values().items())
         return f"{type(self).__name__}({', '.join(pairs)})"
 
 

@@ -319,7 +319,7 @@ _DESCRIPTORS_CODE = '''"""One frozen value class per descriptor type, with the f
 
 from __future__ import annotations
 
-from dataclasses import Field, FrozenInstanceError, dataclass, fields
+from dataclasses import Field, FrozenInstanceError, dataclass
 from typing import Any, ClassVar, dataclass_transform
 
 from .attributes import ATTRIBUTES, AttributeFacts
@@ -327,6 +327,18 @@ from .enums import {enums}
 
 _D = DescriptorType
 DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
+
+
+class _FieldsOnDemand:
+    """``__dataclass_fields__``: makes a value class a dataclass when ``fields``, ``replace`` or ``asdict`` reads it."""
+
+    def __get__(self, value: DescriptorValue | None, kind: type[DescriptorValue]) -> dict[str, Field[Any]]:
+        dataclass(init=False, repr=False, eq=False)(kind)
+        found: dict[str, Field[Any]] = kind.__dict__["__dataclass_fields__"]
+        return found
+
+
+_FIELDS_ON_DEMAND = _FieldsOnDemand()
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -341,8 +353,9 @@ class DescriptorValue:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, kind: DescriptorType) -> None:
+        cls.__dataclass_fields__ = _FIELDS_ON_DEMAND  # type: ignore[assignment]
         cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
-        DESCRIPTORS[kind] = dataclass(init=False, repr=False, eq=False)(cls)
+        DESCRIPTORS[kind] = cls
 
     def __init__(self, **values: Any) -> None:
         facts = [item for item in self.attributes if item.role != "output"]
@@ -359,8 +372,8 @@ class DescriptorValue:
     def __delattr__(self, name: str) -> None:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, item.name) for item in fields(self))
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).__annotations__}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DescriptorValue):
@@ -368,10 +381,10 @@ class DescriptorValue:
         return type(other) is type(self) and self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash((type(self), self._values()))
+        return hash((type(self), *self._values().values()))
 
     def __repr__(self) -> str:
-        pairs = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self))
+        pairs = (f"{name}={value!r}" for name, value in self._values().items())
         return f"{type(self).__name__}({', '.join(pairs)})"
 
 '''
