@@ -1,11 +1,12 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:55456d29939aafea138cb28e1d84dc0f306c4e0dd68604362e8eebbdc25db723
+# seal: sha256:2c1b9dee122bb176a950c882d74fc3d23a5c53f86f16eeee587cb34b296215cb
 # Command: python -m tools.codegen
 """Every enum and constant of cudnn_graph.h."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import EnumType, IntEnum
+from typing import Any
 
 HEADER_VERSION = (9, 28, 0)
 SEV_ERROR_EN = 2
@@ -316,7 +317,40 @@ DEPRECATED = frozenset(
 ENUMS: dict[str, type[CudnnEnum]] = {}
 
 
-class CudnnEnum(IntEnum):
+class _PlainIntegers(EnumType):
+    """Makes enums whose members are integers and nothing else, as ``EnumType`` does.
+
+    That looks at each member for what it may be besides, which was a seventh of the import of a first plan.
+    """
+
+    @classmethod
+    def __prepare__(metacls, *_given: Any, **_options: Any) -> dict[str, Any]:  # type: ignore[override]
+        return {}
+
+    def __new__(metacls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, **options: Any) -> _PlainIntegers:
+        numbers = {key: value for key, value in body.items() if type(value) is int and key[0] != "_"}
+        rest = EnumType.__prepare__(name, bases)
+        for key, value in body.items():
+            if key not in numbers:
+                rest[key] = value
+        made = super().__new__(metacls, name, bases, rest, **options)
+        for key, value in numbers.items():
+            made._add_number(key, value)
+        return made
+
+    def _add_number(cls, name: str, value: int) -> None:
+        member = cls._value2member_map_.get(value)
+        if member is None:  # else it is an alias
+            member = int.__new__(cls, value)  # type: ignore[arg-type]
+            member.__dict__.update(_value_=value, _name_=name, __objclass__=cls, _sort_order_=len(cls._member_names_))
+            cls._member_names_.append(name)
+            cls._value2member_map_[value] = member
+            cls.__dict__.get("_hashable_values_", []).append(value)  # of Python 3.13
+        cls._member_map_[name] = member
+        type.__setattr__(cls, name, member)
+
+
+class CudnnEnum(IntEnum, metaclass=_PlainIntegers):
     """Base of cuDNN's enums: members know their C name, first cuDNN version and deprecation.
 
     ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.

@@ -6,8 +6,8 @@ a millisecond for six fields, two for the forty of an attention problem.
 
 from __future__ import annotations
 
-from dataclasses import Field, FrozenInstanceError, dataclass
-from typing import Any, ClassVar, dataclass_transform
+from dataclasses import Field, FrozenInstanceError, dataclass, replace
+from typing import Any, ClassVar, Self, dataclass_transform
 
 __all__ = ["FrozenValue"]
 
@@ -99,6 +99,9 @@ class FrozenValue:
     def __repr__(self) -> str:
         pairs = (f"{name}={getattr(self, name)!r}" for name in self.field_names)
         return f"{type(self).__qualname__}({', '.join(pairs)})"
+
+    def __replace__(self, /, **changes: Any) -> Self:  # for copy.replace of Python 3.13
+        return replace(self, **changes)
 
     def __getstate__(self) -> dict[str, Any]:  # without what a subclass remembers of a value
         return {name: self.__dict__[name] for name in self.field_names}

@@ -101,7 +101,42 @@ def _write_package_module(model: GeneratedModel) -> str:
 # ------------------------------------------------------------------------------------------- enums.py
 
 _ENUMS_CODE = '''
-class CudnnEnum(IntEnum):
+class _PlainIntegers(EnumType):
+    """Makes enums whose members are integers and nothing else, as ``EnumType`` does.
+
+    That looks at each member for what it may be besides, which was a seventh of the import of a first plan.
+    """
+
+    @classmethod
+    def __prepare__(metacls, *_given: Any, **_options: Any) -> dict[str, Any]:  # type: ignore[override]
+        return {}
+
+    def __new__(metacls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, **options: Any) -> _PlainIntegers:
+        numbers = {key: value for key, value in body.items() if type(value) is int and key[0] != "_"}
+        rest = EnumType.__prepare__(name, bases)
+        for key, value in body.items():
+            if key not in numbers:
+                rest[key] = value
+        made = super().__new__(metacls, name, bases, rest, **options)
+        for key, value in numbers.items():
+            made._add_number(key, value)
+        return made
+
+    def _add_number(cls, name: str, value: int) -> None:
+        member = cls._value2member_map_.get(value)
+        if member is None:  # else it is an alias
+            member = int.__new__(cls, value)  # type: ignore[arg-type]
+            member.__dict__.update(
+                _value_=value, _name_=name, __objclass__=cls, _sort_order_=len(cls._member_names_)
+            )
+            cls._member_names_.append(name)
+            cls._value2member_map_[value] = member
+            cls.__dict__.get("_hashable_values_", []).append(value)  # of Python 3.13
+        cls._member_map_[name] = member
+        type.__setattr__(cls, name, member)
+
+
+class CudnnEnum(IntEnum, metaclass=_PlainIntegers):
     """Base of cuDNN's enums: members know their C name, first cuDNN version and deprecation.
 
     ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.
@@ -141,7 +176,7 @@ def _write_enums_module(model: GeneratedModel) -> str:
     defines = {n: v for n, v in model.header.defines.items() if not n.startswith("CUDNN_GRAPH_")}
     parts = [
         '"""Every enum and constant of cudnn_graph.h."""\n',
-        "from __future__ import annotations\n\nfrom enum import IntEnum\n",
+        "from __future__ import annotations\n\nfrom enum import EnumType, IntEnum\nfrom typing import Any\n",
         f"HEADER_VERSION = {model.header.version}",
         *(f"{name.removeprefix('CUDNN_')} = {value}" for name, value in defines.items()),
         f"_IRREGULAR = {irregular!r}",
