@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..generated.enums import DataType
+from ..system.frozen import FrozenValue
 
 __all__ = [
     "BOOLEAN_TYPES",
@@ -23,7 +24,7 @@ __all__ = [
 _T = DataType
 
 
-class FloatFormat(NamedTuple):
+class FloatFormat(FrozenValue):
     """A small float type: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the largest number's code."""
 
     exponent: int
@@ -35,7 +36,7 @@ class FloatFormat(NamedTuple):
     saturates: bool  # numbers beyond the largest become it, else infinity
 
 
-class DataTypeProperties(NamedTuple):
+class DataTypeProperties(FrozenValue):
     """The properties of one data type; None or empty where one does not apply or is unknown.
 
     Attributes

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import UsageError
+from ..system.frozen import FrozenValue
 from ..system.nearest import find_nearest
 from ..system.user_folder import user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
@@ -120,7 +121,7 @@ def format_install_command(folder: Path) -> str:
     return f"cudnn-backend cudnn install {version} --cuda {cuda}" + (f" --{flavor}" if flavor else "")
 
 
-class VersionRequest(NamedTuple):
+class VersionRequest(FrozenValue):
     """A requested version: leading numbers, and wheel and CUDA major if given."""
 
     numbers: tuple[int, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, UsageError
 from ..generated.enums import (
@@ -58,7 +58,7 @@ def heur_mode(mode: HeurMode | str) -> HeurMode:
     return HeurMode[mode.upper()]
 
 
-class Knob(NamedTuple):
+class Knob(FrozenValue):
     """A knob of an engine: its range and step. C: ``CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR``."""
 
     type: KnobType | int
