@@ -1,9 +1,9 @@
-"""Build what is written in C; an installation without a C compiler works without it.
+"""Build the package with its optional C libraries; without a C compiler it is installed without them.
 
-Nothing in C includes a header of Python, so one wheel of a machine's architecture serves every Python 3.
+The C code includes no header of Python, so one wheel per machine architecture serves every Python 3.
 
-The web address of the repository is that of the workflow which builds, or of the sdist that is built: metadata has it,
-and the links of the README lead there. Elsewhere there is none.
+The metadata and the links of the README use the web address of the repository. It is read from the GitHub workflow
+that runs the build, or from the metadata of the sdist; otherwise both have no address.
 """
 
 import os
@@ -16,8 +16,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 
-class PlainLibraries(build_ext):
-    """Libraries for ctypes: no Python's suffix in the name, no ``PyInit`` to export."""
+class CtypesLibraryBuilder(build_ext):
+    """Build plain C libraries for ctypes: file names without Python's suffix, no exported ``PyInit`` function."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return f"{fullname.replace('.', '/')}.so"
@@ -26,8 +26,8 @@ class PlainLibraries(build_ext):
         return ext.export_symbols
 
 
-class AnyPython(bdist_wheel):
-    """A wheel for any Python 3 on one architecture."""
+class Python3WheelBuilder(bdist_wheel):
+    """Build a wheel for any Python 3 on one architecture."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent
 
 
 def find_repository():
-    """Return the web address of the repository, an empty text where no one says it."""
+    """Return the web address of the repository, an empty text if it is not known."""
     if name := os.environ.get("GITHUB_REPOSITORY"):
         return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
     said = ROOT / "PKG-INFO"
@@ -45,8 +45,8 @@ def find_repository():
     return next((url.partition(", ")[2] for url in urls if url.startswith("Source, ")), "")
 
 
-def write_description(repository, ref):
-    """Return the README with links that work outside the repository, at a tag or branch of it."""
+def make_description(repository, ref):
+    """Return the README with its relative links changed to web addresses of the repository at a tag or branch."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     if not repository:
         return page
@@ -59,7 +59,7 @@ repository = find_repository()
 setup(
     author="The authors of cudnn_backend_py",
     author_email=f"{repository.split('/')[-2]}@users.noreply.github.com" if "//github.com/" in repository else None,
-    long_description=write_description(repository, os.environ.get("GITHUB_REF_NAME", "main")),
+    long_description=make_description(repository, os.environ.get("GITHUB_REF_NAME", "main")),
     long_description_content_type="text/markdown",
     project_urls={
         "Source": repository,
@@ -68,7 +68,7 @@ setup(
     }
     if repository
     else {},
-    cmdclass={"build_ext": PlainLibraries, "bdist_wheel": AnyPython},
+    cmdclass={"build_ext": CtypesLibraryBuilder, "bdist_wheel": Python3WheelBuilder},
     ext_modules=[
         Extension(
             "cudnn_backend_py.native._driver_stub",

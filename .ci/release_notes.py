@@ -1,7 +1,7 @@
-"""Print what CHANGELOG.md says of a release: ``python .ci/release_notes.py v0.1.0``.
+"""Print the section of CHANGELOG.md about a release: ``python .ci/release_notes.py v0.1.0``.
 
-The tag has to be that of the version in ``cudnn_backend_py/system/version.py``, and CHANGELOG.md has to have a heading
-for it, such as ``## 0.1.0 (2026-01-31)``, with something under it.
+The tag must be ``v`` and the version in ``cudnn_backend_py/system/version.py``. CHANGELOG.md must have a heading for
+it, such as ``## 0.1.0 (2026-01-31)``, followed by text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
 
 def release_notes(tag: str, said: str, changes: str) -> str:
-    """Return the section of a tag's version; ``SystemExit`` where tag, version file and changelog do not agree."""
+    """Return the changelog section of a tag; raise ``SystemExit`` if tag, version file and changelog do not agree."""
     found = VERSION.search(said)
     if found is None or tag != f"v{found[1]}":
         raise SystemExit(f"the tag is {tag}, the version is {found and found[1]}")

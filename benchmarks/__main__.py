@@ -38,7 +38,7 @@ def main() -> None:
     for name, module in BENCHMARKS.items():
         text = str(module.__doc__)
         command = commands.add_parser(name, help=text.partition("\n")[0], description=text)
-        command.add_argument("--output", type=Path, help="write the figures here, as JSON")
+        command.add_argument("--output", type=Path, help="file for the record as JSON")
         module.add_options(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args()

@@ -1,7 +1,7 @@
 """Record the cuDNN calls of this process, and write a C program that makes the same calls.
 
-The functions, their values and the descriptors are recorded while a block runs. Pointers to descriptors and the handle
-become names in the program; all other values are bytes.
+Functions, argument values and descriptors are recorded during a ``with`` block. In the program, descriptors and the
+handle are variables; all other values are bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CallRecorder:
         return call
 
     def get_c_name(self, pointer: Any) -> str:
-        """Return the C expression of a descriptor."""
+        """Return the C expression for the descriptor at an address."""
         return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
 
     def _record_creation(self, kind: int, made: Any) -> str:
@@ -101,7 +101,7 @@ def record_calls() -> Iterator[CallRecorder]:
 
     def forget_functions() -> None:
         for name in [name for name in vars(lib) if name.startswith("cudnn")]:
-            delattr(lib, name)  # bound again at its next use
+            delattr(lib, name)  # ctypes binds the function again at its next use
 
     forget_functions()
     Library._make_checked_function = lambda self, name: recorder.wrap_function(bind(self, name), name)  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Contenders of the benchmarks: cudnn-frontend, our module with its API, a C loop, torch's varlen attention."""
+"""Implementations compared in the benchmarks: cudnn-frontend, our module with its API, a C loop, torch's attention."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MakeArguments = Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
 def compute_forward_outputs(p: Attention, buffers: Mapping[str, Any]) -> None:
-    """Write ``o`` and ``stats`` for a backward pass with this package's torch operator."""
+    """Compute ``o`` and ``stats`` for a backward pass with this package's torch operator."""
     q, k, v = (buffers[name] for name in "qkv")
     o, stats = torch_ops.attention(q, k, v, causal=p.causal, return_stats=True)
     buffers["o"].copy_(o)
@@ -59,7 +59,7 @@ class FrontendContender:
         workspace = _make_workspace(graph)
         return lambda buffers: ({made: buffers[name] for name, made in tensors.items()}, workspace, self.handle)
 
-    def call_ordered(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments | None:
+    def make_ordered_arguments_function(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments | None:
         """Return a function that makes the same arguments with a tuple of buffers; None if this version lacks it."""
         if "tensor_uids" not in inspect.signature(graph.execute).parameters:
             return None
@@ -70,8 +70,11 @@ class FrontendContender:
     def contenders(
         self, name: str, graph: Any, tensors: Mapping[str, Any], sets: Sequence[Mapping[str, Any]]
     ) -> dict[str, Batch]:
-        """Return the calls to time: on the first set of buffers, and on another set at each call, in each form."""
-        forms = {name: self.call(graph, tensors), f"{name}, ordered": self.call_ordered(graph, tensors)}
+        """Return the calls to time: with equal buffers and with different buffers at each call, in each form."""
+        forms = {
+            name: self.call(graph, tensors),
+            f"{name}, ordered": self.make_ordered_arguments_function(graph, tensors),
+        }
         found: dict[str, Batch] = {}
         for form, arguments in forms.items():
             if arguments is not None:
@@ -97,13 +100,13 @@ def load_frontend(folder: str | None) -> tuple[FrontendContender | None, str]:
         if "cudnn_backend_py" in str(cudnn.__file__):
             raise ImportError("the module cudnn is this package's own")
         frontend = FrontendContender(cudnn)
-    except Exception as error:  # any error of its import or its handle
+    except Exception as error:  # any error of importing it or of creating its handle
         return None, f"not measured: {error}"
     return frontend, f"{frontend.cudnn.__version__}, cuDNN {frontend.cudnn.backend_version()}"
 
 
 def make_torch_packed_attention(**more: Any) -> Callable[..., Any] | None:
-    """Return torch's causal attention of packed tokens with shared heads; None if this torch lacks it."""
+    """Return torch's causal attention of packed tokens with grouped heads (GQA); None if this torch lacks it."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -128,7 +131,7 @@ def make_batches_with_new_arguments(call: Callable[..., Any], sets: Sequence[Any
 
 
 def make_c_loop(bound: Bound) -> Batch:
-    """Return the lower bound: a C loop that executes the plan of a bound call with its handle and variant pack."""
+    """Return the lower bound of the time of a call: a C loop that executes the plan with the same variant pack."""
     function, (handle, plan, pack) = bound.native
     execute = ctypes.cast(function, ctypes.c_void_p)
 

@@ -1,18 +1,19 @@
 """Time from a fresh process to its first result: imports, cuDNN, plan, launch. ``python -m benchmarks run`` runs it.
 
-PyTorch is imported, has used the GPU and has made the buffers before the clock starts.
+Before the clock starts, PyTorch is imported, has used the GPU and has allocated the buffers.
 
     python fresh_process.py WAY --plan FILE --cudnn-frontend FOLDER --program FILE --library FILE --workspace BYTES
 
 WAY is ``plan`` (built, or read from the cache in CUDNN_BACKEND_PLAN_CACHE), ``load`` (from FILE), ``our-frontend``
 (this package under cudnn-frontend's names), ``cudnn-frontend``, or ``c``: a compiled program, see ``c_calls.py``. For
-the frontends, the steps of making a plan are reported, and the cost of making the same plan again.
+the frontends, the steps of building a plan are reported, and the time of building the same plan again.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import importlib
 import json
 import statistics
@@ -28,14 +29,14 @@ ATTENTION_SIZES: dict[str, Any] = {
     "heads": 2,
     "seq_q": 128,
     "head_dim": 64,
-}  # of problems.SMALL, without its imports
+}  # same as problems.SMALL_PROBLEM, which would need imports
 MODES = ("plan", "load", "our-frontend", "cudnn-frontend", "c")
 FRONTENDS = {"our-frontend": "cudnn_backend_py.frontend", "cudnn-frontend": "cudnn"}
 StepClock = Callable[[str], None]
 
 
 def start_clock() -> tuple[dict[str, float], StepClock]:
-    """Return a dict of milliseconds by step, and a function that ends the current step under a name."""
+    """Return a dict of milliseconds by step, and a function that records the step that just ended under a name."""
     figures: dict[str, float] = {}
     last = time.perf_counter()
 
@@ -156,6 +157,7 @@ def main() -> None:
     torch.cuda.synchronize()
     if options.way == "cudnn-frontend" and options.cudnn_frontend:
         sys.path.insert(0, options.cudnn_frontend)
+    gc.collect()  # of the objects of PyTorch's import: the collection takes longer than an import that would cause it
     figures, clock = start_clock()
     report_steps: Callable[[], dict[str, float]] = dict
     if options.way in FRONTENDS:

@@ -1,9 +1,9 @@
 """Costs of our frontend module and of cudnn-frontend: host time of execute, and time to the first result.
 
-Both modules are imported in one process under their own names and take turns; fresh processes take turns, too. In
-these, PyTorch is imported, has used the GPU and has made the buffers before the clock starts, so that only the
-module's own steps count: import, handle, graph, plan, launch. Neither has a cache of plans on disk, and files are read
-once before the measurement.
+Execute is timed in one process with both modules, which alternate. First results are timed in fresh processes, which
+alternate as well: before the clock starts, PyTorch is imported, has used the GPU and has allocated the buffers, so that
+only steps of the module count: import, handle, graph, plan, launch. Neither module has plans cached on disk. A first
+run of each reads the files and is not counted.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def measure_execute_times(theirs: FrontendContender, direction: Direction) -> di
 def measure_first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
     """Yield milliseconds from import to first result for both modules, after each pair of processes.
 
-    Medians per step, and each total.
+    The result has the median of each step, and all totals.
     """
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in MODES}
-    for number in range(-1, count):  # the first run of each reads files and does not count
+    for number in range(-1, count):  # the first run of each module reads files and is not counted
         for way in rotate_items(list(MODES), number):
             figures = _run_fresh_process(way, folder)
             if number >= 0:
@@ -87,7 +87,7 @@ def _compute_medians(runs: Mapping[str, list[dict[str, float]]]) -> dict[str, di
 
 def _run_fresh_process(way: str, folder: str | None) -> dict[str, float]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    # Found by its folder, so that neither module is imported before the clock starts.
+    # The script is found by its path, so that neither module is imported before the clock starts.
     environment["PYTHONPATH"] = os.pathsep.join(
         [str(FRESH_PROCESS_SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")]
     )
@@ -116,8 +116,8 @@ def compute_cost_ratios(record: Mapping[str, Any]) -> dict[str, float]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the folder of cudnn-frontend and the number of processes."""
-    parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="the folder that holds its package cudnn")
-    parser.add_argument("--children", type=int, default=9, help="fresh processes of each module, 0 for none")
+    parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="folder with the package cudnn of cudnn-frontend")
+    parser.add_argument("--children", type=int, default=9, help="number of fresh processes per module; may be 0")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The measured attention graphs, built through the API of cudnn-frontend by either module."""
+"""Build the measured attention graphs through cudnn-frontend's API, with its module or with ours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build_frontend_attention(
         )
         return tensors[name]
 
-    def offset_of(name: str) -> Any:
+    def get_ragged_offsets(name: str) -> Any:
         """Return the ragged offsets of a tensor; a gradient has those of its tensor."""
         owner = f"ragged_{name.removeprefix('d')}"
         return tensors.get(owner) or add_int32_tensor(owner, p.batch + 1, 1, 1, 1)
@@ -43,7 +43,7 @@ def build_frontend_attention(
     def add_tensor(name: str) -> None:
         kind = {"data_type": cudnn.data_type.FLOAT} if name == "stats" else {}
         made = graph.tensor(name=name, dim=list(p.dims(name)), stride=list(p.strides(name)), **kind)
-        tensors[name] = made.set_ragged_offset(offset_of(name)) if p.ragged else made
+        tensors[name] = made.set_ragged_offset(get_ragged_offsets(name)) if p.ragged else made
 
     if p.padding:
         for name in ("seq_len_q", "seq_len_kv"):
@@ -76,7 +76,7 @@ def build_frontend_attention(
     for name in outputs:
         tensors[name].set_output(True).set_dim(list(p.dims(name))).set_stride(list(p.strides(name)))
         if p.ragged:
-            tensors[name].set_ragged_offset(offset_of(name))
+            tensors[name].set_ragged_offset(get_ragged_offsets(name))
     graph.validate()
     graph.build_operation_graph()
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])

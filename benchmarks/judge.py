@@ -1,4 +1,4 @@
-"""Comparison of a record with its limits."""
+"""Compare the figures of a benchmark record with their acceptance limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ACCEPTANCE_LIMITS", "FigureLimit", "compare_record_with_limits", "fo
 
 @dataclass(frozen=True)
 class FigureLimit:
-    """A figure of a record with its upper limit; the figure is None where it was not measured."""
+    """A figure of a record with its upper limit; the figure is None if it was not measured."""
 
     name: str
     limit: float
@@ -44,7 +44,7 @@ def _count_slower_shapes(record: Mapping[str, Any], name: str, other: str) -> fl
 
 
 def _count_shapes_with_other_times(record: Mapping[str, Any]) -> float | None:
-    """Count the shapes where the same plan takes another time with cudnn-frontend, beyond noise."""
+    """Count the shapes where cudnn-frontend runs the same plan in a different time, beyond noise."""
     rows = []
     for row in record["gpu"]:
         us, tags = row["us"], row["plans"]

@@ -1,7 +1,7 @@
 """Time to judge a support matrix: 12 graphs, 7 targets and 12 cuDNN versions, without building plans.
 
-Then the same matrix is killed half way in a child process and resumed, and a graph that crashes cuDNN is judged with
-another graph.
+Then a child process that judges the same matrix is killed half way, and the matrix is resumed. Finally a graph that
+crashes many cuDNN versions is judged together with a supported graph.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def make_linear_layer(data_type: DataType) -> Graph:
     return g.graph()
 
 
-def make_twelve_graphs() -> dict[str, Graph]:
-    """Return the graphs that are judged."""
+def make_matrix_graphs() -> dict[str, Graph]:
+    """Return the twelve graphs of the matrix by name."""
     return {
         "forward, causal": make_attention_forward(causal=True, stats=True),
         "forward, bfloat16, d 128": make_attention_forward(data_type=DataType.BFLOAT16, head_dim=128, stats=True),
@@ -73,7 +73,7 @@ def make_twelve_graphs() -> dict[str, Graph]:
 
 def judge_missing_cells(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
     """Judge the cells of the matrix that have no stored answer in the folder ``cache``."""
-    return matrix(make_twelve_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
+    return matrix(make_matrix_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
 
 
 def measure_cpu_seconds() -> float:
@@ -119,7 +119,7 @@ def judge_with_crashing_graph(versions: Sequence[str]) -> dict[str, object]:
     )
     graphs = {
         "crashes": sdpa_backward(inner_stride, allow_hazards=True),
-        "plain": make_twelve_graphs()["forward, causal"],
+        "plain": make_matrix_graphs()["forward, causal"],
     }
     with tempfile.TemporaryDirectory() as folder:
         answered = matrix(graphs, ("sm80", "sm90"), versions, cache=Path(folder), progress=False)
@@ -133,10 +133,10 @@ def count_outcome_letters(answered: Matrix, graph: str | None = None) -> Counter
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add versions, targets, repetitions, and options for child processes only."""
-    parser.add_argument("--versions", nargs="+", help="the twelve newest that are installed or loaded, if not given")
+    parser.add_argument("--versions", nargs="+", help="cuDNN versions; by default the twelve newest available")
     parser.add_argument("--targets", nargs="+", default=TARGETS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # only judge, and keep the answers in this folder
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # only judge, and store the answers in this folder
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The measured attention problems, and how often each is measured."""
+"""The measured attention problems, and the number of repetitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cudnn_backend_py.graph.attention import Attention
 
 __all__ = ["FULL_REPETITIONS", "LARGE_PROBLEMS", "QUICK_REPETITIONS", "SMALL_PROBLEM", "RepetitionCounts"]
 
-TOKENS_PER_BATCH = 16384  # batch x s of the shapes with measured GPU time
+TOKENS_PER_BATCH = 16384  # batch size times sequence length of the shapes with measured GPU time
 SMALL_PROBLEM = Attention(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)  # fresh_process.py has the same sizes
 
 

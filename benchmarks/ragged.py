@@ -1,6 +1,6 @@
-"""Host time of calls of a ragged plan: bound, with fresh buffers and checked, compared with a C loop.
+"""Host time of calls of a ragged plan with bound, new or checked buffers, compared with a C loop and cudnn-frontend.
 
-Also compared with cudnn-frontend's call of the same graph. The contenders take turns; medians with quartiles are shown.
+cudnn-frontend executes the same graph. The implementations take turns; medians with quartiles are shown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RAGGED_SIZES: dict[str, Any] = {"batch": 4, "heads": 8, "kv_heads": 2, "seq_q": 
 def measure_ragged_calls(
     target: Target, frontend: FrontendContender | None, effort: RepetitionCounts
 ) -> dict[str, dict[str, float]]:
-    """Return host microseconds per call of a forward pass with statistics, by available contender."""
+    """Return host microseconds per call of a forward pass with statistics, by available implementation."""
     problem = Attention(**RAGGED_SIZES, ragged=True, ragged_stats=True, stats=True)
     executable = Executable(build(sdpa_forward(problem, version=target.library.version, sm=target.sm), target))
     sets = [_make_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
@@ -52,7 +52,7 @@ def measure_ragged_calls(
 
 
 def _make_ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
-    """Return buffers for the ragged plan: the elements of dense tensors, and full-length sequences."""
+    """Return buffers for the ragged plan, as large as for dense tensors, with all sequences at full length."""
     import torch
 
     made: dict[str, Any] = {}
@@ -72,11 +72,16 @@ def _make_ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the amount of work, and the folder of cudnn-frontend."""
-    parser.add_argument("--batches", type=int, default=28, help="turns of each contender")
+    parser.add_argument("--batches", type=int, default=28, help="number of batches of calls per implementation")
     parser.add_argument(
-        "--calls", type=int, default=300, help="calls of a turn: so many that its first ones report little"
+        "--calls",
+        type=int,
+        default=300,
+        help="number of calls in a batch; many, so that the first ones have little weight",
     )
-    parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="where its package cudnn is, if it is not installed")
+    parser.add_argument(
+        "--cudnn-frontend", metavar="FOLDER", help="folder with the package cudnn of cudnn-frontend, if not installed"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -91,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn-frontend": said,
-        "extension": prepare_torch_operators(),  # reads torch's tensors for the compiled call
+        "extension": prepare_torch_operators(),  # with it, the compiled call can read torch's tensors
         "ragged": measure_ragged_calls(shared_target(), frontend, effort),
     }
     record["accepted"] = compare_record_with_limits(

@@ -1,10 +1,9 @@
 """Cost of calls, kernels and fresh processes, compared with cudnn-frontend and torch (``python -m benchmarks run``).
 
-This package is measured by its plans and by its frontend with cudnn-frontend's names.
+This package is measured through its own plans and through its frontend with cudnn-frontend's names.
 
-All contenders run in one process and take turns, and medians with quartiles are reported. It needs a GPU and torch;
-cudnn-frontend, matplotlib and the compiled call, which has the C loop that is the lower bound of a call, are used if
-they are available.
+The implementations run in one process and take turns; medians with quartiles are reported. A GPU and torch are needed.
+cudnn-frontend, matplotlib, and the compiled call with its C loop (the lower bound of a call) are used if available.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ __all__ = ["run_all_benchmarks"]
 
 ENVIRONMENT_FACTS = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
 FRESH_PROCESS_SCRIPT = Path(__file__).with_name("fresh_process.py")
-# Contenders of a fresh process, and their modes of fresh_process.py.
+# Implementations measured in a fresh process, and their modes of fresh_process.py.
 FRESH_PROCESS_MODES = {
     "cold": "plan",
     "disk cache": "plan",
@@ -93,7 +92,7 @@ FRESH_PROCESS_MODES = {
 
 
 def measure_host_time(target: Target, frontend: FrontendContender | None, effort: RepetitionCounts) -> dict[str, Any]:
-    """Return host microseconds per call of a small problem, by direction and implementation."""
+    """Return host microseconds per call for a small problem, by direction and implementation."""
     found: dict[str, Any] = {"problem": format_problem(SMALL_PROBLEM)}
     for direction in DIRECTIONS:
         contenders = _make_host_contenders(direction, target, frontend, effort)
@@ -150,8 +149,9 @@ def _make_host_contenders(
 def measure_gpu_time(
     target: Target, frontend: FrontendContender | None, effort: RepetitionCounts, step: Callable[[int, str], None]
 ) -> list[dict[str, Any]]:
-    """Return a row per shape and direction with plans and GPU times by contender; `step` gets the number done, and the
-    name of the next one.
+    """Return a row per shape and direction with plans and GPU times by implementation.
+
+    `step` is called before each row with the number of finished rows and the name of the next one.
     """
     rows: list[dict[str, Any]] = []
     for problem, direction in product(effort.shapes, DIRECTIONS):
@@ -172,7 +172,7 @@ def _measure_gpu_row(
         compute_forward_outputs(problem, buffers)
     graph = build_problem_graph(problem, direction, target.library.version, target.sm)
     plans: dict[str, Plan] = {"ours": build(graph, target)}
-    # Without the cache, the candidates are timed in this run.
+    # Without the cache, tuning times the candidates in this run.
     by_key: dict[str | int, Any] = dict(buffers.items())
     tuned = autotune(graph, target, buffers=by_key, budget_s=effort.tuning_s, cache=False)
     plans["ours, autotuned"] = tuned.plan
@@ -245,7 +245,7 @@ def measure_fresh_processes(
             "workspace": workspace,
         }
         options = [f"--{name}={value}" for name, value in given.items()]
-        _run_child("disk cache", warm, options)  # fills the cache
+        _run_child("disk cache", warm, options)  # fills the plan cache
         for number in range(effort.children):
             for way in rotate_items(ways, number):
                 cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
@@ -273,7 +273,7 @@ def _run_child(way: str, cache: Path, options: Sequence[str]) -> dict[str, float
     return figures
 
 
-# the command
+# command line
 
 
 def run_all_benchmarks(
@@ -290,9 +290,9 @@ def run_all_benchmarks(
     output, plot
         Files to write; None writes nothing.
     cudnn_frontend
-        Folder that holds its package ``cudnn``; None searches the installed ones.
+        Folder with the package ``cudnn`` of cudnn-frontend; None for an installed one.
     quick
-        Fewer shapes and rounds: under a minute on an H100; the whole takes under eight.
+        Fewer shapes and rounds: less than a minute on an H100, instead of less than eight.
 
     Raises
     ------
@@ -303,12 +303,14 @@ def run_all_benchmarks(
     effort = effort or (QUICK_REPETITIONS if quick else FULL_REPETITIONS)
     torch = load_torch()
     if plot is not None:
-        draw_tflops({"gpu": [], "matrix_tflops": 0.0}, plot)  # report missing parts before the work, not after
+        draw_tflops(
+            {"gpu": [], "matrix_tflops": 0.0}, plot
+        )  # report a missing matplotlib before the measurements, not after them
     torch.zeros(1, device="cuda")
     target = shared_target()
     frontend, said = load_frontend(cudnn_frontend)
     begin = time.perf_counter()
-    rows = len(effort.shapes) * len(DIRECTIONS)  # in addition to calls, ragged batches and processes
+    rows = len(effort.shapes) * len(DIRECTIONS)  # the other steps are calls, ragged batches and processes
     with progress_bar(rows + 3, "host time of calls", still=True) as (step, _):
         host = measure_host_time(target, frontend, effort)
         step(1, "ragged batches")
@@ -345,9 +347,9 @@ def run_all_benchmarks(
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the parts to measure, and the file of the picture."""
-    parser.add_argument("--plot", type=Path, help="draw the figures here; needs matplotlib")
-    parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="the folder that holds its package cudnn")
-    parser.add_argument("--quick", action="store_true", help="fewer shapes and rounds, under a minute")
+    parser.add_argument("--plot", type=Path, help="file for plots; needs matplotlib")
+    parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="folder with the package cudnn of cudnn-frontend")
+    parser.add_argument("--quick", action="store_true", help="fewer shapes and rounds; takes less than a minute")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,8 +1,8 @@
 """Check that equal attention calls give bitwise equal results, with calls of other shapes in between.
 
-Problems are drawn from the parametrization of flash-attn's tests. Each has two calls: a forward pass as it is by
-default, and a forward and backward pass with ``deterministic``. Every result is compared with the first one, bit by
-bit, on the GPU. Some problems are called with ``shapes="adaptive"`` too, and timed with both policies.
+Problems are drawn from the parameters of flash-attn's tests. Each has two calls: a forward pass with default options,
+and a forward and backward pass with ``deterministic``. Every result is compared bit by bit with the first one, on the
+GPU. Some problems are also called with ``shapes="adaptive"``, and timed with both shape policies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .judge import FigureLimit, compare_record_with_limits, format_limit_lines
 
 __all__ = ["ACCEPTANCE_LIMITS", "AttentionProblem", "BitComparison", "add_options", "make_random_problems", "run"]
 
-# Of flash-attn's tests: lengths of queries and keys, head dims, dropout.
+# Parameters of flash-attn's tests: lengths of queries and keys, head dims, dropout.
 LENGTHS = (
     *((1, 239), (3, 799), (127, 512), (127, 513), (113, 203), (128, 217), (113, 211), (108, 256), (256, 512)),
     *((512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)),
@@ -45,14 +45,14 @@ LENGTHS = (
 HEAD_DIMS = (32, 40, 59, 64, 80, 96, 111, 128)
 DROPOUT = 0.17
 BATCH, HEADS = 60, 4
-MAX_TOKENS = 32768  # of all sequences
+MAX_TOKENS = 32768  # largest total of all sequences
 PROBLEMS_PER_GROUP = 20  # problems that are called in turns
 THREAD_COUNT = 8
 
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """An attention problem; a `left_bound` is a window, and `packed` stores the tokens of all sequences in a row."""
+    """An attention problem; `left_bound` is the size of a sliding window, `packed` stores sequences without padding."""
 
     batch: int
     kv_heads: int
@@ -77,7 +77,7 @@ class AttentionProblem:
         return " ".join((sizes, *options))
 
     def make_neighbours(self) -> list[AttentionProblem]:
-        """Return the same problem with a smaller and with a larger shape class."""
+        """Return the same problem with lengths of a smaller and of a larger shape class."""
         few, many = max(1, self.batch // 4), self.batch
         smaller = replace(self, batch=few, seq_q=max(1, self.seq_q // 3), seq_kv=max(1, self.seq_kv // 3))
         return [smaller, replace(self, batch=many, seq_q=self.seq_q * 2, seq_kv=self.seq_kv * 2)]
@@ -104,7 +104,7 @@ def make_random_problems(count: int, seed: int = 0) -> list[AttentionProblem]:
 
 
 class _ProblemCalls:
-    """Calls of one problem on its own tensors."""
+    """Calls of one problem, with tensors of its own."""
 
     def __init__(self, problem: AttentionProblem, shapes: Shapes | None = None) -> None:
         import torch
@@ -155,12 +155,12 @@ class _ProblemCalls:
 
 
 class BitComparison:
-    """Compares each result of a call with the first one; `changed` counts calls with other bits.
+    """Compares each result of a call with the first result; `changed` counts calls with different bits.
 
     Attributes
     ----------
     calls
-        How many calls were made.
+        Number of calls made.
     """
 
     def __init__(self, call: Callable[[], tuple[Any, ...]]) -> None:
@@ -182,8 +182,8 @@ class BitComparison:
         self.calls += 1
 
     @property
-    def count_changed(self) -> int:
-        """Return the number of calls with other bits; waits for the GPU."""
+    def changed_calls(self) -> int:
+        """Return the number of calls with different bits, after waiting for the GPU."""
         return int(self._changed)
 
 
@@ -213,10 +213,10 @@ def compare_group_of_problems(
     Returns
     -------
     tuple
-        A row for each problem with how many calls had other bits than the first one; and refused calls, with reasons.
+        A row for each problem with the number of calls with bits other than the first; and refused calls with reasons.
     """
     rng = random.Random(seed)
-    if shapes != "adaptive":  # larger classes that are there would serve these calls, or exact plans
+    if shapes != "adaptive":  # "adaptive" would use existing larger classes or exact plans for these calls
         _build_plans_ahead([other for problem in problems for other in (problem, *problem.make_neighbours())], shapes)
     rows, refused, checks, others = [], [], [], []
     for problem in problems:
@@ -241,7 +241,7 @@ def compare_group_of_problems(
             if others and rng.random() < 0.2:
                 rng.choice(others)()
     for row, name, check in checks:
-        row[name] = {"calls": check.calls, "changed": check.count_changed}
+        row[name] = {"calls": check.calls, "changed": check.changed_calls}
     return rows, refused
 
 
@@ -303,11 +303,15 @@ def _count_changed_with_any_policy(row: Mapping[str, Any]) -> bool:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the numbers of problems and calls, and the time limit."""
     parser.add_argument("--problems", type=int, default=200)
-    parser.add_argument("--calls", type=int, default=250, help="calls of each problem")
-    parser.add_argument("--adaptive", type=int, default=20, help="problems that are called and timed with adaptive too")
-    parser.add_argument("--rounds", type=int, default=9, help="timings of each call")
+    parser.add_argument("--calls", type=int, default=250, help="number of calls of each problem")
+    parser.add_argument(
+        "--adaptive", type=int, default=20, help='number of problems also called and timed with shapes="adaptive"'
+    )
+    parser.add_argument("--rounds", type=int, default=9, help="number of timings of each call")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=480.0, help="seconds after which no group of problems is begun")
+    parser.add_argument(
+        "--limit", type=float, default=480.0, help="seconds after which no further group of problems is started"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,8 +1,8 @@
 """GPU time of class plans compared with exact plans, over random shapes, and of repeated shapes after ten calls.
 
-The class is used by ``shapes="any"``: "any" calls one shape again and again, as the layers of a model do, "any,
-another" a different one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads;
-those of the classes are built before a shape is timed, so that no larger class replaces the shape's own.
+Class plans are called with ``shapes="any"``. The row "any" repeats one shape, as the layers of a model do; "any,
+another" alternates shapes, so that the kernel that prepares lengths runs at each call. Exact plans are built first, in
+threads. The plan of a shape's class is built before the shape is timed; otherwise a larger class would be used.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ __all__ = ["ACCEPTANCE_LIMITS", "add_options", "make_random_shapes", "run"]
 HEAD_CONFIGURATIONS = ((16, 16, 64, True), (16, 4, 128, True))
 MAX_TOKENS = 32768
 CALLS_BEFORE_EXACT_PLAN = 10  # calls of a shape until the exact plan replaces the class
-SHAPES_PER_GROUP = 5  # shapes that are repeated in turns
+SHAPES_PER_GROUP = 5  # number of shapes that are repeated in turn
 BACKGROUND_BUILD_LIMIT_S = 20.0  # time limit for a plan that is built in the background
 
 
 def make_random_shapes(count: int, seed: int = 0) -> list[Attention]:
-    """Return different shapes: lengths and batches are uniform on a logarithmic scale."""
+    """Return distinct random shapes: lengths and batch sizes are uniform on a logarithmic scale."""
     rng = random.Random(seed)
     shapes: dict[Attention, None] = {}
     while len(shapes) < count:
@@ -70,7 +70,7 @@ def make_random_shapes(count: int, seed: int = 0) -> list[Attention]:
 
 
 def _group_by_class(shapes: list[Attention], first: int) -> list[Attention]:
-    """Return the shapes, from index ``first`` on grouped by class, so that each class is built once."""
+    """Return the shapes; those from index ``first`` on are sorted by class, so that each class is built once."""
 
     def find_group(shape: Attention) -> tuple[Any, ...]:
         return shape.kv_heads, choose_shape_class_bounds(shape.batch, shape.seq_q, shape.seq_q)
@@ -104,7 +104,7 @@ def _make_operator_call(
 
 
 class _ShapeCalls:
-    """A shape in a direction: the timed calls, made once, so that their classes are requested."""
+    """The timed calls of a shape in one direction; each is called once at first, to request the plan of its class."""
 
     def __init__(self, shape: Attention, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
         (buffers,) = make_buffers(shape, direction)
@@ -115,7 +115,7 @@ class _ShapeCalls:
         self._calls: dict[str, Callable[[], Any]] = {
             "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
             "any": _make_operator_call(shape, direction, buffers, "any"),
-            "any, another": _alternate_lengths(shape, direction),
+            "any, another": _make_alternating_call(shape, direction),
         }
         if adaptive:
             self._calls["exact operator"] = _make_operator_call(shape, direction, buffers, "exact")
@@ -125,12 +125,12 @@ class _ShapeCalls:
             call()
 
     def time(self, rounds: int) -> dict[str, Any]:
-        """Return the row of the record, after every plan is built."""
+        """Time the calls after every plan is built, and return the row of the record."""
         times = measure_gpu_times(self._calls, rounds, ahead_us=KEEP_BUSY_US)
         return self.facts | {"us": {name: summarize_microseconds(timing) for name, timing in times.items()}}
 
 
-def _alternate_lengths(shape: Attention, direction: Direction) -> Callable[[], Any]:
+def _make_alternating_call(shape: Attention, direction: Direction) -> Callable[[], Any]:
     """Return a function that calls the class alternately with the shape and with one row less."""
     calls = []
     for one in (shape, replace(shape, seq_q=shape.seq_q - 1, seq_kv=shape.seq_kv - 1)):
@@ -183,9 +183,9 @@ ACCEPTANCE_LIMITS = _make_limits()
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the number of shapes, and the repetitions."""
     parser.add_argument("--shapes", type=int, default=200)
-    parser.add_argument("--adaptive", type=int, default=20, help="of how many the adaptive way is timed as well")
+    parser.add_argument("--adaptive", type=int, default=20, help='number of shapes also timed with shapes="adaptive"')
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no shape is begun")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no further shape is started")
 
 
 def run(options: argparse.Namespace) -> None:

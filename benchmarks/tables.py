@@ -60,7 +60,6 @@ def make_ragged_table(record: Mapping[str, Any]) -> Table:
 
 
 def make_gpu_table(record: Mapping[str, Any]) -> Table:
-    """Return the table of GPU times."""
     names = list(dict.fromkeys(name for row in record["gpu"] for name in row["us"]))
     table = WordTable(title=f"GPU time, microseconds (TFLOP/s); matrix product {record['matrix_tflops']} TFLOP/s")
     table.add_column("")
@@ -79,7 +78,6 @@ def make_gpu_table(record: Mapping[str, Any]) -> Table:
 
 
 def make_fresh_process_table(record: Mapping[str, Any]) -> Table:
-    """Return the table of fresh processes."""
     table = WordTable(title="Fresh process to first result, milliseconds, importing torch left out")
     names = list(next(iter(record["fresh"].values()), ()))
     for name in ("", *names):

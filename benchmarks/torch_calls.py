@@ -1,6 +1,6 @@
 """Host time of the torch operators compared with torch's own attention: dense, packed and paged, both passes.
 
-The contenders take turns, each for some calls in a row; medians with quartiles are reported, in microseconds.
+The implementations take turns, each with a batch of calls; medians with quartiles are reported in microseconds.
 The shapes are small, so that the GPU waits for the host. ``in Python`` is our operator without its compiled step.
 """
 
@@ -41,7 +41,7 @@ from .problems import SMALL_PROBLEM
 __all__ = ["ACCEPTANCE_LIMITS", "add_options", "measure_all_calls", "run"]
 
 ENVIRONMENT_FACTS = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
-BATCH, HEADS, KEY_HEADS, LENGTH, HEAD_DIM = 4, 8, 2, 128, 64  # packed tokens
+BATCH, HEADS, KEY_HEADS, LENGTH, HEAD_DIM = 4, 8, 2, 128, 64  # sizes of the problems
 PAGE, PAGES = 16, 32  # tokens of a page, pages of a sequence
 PASS_NAMES = ("no gradients", "with gradients", "backward")
 
@@ -51,7 +51,7 @@ Contenders = dict[str, tuple[Callable[[], Any], TimedCall]]
 
 @contextmanager
 def disable_compiled_step() -> Iterator[None]:
-    """Disable the compiled step in the block."""
+    """Run our torch operators without their compiled step in the block."""
     kept, STEP.call = STEP.call, None
     try:
         yield
@@ -62,7 +62,7 @@ def disable_compiled_step() -> Iterator[None]:
 def prepare_contenders(
     way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, tuple[Any, Any]]
 ) -> tuple[Contenders, dict[str, str]]:
-    """Return ready calls on three tensors, each with its context, and the errors of contenders that raised."""
+    """Return warmed-up calls on q, k and v, each with its context, and the errors of implementations that raised."""
     import torch
 
     made: Contenders = {}
@@ -102,7 +102,7 @@ def make_dense_calls() -> dict[str, tuple[Any, Any]]:
 
 
 def make_packed_loop() -> Batch:
-    """Return the lower bound of packed tokens: a C loop over the plan that the operator launches, without gradients."""
+    """Return the lower bound for packed tokens: a C loop that executes the operator's plan, without gradients."""
     import torch
 
     target = shared_target()
@@ -170,13 +170,13 @@ def make_paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[A
 def measure_all_calls(
     batches: int, calls_each: int
 ) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, dict[str, str]]]:
-    """Return microseconds, and errors of contenders that raised: by problem and pass, then by contender."""
+    """Return microseconds and errors of implementations: by problem and pass, then by implementation."""
     import torch
 
     def make_random_tensor(*dims: int) -> Any:
         return torch.randn(dims, device="cuda", dtype=torch.float16)
 
-    def equal_offsets(step: int) -> Any:
+    def make_equal_offsets(step: int) -> Any:
         return torch.arange(0, (BATCH + 1) * step, step, device="cuda", dtype=torch.int32)
 
     q, k, v, d_o = (
@@ -201,14 +201,14 @@ def measure_all_calls(
             f"packed, b{BATCH} h{HEADS}/{KEY_HEADS} s{LENGTH} d{HEAD_DIM} causal f16": (
                 packed,
                 of_packed,
-                make_packed_calls(equal_offsets(LENGTH)),
+                make_packed_calls(make_equal_offsets(LENGTH)),
             ),
         }
         if way == PASS_NAMES[0]:
             problems[f"paged, b{BATCH} h{HEADS}/{KEY_HEADS} 1 of {PAGE * PAGES} d{HEAD_DIM} f16"] = (
                 (make_random_tensor(BATCH, 1, HEADS, HEAD_DIM), *cache),
                 None,
-                make_paged_calls(table, lengths, equal_offsets(1)),
+                make_paged_calls(table, lengths, make_equal_offsets(1)),
             )
         for problem, (tensors, gradient, calls) in problems.items():
             contenders, errors = prepare_contenders(way, tensors, gradient, calls)
@@ -223,14 +223,14 @@ def measure_all_calls(
 
 
 def _compute_ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
-    """Return our time relative to a contender's, of the problem with this prefix."""
+    """Return the ratio of our time to another implementation's, for the problem with this name prefix."""
     for name, row in record["us"].items():
         if name.startswith(problem) and name.endswith(f": {way}") and "ours" in row and other in row:
             return float(row["ours"]["median_us"] / row[other]["median_us"])
     return None
 
 
-# problem, pass, the other contender, and the largest accepted ratio of our time to its time
+# problem, pass, the other implementation, and the largest accepted ratio of our time to its time
 RATIO_LIMITS = (
     *(("dense", way, other, 1.0) for way in PASS_NAMES for other in ("torch cudnn", "torch flash")),
     ("packed", PASS_NAMES[0], "torch varlen", 0.5),
@@ -260,8 +260,10 @@ def print_time_table(record: dict[str, Any], console: Console) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command line."""
-    parser.add_argument("--calls", type=int, default=100, help="calls in a row, fewer than the GPU queues")
-    parser.add_argument("--batches", type=int, default=28, help="rows of calls of each contender")
+    parser.add_argument(
+        "--calls", type=int, default=100, help="number of calls in a batch, fewer than the launch queue holds"
+    )
+    parser.add_argument("--batches", type=int, default=28, help="number of batches of calls per implementation")
 
 
 def run(options: argparse.Namespace) -> None:

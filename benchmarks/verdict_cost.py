@@ -29,7 +29,7 @@ def measure_import_ms(module: str) -> float:
 
 
 def measure_verdict_ms(target: str, *, supported: bool) -> list[float]:
-    """Return the times of judging one graph on one target, after libraries are loaded and the control graph judged."""
+    """Return the times of judging one graph on one target, with loaded libraries and a judged control graph."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64 if supported else 20, causal=True, stats=True)
     explain(graph, target)
     times = []

@@ -99,16 +99,20 @@ def render_info(facts: Mapping[str, Any]) -> str:
     for key, value in facts.items():
         if key != "environment":
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            if key == "known targets":
+                text = f"{len(value)}, listed by 'cudnn-backend target list'"
             lines.append(f"{key + ':':<26}{text}")
-    for fault in facts["environment"] or [{}]:
+    for problem in facts["environment"] or [{}]:
         text = "nothing wrong"
-        if fault:
-            prevented = {"verdicts": "cannot judge", "plans": "cannot build plans"}.get(fault["prevents"])
+        if problem:
+            prevented = {"verdicts": "cannot judge", "plans": "cannot build plans"}.get(problem["prevents"])
             weight = f"{prevented} until this is fixed" if prevented else "remark"
-            detail = "; ".join(fault["detail"].splitlines())
-            parts = (f"{fault['headline']} ({fault['code']})", detail, fault["repair"])
-            text = f"{weight}: {'; '.join(' '.join(part.split()) for part in parts if part)}"
+            text = f"{weight}: {problem['headline']} ({problem['code']})"
         lines.append(f"{'environment:':<26}{text}")
+        for label in ("repair", "detail") if problem else ():
+            for number, part in enumerate(problem[label].splitlines()):
+                title = {"repair": "  fix:", "detail": "  details:"}[label] if number == 0 else ""
+                lines.append(f"{title:<26}{' '.join(part.split())}")
     return "".join(f"{printable(line)}\n" for line in lines)
 
 

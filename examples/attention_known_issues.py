@@ -2,8 +2,8 @@
 
 Run it from the root of the repository, because the problems are in ``tests/known_issues``:
 
-python -m examples.attention_known_issues                  # the table; with a GPU, the result of each problem
-python -m examples.attention_known_issues dsink-dropout    # one of them
+python -m examples.attention_known_issues                  # a table of issues; with a GPU, the result of each
+python -m examples.attention_known_issues dsink-dropout    # one issue
 python -m examples.attention_known_issues dsink-dropout --here    # in this process, for a debugger or compute-sanitizer
 """
 
@@ -41,7 +41,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     if isinstance(made, Reproduction)
 }
 
-# The same for the other rows of the table, and the graphs of all fixes, for the tests.
+# The same for the other known issues, and for the graphs that work around an issue; used by tests.
 OTHERS: dict[str, Reproduction] = {
     f"{row.code}:{name}" if name else row.code: made
     for row in FAULTS
@@ -51,34 +51,37 @@ OTHERS: dict[str, Reproduction] = {
 }
 
 POISON = -80.0  # initial value of output memory; every data type can represent it
-FACTORS = {"s": 64.0, "dp": 16.0, "o": 4.0, "dq": 4.0, "dk": 4.0}  # fp8 scales that are not 1
-ROUNDING = {DataType.HALF: 1e-3, DataType.FP8_E4M3: 0.06}  # relative errors (Frobenius) that are only rounding
+FACTORS = {"s": 64.0, "dp": 16.0, "o": 4.0, "dq": 4.0, "dk": 4.0}  # FP8 scales other than 1
+ROUNDING = {
+    DataType.HALF: 1e-3,
+    DataType.FP8_E4M3: 0.06,
+}  # relative Frobenius errors up to which a difference is rounding
 
 
-def reproduction_of(name: str) -> Reproduction:
-    """Return the options and the direction of a reproduction or of a fixed graph."""
+def get_reproduction(name: str) -> Reproduction:
+    """Return the options and direction of a reproduction, or of a graph that works around the issue."""
     return REPRODUCTIONS.get(name) or OTHERS[name]
 
 
 def problem(name: str) -> attention.Attention:
     """Return the attention problem of a reproduction."""
-    return attention.Attention(**{**BASE_OPTIONS, **reproduction_of(name).options})
+    return attention.Attention(**{**BASE_OPTIONS, **get_reproduction(name).options})
 
 
-def graph_of(name: str, *, allow_hazards: bool = True) -> Graph:
+def make_reproduction_graph(name: str, *, allow_hazards: bool = True) -> Graph:
     """Return the graph of a reproduction, which this package refuses to build without `allow_hazards`."""
-    backward, _, implementation, version = reproduction_of(name)
+    backward, _, implementation, version = get_reproduction(name)
     make = attention.sdpa_backward if backward else attention.sdpa_forward
     return make(problem(name), implementation=implementation, version=version, allow_hazards=allow_hazards)
 
 
 class ReferenceData:
-    """Inputs for every tensor of a problem, and the float64 reference of its outputs."""
+    """Random inputs for every tensor of a problem, and the float64 reference of its outputs."""
 
     def __init__(self, p: attention.Attention, backward: bool) -> None:
         self.p = p
         rng = np.random.default_rng(0)
-        short = np.arange(p.batch)[::-1] if p.padding else np.zeros(p.batch, int)  # the last entry is the longest
+        short = np.arange(p.batch)[::-1] if p.padding else np.zeros(p.batch, int)  # the last sequence is the longest
         self.lengths, self.lengths_kv = np.maximum(1, p.seq_q - 31 * short), p.seq_kv - 17 * short
         self.values: dict[str, Any] = {
             name: round_to_data_type(rng.standard_normal(p.dims(name)), p.data_type) for name in ("q", "k", "v", "do")
@@ -87,7 +90,7 @@ class ReferenceData:
         if p.page_size is not None:  # the pages are in order
             self.inputs[1:] = [self._add_page_table(name) for name in ("k", "v")]
         for name in ("q", "k", "v", "o", "stats"):
-            starts = np.concatenate([[0], np.cumsum(self.lengths_of(name))])
+            starts = np.concatenate([[0], np.cumsum(self.get_sequence_lengths(name))])
             self.values[f"ragged_{name}"] = (starts * p.strides(name)[2]).reshape(-1, 1, 1, 1)
         for name in ("q", "k", "v", "do", "dv", *FACTORS):
             self.values[f"scale_{name}"] = np.full((1, 1, 1, 1), FACTORS.get(name, 1.0))
@@ -102,8 +105,8 @@ class ReferenceData:
         whole: Array = self.values[name].reshape(p.batch, -1, heads, size, dim).swapaxes(1, 2)
         return whole.reshape(p.batch, heads, -1, dim)[:, :, : p.seq_kv]
 
-    def lengths_of(self, name: str) -> NDArray[np.int64]:
-        """Return the lengths of the sequences of a tensor."""
+    def get_sequence_lengths(self, name: str) -> NDArray[np.int64]:
+        """Return the sequence lengths of a tensor."""
         found: NDArray[np.int64] = self.lengths_kv if name.removeprefix("d") in ("k", "v") else self.lengths
         return found
 
@@ -138,7 +141,7 @@ class ReferenceData:
         return found | {"o": exact.o * self._scale("o")}
 
     def _backward(self, options: dict[str, Any]) -> dict[str, Array]:
-        """Return the reference of a backward pass, which gets the reference's o and stats, rounded."""
+        """Return the reference of a backward pass; its inputs o and stats are those of the reference, rounded."""
         values, scale = self.values, self._scale("o")
         exact = reference.forward(*self.inputs, **options)
         values["o"], values["stats"] = round_to_data_type(exact.o * scale, self.p.data_type), exact.stats
@@ -151,7 +154,7 @@ class ReferenceData:
         return FACTORS.get(name, 1.0) if self.p.is_fp8 else 1.0
 
     def memory(self, tensor: Tensor) -> NDArray[Any]:
-        """Return a tensor in the form that `execute` accepts: an encoded input, or poison for an output."""
+        """Return an array for `execute`: an encoded input, or an output filled with ``POISON``."""
         size = None if tensor.ragged_offset is None else int(self.values[tensor.ragged_offset.name].max())
         if tensor.name not in self.values:
             return encode(np.full(tensor.dims if size is None else size, POISON), tensor.data_type)
@@ -159,27 +162,27 @@ class ReferenceData:
         if size is not None:
             offsets = self.values[tensor.ragged_offset.name] if tensor.ragged_offset else 0
             value = reference.ragged_pack(
-                value, self.lengths_of(tensor.name), offsets, self.p.strides(tensor.name), size
+                value, self.get_sequence_lengths(tensor.name), offsets, self.p.strides(tensor.name), size
             )
         elif tensor.name in ("k", "v") and tensor.strides != self.p.strides(tensor.name):  # s and d swapped
             value = value.swapaxes(2, 3)
         return encode(value, tensor.data_type)
 
     def dense(self, tensor: Tensor, memory: NDArray[Any]) -> Array:
-        """Return the numbers of an output without the rows beyond the lengths, flat."""
+        """Return the numbers of an output as a flat array, without rows after the end of a sequence."""
         got: Array = decode(memory, tensor.data_type)
         if tensor.ragged_offset is not None:
             offsets = self.values[tensor.ragged_offset.name]
             dims, strides = self.expected[tensor.name].shape, self.p.strides(tensor.name)
-            got = reference.ragged_unpack(got, offsets, self.lengths_of(tensor.name), dims, strides)
+            got = reference.ragged_unpack(got, offsets, self.get_sequence_lengths(tensor.name), dims, strides)
         return self.within(tensor.name, got)
 
     def within(self, name: str, dense: Array) -> Array:
-        """Return the rows within the lengths, flat."""
+        """Return the rows inside the sequence lengths as a flat array."""
         if dense.shape[0] != self.p.batch:
             return dense.reshape(-1)
         real: Array = np.concatenate(
-            [entry[:, :length].ravel() for entry, length in zip(dense, self.lengths_of(name), strict=True)]
+            [entry[:, :length].ravel() for entry, length in zip(dense, self.get_sequence_lengths(name), strict=True)]
         )
         return real
 
@@ -202,7 +205,9 @@ class ArraySoftCap:
 
 def compare(name: str, run: Callable[[Arrays], None]) -> str:
     """Compare the output of ``run`` for a reproduction with the reference; return the differences as text."""
-    return compare_graph(graph_of(name), ReferenceData(problem(name), reproduction_of(name).backward), run)
+    return compare_graph(
+        make_reproduction_graph(name), ReferenceData(problem(name), get_reproduction(name).backward), run
+    )
 
 
 def compare_graph(made: Graph, numbers: ReferenceData, run: Callable[[Arrays], None]) -> str:
@@ -236,12 +241,12 @@ def describe_error(got: Array, want: Array, p: attention.Attention) -> str:
     return "" if error <= ROUNDING[p.data_type] else f"relative error {error:.2g}"
 
 
-def run_here(name: str) -> str:
-    """Run a reproduction on this process's GPU, which may crash the process, and return the result."""
+def run_in_this_process(name: str) -> str:
+    """Run a reproduction on this process's GPU and return the result; the process may crash."""
     from cudnn_backend_py import EnvironmentNotReady, OperationGraph, build_plan, execute, open_target
 
     try:
-        configs = OperationGraph(graph_of(name), open_target()).heuristics("A").configs
+        configs = OperationGraph(make_reproduction_graph(name), open_target()).heuristics("A").configs
         if not configs:
             return "refused by cuDNN"
         plan = build_plan(configs[0])
@@ -262,47 +267,49 @@ def run_in_child(name: str) -> str:
     return lines[-1] if lines else f"exit code {done.returncode}"
 
 
-def issue_of(name: str) -> attention.KnownIssue:
-    """Return the row of the known issue table for a reproduction."""
+def find_known_issue(name: str) -> attention.KnownIssue:
+    """Return the known issue that a reproduction shows."""
     return next(issue for issue in FAULTS if issue.code == name.partition(":")[0])
 
 
-def affected_versions(issue: attention.KnownIssue) -> str:
+def format_affected_versions(issue: attention.KnownIssue) -> str:
     """Return the cuDNN versions that have the issue, as text."""
     return issue.version_range_text.removeprefix("cuDNN ")
 
 
-def known_issue_table(codes: Sequence[str]) -> Table:
+def make_known_issue_table(codes: Sequence[str]) -> Table:
     """Return a table of the known issues with these codes."""
     made = Table(Column("code", no_wrap=True), "what", "effect", "evidence", "versions", "seen on", show_lines=True)
-    for issue in map(issue_of, codes):
+    for issue in map(find_known_issue, codes):
         architectures = ", ".join(f"sm_{sm}" for sm in issue.sm)
-        made.add_row(issue.code, issue.what, issue.effect, issue.evidence, affected_versions(issue), architectures)
+        made.add_row(
+            issue.code, issue.what, issue.effect, issue.evidence, format_affected_versions(issue), architectures
+        )
     return made
 
 
-def result_table(names: Sequence[str]) -> Table:
+def make_result_table(names: Sequence[str]) -> Table:
     """Run reproductions, and return a table of their results."""
     made = Table(Column("code", no_wrap=True), "what", "effect", "seen here", show_lines=True)
     with ThreadPoolExecutor(8) as pool:
         for name, words in zip(names, pool.map(run_in_child, names), strict=True):
-            made.add_row(name, issue_of(name).what, issue_of(name).effect, words)
+            made.add_row(name, find_known_issue(name).what, find_known_issue(name).effect, words)
     return made
 
 
 def main() -> None:
-    """Run or describe the known issue with this code, or all known issues of attention."""
+    """Run the known issue with the given code, or all of attention; without a GPU, describe them."""
     from cudnn_backend_py import EnvironmentNotReady, open_target
 
     parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")
     known_names = {**REPRODUCTIONS, **OTHERS}
     parser.add_argument("name", metavar="CODE", nargs="?", choices=known_names, help=", ".join(REPRODUCTIONS))
-    parser.add_argument("--here", action="store_true", help="run CODE in this process, which it may end")
+    parser.add_argument("--here", action="store_true", help="run CODE in this process, which may crash")
     arguments = parser.parse_args()
     names = [arguments.name] if arguments.name else list(REPRODUCTIONS)
     if arguments.here:
         try:
-            print(*map(run_here, names), sep="\n")
+            print(*map(run_in_this_process, names), sep="\n")
         except EnvironmentNotReady as error:
             raise SystemExit(str(error)) from None
         return
@@ -310,9 +317,9 @@ def main() -> None:
         open_target().close()
     except EnvironmentNotReady as error:
         print(error)
-        Console().print(known_issue_table(list(dict.fromkeys(name.partition(":")[0] for name in names))))
+        Console().print(make_known_issue_table(list(dict.fromkeys(name.partition(":")[0] for name in names))))
         return
-    Console().print(result_table(names))
+    Console().print(make_result_table(names))
 
 
 if __name__ == "__main__":

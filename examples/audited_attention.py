@@ -1,4 +1,4 @@
-"""Audit attention of torch and of the operators: samples of the calls are checked while they run on a GPU.
+"""Audit attention calls of torch and of this package's operators: sampled calls are checked while the program runs.
 
 python examples/audited_attention.py
 """
@@ -11,7 +11,7 @@ from cudnn_backend_py.audit import audit
 
 
 def main() -> None:
-    """Run a hundred calls in an audit and print its findings; without torch or a GPU, print a message."""
+    """Run a hundred attention calls in an audit and print its findings; without torch or a GPU, print a message."""
     if importlib.util.find_spec("torch") is None:
         print("needs torch and a GPU")
         return

@@ -14,7 +14,7 @@ X, W, BIAS, Y = (8, 64, 28, 28), (128, 64, 3, 3), (1, 128, 1, 1), (8, 128, 28, 2
 
 
 def graph() -> Graph:
-    """Return relu(conv(x, w) + bias), channels last, which cuDNN's fast engines need."""
+    """Return relu(conv(x, w) + bias) with channels last, the layout that cuDNN's fast engines need."""
     g = GraphBuilder("conv_bias_relu", io_type=DataType.HALF)
     x, w, bias = (g.tensor(name, dims, strides="channels_last") for name, dims in (("x", X), ("w", W), ("bias", BIAS)))
     y = g.pointwise(PointwiseMode.ADD, g.convolution(x, w, padding=1), bias)

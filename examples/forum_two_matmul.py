@@ -1,6 +1,6 @@
 """The two-matmul graph of a forum thread: o = (q @ k) @ v with a virtual, reordered s in between.
 
-Its author got NOT_SUPPORTED on an L40S, from engine configs that cuDNN itself had offered, without a reason. Find out:
+On an L40S, cuDNN's heuristics listed engine configs, but all were NOT_SUPPORTED, without a reason. To see the reason:
 
     cudnn-backend explain examples/forum_two_matmul.py --cudnn 9.19.0 --target l40s
 

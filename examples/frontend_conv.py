@@ -15,8 +15,8 @@ from cudnn_backend_py import frontend as cudnn
 N, C, H, W, FILTERS = 8, 64, 56, 56, 32
 
 
-def channels_last(n: int, c: int, h: int, w: int) -> tuple[int, ...]:
-    """Return strides with the channels innermost."""
+def make_channels_last_strides(n: int, c: int, h: int, w: int) -> tuple[int, ...]:
+    """Return the strides of [n, c, h, w] with channels last."""
     return (c * h * w, 1, c * w, c)
 
 
@@ -29,7 +29,9 @@ def convolution(**where: Any) -> tuple[cudnn.pygraph, dict[str, cudnn.tensor]]:
         **where,
     )
     dims = {"x": (N, C, H, W), "w": (FILTERS, C, 3, 3), "scale": (1, FILTERS, 1, 1), "bias": (1, FILTERS, 1, 1)}
-    tensors = {name: graph.tensor(name=name, dim=dim, stride=channels_last(*dim)) for name, dim in dims.items()}
+    tensors = {
+        name: graph.tensor(name=name, dim=dim, stride=make_channels_last_strides(*dim)) for name, dim in dims.items()
+    }
     y = graph.conv_fprop(
         image=tensors["x"], weight=tensors["w"], padding=[1, 1], stride=[1, 1], dilation=[1, 1], name="conv"
     )

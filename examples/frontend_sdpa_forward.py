@@ -21,7 +21,7 @@ STRIDES = (SEQUENCE * HEADS * HEAD_DIM, HEAD_DIM, HEADS * HEAD_DIM, 1)  # [b, s,
 
 
 def attention(**where: Any) -> tuple[cudnn.pygraph, dict[str, cudnn.tensor]]:
-    """Return the graph, not yet built, and its tensors; `where` is its target, a handle or a device property."""
+    """Return the graph, not yet built, and its tensors; `where` is its target: a handle or device properties."""
     graph = cudnn.pygraph(
         io_data_type=cudnn.data_type.HALF,
         intermediate_data_type=cudnn.data_type.FLOAT,

@@ -18,7 +18,7 @@ BATCH, M, N, K = 16, 128, 128, 512
 
 
 def linear(a: Any, b: Any, bias: Any, **where: Any) -> cudnn.Graph:
-    """Return relu(a @ b + bias), built, from torch tensors or functions that make a ``cudnn.tensor``."""
+    """Return the built graph of relu(a @ b + bias), from torch tensors or functions that make a ``cudnn.tensor``."""
     with cudnn.Graph(
         io_data_type=cudnn.data_type.HALF,
         intermediate_data_type=cudnn.data_type.FLOAT,
@@ -34,7 +34,7 @@ def linear(a: Any, b: Any, bias: Any, **where: Any) -> cudnn.Graph:
     return graph
 
 
-def for_h100() -> cudnn.Graph:
+def make_graph_for_h100() -> cudnn.Graph:
     """Return the graph built for a described H100 from dims and strides."""
 
     def packed(*dim: int) -> Any:
@@ -46,7 +46,7 @@ def for_h100() -> cudnn.Graph:
 
 def graph() -> Graph:
     """Return the same graph as a value of this package."""
-    value: Graph = for_h100().graph()
+    value: Graph = make_graph_for_h100().graph()
     return value
 
 
@@ -74,7 +74,7 @@ def main() -> None:
         if torch.cuda.is_available():
             run()
             return
-    print(f"built for an H100, {for_h100().get_workspace_size()} bytes of workspace")
+    print(f"built for an H100, {make_graph_for_h100().get_workspace_size()} bytes of workspace")
 
 
 if __name__ == "__main__":

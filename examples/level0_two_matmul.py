@@ -1,7 +1,7 @@
-"""The forum thread's C++ program, call by call: the same functions, attributes and values, in Python.
+"""The C++ program of a forum thread in Python, call by call, with the same functions, attributes and values.
 
-With a GPU it queries the FALLBACK heuristics and finalizes a plan for each config, as the thread did. Without one it
-uses a described GPU instead of a handle (``--target``), which the C program could have done since cuDNN 9.8.
+With a GPU it queries the FALLBACK heuristics and finalizes a plan for each config, as the C++ program does. With
+``--target`` it uses a described GPU instead of a handle, which is possible since cuDNN 9.8, also in C++.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cudnn_backend_py import (
 )
 
 
-def tensor_descriptor(
+def make_tensor_descriptor(
     shape: list[int],
     strides: list[int],
     uid: str,
@@ -51,7 +51,7 @@ def tensor_descriptor(
     return desc
 
 
-def matmul_operation(a: Descriptor, b: Descriptor, c: Descriptor) -> Descriptor:
+def make_matmul_operation(a: Descriptor, b: Descriptor, c: Descriptor) -> Descriptor:
     """Return a finalized matmul operation c = a @ b with float compute type."""
     matmul_desc = capi.cudnnBackendCreateDescriptor(DescriptorType.MATMUL)
     capi.cudnnBackendSetAttribute(matmul_desc, Attr.MATMUL_COMP_TYPE, AttributeType.DATA_TYPE, 1, [DataType.FLOAT])
@@ -67,9 +67,9 @@ def matmul_operation(a: Descriptor, b: Descriptor, c: Descriptor) -> Descriptor:
 
 
 def main() -> None:
-    """Follow the thread's main()."""
+    """Make the calls of the C++ program's ``main()``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", help="judge for this described GPU; without it a GPU is needed")
+    parser.add_argument("--target", help="judge for this described GPU; otherwise a GPU is needed")
     name = parser.parse_args().target
 
     handle = capi.cudnnCreate() if name is None else None
@@ -83,15 +83,15 @@ def main() -> None:
         capi.cudnnBackendFinalize(device)
 
     half = DataType.HALF
-    query_desc = tensor_descriptor([1, 1, 10, 64], [640, 640, 64, 1], "q", half, 2, False)
-    key_desc = tensor_descriptor([1, 1, 64, 10], [640, 640, 1, 64], "k", half, 2, False)
-    value_desc = tensor_descriptor([1, 1, 10, 64], [640, 640, 64, 1], "v", half, 2, False)
-    scores_desc = tensor_descriptor([1, 1, 10, 10], [100, 100, 10, 1], "s", half, 2, True, True)
-    output_desc = tensor_descriptor([1, 1, 10, 64], [640, 640, 64, 1], "o", half, 2, False)
+    query_desc = make_tensor_descriptor([1, 1, 10, 64], [640, 640, 64, 1], "q", half, 2, False)
+    key_desc = make_tensor_descriptor([1, 1, 64, 10], [640, 640, 1, 64], "k", half, 2, False)
+    value_desc = make_tensor_descriptor([1, 1, 10, 64], [640, 640, 64, 1], "v", half, 2, False)
+    scores_desc = make_tensor_descriptor([1, 1, 10, 10], [100, 100, 10, 1], "s", half, 2, True, True)
+    output_desc = make_tensor_descriptor([1, 1, 10, 64], [640, 640, 64, 1], "o", half, 2, False)
 
     ops = [
-        matmul_operation(query_desc, key_desc, scores_desc),
-        matmul_operation(scores_desc, value_desc, output_desc),
+        make_matmul_operation(query_desc, key_desc, scores_desc),
+        make_matmul_operation(scores_desc, value_desc, output_desc),
     ]
     element = AttributeType.BACKEND_DESCRIPTOR
     op_graph = capi.cudnnBackendCreateDescriptor(DescriptorType.OPERATIONGRAPH)

@@ -1,4 +1,4 @@
-"""A training step of short sequences: Mha-fprop stores S, Mha-bprop reads it. Judged anywhere, run with a GPU.
+"""Attention training for short sequences: Mha-fprop stores S, Mha-bprop reads it. Judged anywhere, run with a GPU.
 
 cuDNN 9.25 removed the patterns, so use an older version:
 

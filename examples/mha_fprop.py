@@ -26,7 +26,7 @@ def graph() -> Graph:
 
 
 def reference(q: NDArray[np.float64], k: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the output in float64 for q, k, v [b, h, s, d]; tokens beyond the lengths are ignored."""
+    """Return the output in float64 for q, k, v [b, h, s, d]; tokens after the end of a sequence are ignored."""
     scores = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[-1])
     row, column = np.ogrid[: q.shape[2], : k.shape[2]]
     inside = np.asarray(LENGTHS).reshape(-1, 1, 1, 1) > column

@@ -1,4 +1,4 @@
-"""A mixture of experts, from the router's choice to the sum over experts: judged anywhere, run with a GPU.
+"""A mixture-of-experts layer, from routing to the sum over experts: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/moe_layer.py --target h100 --target b200
 python examples/moe_layer.py
@@ -17,7 +17,7 @@ ROWS = TOKENS * TOP_K
 
 
 def graph(*, down: bool = False) -> Graph:
-    """Return the product of each token with its expert's weights: gathered for each expert, or back down."""
+    """Return the matmul of each token with its expert's weights: up, with gathered tokens, or down (``down``)."""
     g = GraphBuilder("moe_down" if down else "moe_up", io_type=DataType.HALF)
     rows, k, n = (ROWS, HIDDEN, CHANNELS) if down else (TOKENS, CHANNELS, HIDDEN)
     token = g.tensor("token", (1, rows, k))
@@ -33,7 +33,7 @@ def graph(*, down: bool = False) -> Graph:
 
 
 def route(scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """Return each row's expert and token, in the experts' order, and each expert's first row."""
+    """Return the expert and the token of each row, sorted by expert, and the first row of each expert."""
     chosen = np.argsort(-scores, axis=1)[:, :TOP_K].reshape(-1)
     order = np.argsort(chosen, kind="stable")
     first = np.searchsorted(chosen[order], np.arange(EXPERTS))
@@ -65,7 +65,7 @@ def main() -> None:
     offsets = first.reshape(-1, 1, 1)
     h, rows = np.empty((1, ROWS, HIDDEN), np.float16), np.empty((1, ROWS, CHANNELS), np.float16)
     runs[0](token=x[None], weight=w_up, first=offsets, index=index.reshape(1, -1, 1), y=h)
-    h = np.maximum(h, 0)  # between the two, in NumPy
+    h = np.maximum(h, 0)  # the ReLU between the two matmuls, in NumPy
     runs[1](token=h, weight=w_down, first=offsets, y=rows)
     y, want = np.zeros((TOKENS, CHANNELS)), np.zeros((TOKENS, CHANNELS))
     share = scores[index, expert][:, None]

@@ -1,4 +1,4 @@
-"""A matmul of 8-bit floats with one scale for each tensor: judged anywhere, run with a GPU.
+"""An FP8 matmul with one scale per tensor: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/quantized_matmul.py --target h100 --target b200
 python examples/quantized_matmul.py
@@ -13,11 +13,11 @@ from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph.formats import decode, encode
 
 M, N, K = 256, 384, 512
-LARGEST = 448  # of FP8_E4M3
+LARGEST = 448  # largest number of FP8_E4M3
 
 
 def graph() -> Graph:
-    """Return y = (a * descale_a) @ (b * descale_b) * scale_y in 8 bits, and amax, which determines the next scale."""
+    """Return y = (a * descale_a) @ (b * descale_b) * scale_y in FP8, and amax, which determines the next scale."""
     g = GraphBuilder("quantized_matmul", io_type=DataType.FP8_E4M3)
     a, b = g.tensor("a", (1, M, K)), g.tensor("b", (1, K, N), strides=(K * N, 1, K))
     descale_a, descale_b, scale_y = (

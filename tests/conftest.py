@@ -1,7 +1,7 @@
-"""Skips of missing parts, each reported once: tests/library needs libcudnn, tests/gpu a GPU.
+"""Skip test groups that this machine cannot run: tests/library needs libcudnn, tests/gpu a GPU.
 
-``CUDNN_BACKEND_REQUIRE=library,gpu`` turns "not run" into a failure. Nothing is loaded in this process: a child
-looks for the driver, so that ``pytest tests/pure`` stays free of libraries.
+Each skipped group is reported once; with ``CUDNN_BACKEND_REQUIRE=library,gpu`` it is a failure. A child process looks
+for the driver, so that this process loads no library for ``pytest tests/pure``.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from cudnn_backend_py.plans.engine import EngineConfig
     from cudnn_backend_py.plans.plan import Plan
 
-# The suite starts a thousand processes. If bytecode may not be written, each would compile the package again.
+# The tests start a thousand processes. Without bytecode files, each would compile the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# The versions that `make` installed into this environment, whatever else the user has installed.
+# Use the cuDNN versions that `make` installed in this environment, not others of the user.
 if (_VERSIONS := Path(sys.prefix) / "cudnn").is_dir():
     os.environ.setdefault("CUDNN_BACKEND_CACHE", str(_VERSIONS))
 
-# A shell starts background jobs with Ctrl-C ignored, which the processes that tests start and interrupt would inherit.
+# Shells ignore Ctrl-C for background jobs; tests that interrupt child processes need the default handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -44,8 +44,8 @@ _LOAD = f"import ctypes; ctypes.CDLL({CUDNN_SONAME!r})"
 _DRIVER = "from cudnn_backend_py.native import load_driver as d; print(d().kind, d().devices)"
 
 
-def _library_absence() -> str | None:
-    """Return why there is no libcudnn, None if there is one; a broken one is not absent."""
+def _find_reason_without_library() -> str | None:
+    """Return the reason to skip tests without libcudnn, None if there is one, even a broken one."""
     places = [place.path for place in find_cudnn_places()]
     if any(path and os.path.isabs(path) for path in places):
         return None
@@ -57,29 +57,29 @@ def _library_absence() -> str | None:
     return f"no {CUDNN_SONAME} was found"
 
 
-def _gpu_absence() -> str | None:
-    """Return why there is no GPU, None if the real driver sees one."""
+def _find_reason_without_gpu() -> str | None:
+    """Return the reason to skip tests without a GPU, None if the real driver finds one."""
     kind, devices = subprocess.run([sys.executable, "-c", _DRIVER], stdout=subprocess.PIPE, check=True).stdout.split()
     if kind == b"real" and int(devices):
         return None
     return f"no GPU: libcuda.so.1 is {kind.decode()}, {int(devices)} devices"
 
 
-def _browser_absence() -> str | None:
+def _find_reason_without_browser() -> str | None:
     return None if find_chromium() else "no chromium on PATH"
 
 
-def _site_absence() -> str | None:
+def _find_reason_without_site() -> str | None:
     if not (SITE / "index.html").is_file():
         return "the site is not built: make docs"
-    return _browser_absence() or _library_absence()
+    return _find_reason_without_browser() or _find_reason_without_library()
 
 
 RINGS: dict[str, Callable[[], str | None]] = {
-    "library": cache(_library_absence),
-    "gpu": cache(_gpu_absence),
-    "browser": _browser_absence,
-    "site": cache(_site_absence),
+    "library": cache(_find_reason_without_library),
+    "gpu": cache(_find_reason_without_gpu),
+    "browser": _find_reason_without_browser,
+    "site": cache(_find_reason_without_site),
 }
 
 
@@ -90,12 +90,12 @@ def _is_group_selected(arguments: Iterable[str], ring: str) -> bool:
     return any(path == folder or path in folder.parents or folder in path.parents for path in paths)
 
 
-def _not_run(config: pytest.Config) -> dict[str, str]:
+def _find_skipped_groups(config: pytest.Config) -> dict[str, str]:
     selected = [ring for ring in RINGS if _is_group_selected(config.args, ring)]
     return {ring: why for ring in selected if (why := RINGS[ring]()) is not None}
 
 
-class _NotRun(pytest.File):
+class _SkippedTestFile(pytest.File):
     """A test file of a skipped test group (library, gpu, browser or site), which is not imported."""
 
     def collect(self) -> Iterable[pytest.Item]:
@@ -104,7 +104,7 @@ class _NotRun(pytest.File):
 
 @pytest.fixture(scope="session", autouse=True)
 def plan_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterable[None]:
-    """Keep the plans of tests and their processes in a folder of this run, never in the user's."""
+    """Store plans of tests and their child processes in a temporary folder, not in the user's cache."""
     before = os.environ.get("CUDNN_BACKEND_PLAN_CACHE")
     os.environ["CUDNN_BACKEND_PLAN_CACHE"] = str(tmp_path_factory.mktemp("plans") / "cache")
     yield
@@ -120,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     required = os.environ.get(REQUIRE_VARIABLE, "").split(",")
-    for ring, why in _not_run(session.config).items():
+    for ring, why in _find_skipped_groups(session.config).items():
         if ring in required:
             pytest.exit(f"{REQUIRE_VARIABLE} requests tests/{ring}: {why}", returncode=1)
 
@@ -128,12 +128,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     for ring, absence in RINGS.items():
         if TESTS / ring in module_path.parents and absence() is not None:
-            return _NotRun.from_parent(parent, path=module_path)
+            return _SkippedTestFile.from_parent(parent, path=module_path)
     return None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    missing = _not_run(config)
+    missing = _find_skipped_groups(config)
     if missing:
         text = ", ".join(f"tests/{ring} ({why})" for ring, why in missing.items())
         terminalreporter.write_line(f"not run: {text}", yellow=True)
@@ -141,7 +141,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(name="cache")
 def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanCache]:
-    """Give a test an empty plan folder, and a process without cached plans."""
+    """Return an empty plan cache on disk, and clear the plans cached in this process."""
     from cudnn_backend_py.plans.build import forget_plans
     from cudnn_backend_py.plans.cache import PlanCache
 
@@ -153,7 +153,7 @@ def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets the tag of every plan cuDNN builds; cuDNN still builds them."""
+    """Return a list to which the tag of every built plan is appended."""
     from cudnn_backend_py.plans import build as planning
 
     tags: list[str] = []

@@ -1,1 +1,1 @@
-"""Tools of this repository, not in the wheel: README.md has the purpose of each."""
+"""Programs for developers of the package, not in the wheel; README.md in this folder has the purpose of each."""

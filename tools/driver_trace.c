@@ -1,15 +1,16 @@
-/* Logs the calls of a program to the CUDA driver, and who makes them.
+/* Log every call of a program to the CUDA driver, with the library that makes it.
  *
  *   cc -O2 -shared -fPIC -o driver_trace.so tools/driver_trace.c -ldl
  *   DRIVER_TRACE=trace.txt LD_PRELOAD=./driver_trace.so program
  *
- * cuDNN and the CUDA runtime find the functions of the driver by dlsym and cuGetProcAddress. This library takes the
- * place of dlsym, and gives them functions that write a line and call the driver's own. A line has the library that
- * calls, the function, its arguments, what it returned, and what it wrote, where that is a number:
+ * cuDNN and the CUDA runtime look up the driver's functions with dlsym and cuGetProcAddress. This library replaces
+ * dlsym, and returns wrappers that call the driver's function and write a line: the calling library, the function,
+ * its arguments, the result, and the output if it is a number:
  *
  *   libcudnn_graph.so.9 cuDeviceGetAttribute(0x7ffd.., 16, 0) = 0 -> 132
  *
- * Every function gets twelve integers: the driver's functions of cuDNN and the runtime take neither more nor floats.
+ * Each wrapper passes twelve integers: the driver functions that cuDNN and the runtime call have no more arguments,
+ * and none in floating point.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -143,7 +144,7 @@ void *dlsym(void *handle, const char *name) {
     static void *(*real)(void *, const char *);
     if (real == NULL) real = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
     if (name[0] != 'c' || name[1] != 'u' || name[2] < 'A' || name[2] > 'Z')
-        return real(handle, name); /* a tail call: RTLD_NEXT depends on who calls */
+        return real(handle, name); /* a tail call, because RTLD_NEXT depends on the calling library */
     void *found = real(handle, name);
     Dl_info info;
     if (found == NULL || !dladdr(found, &info) || !info.dli_fname || strstr(info.dli_fname, "libcuda.so") == NULL)

@@ -1,9 +1,9 @@
 """Random attribute calls on descriptors of every type: ``python -m tools.fuzz SEED CALLS_PER_TYPE LOG``.
 
-Each call is written to LOG before it is made, so that the last line after a crash is the call that crashed. Values
-are plausible, in disguise, nonsense or hostile; descriptors are open, finalized and closed ones of every kind. Only the
-package's own exceptions may be raised, and the KeyboardInterrupt that some values raise. With ``FUZZ_THREADS=N``, N
-threads call on the same descriptors and fork children that drop the inherited ones.
+Each call is written to LOG before it is made, so that after a crash the last line is the call that crashed. Values are
+plausible, of an unusual class, random or hostile; descriptors are of every kind, and open, finalized or closed. Only
+exceptions of the package may be raised, and the KeyboardInterrupt that some values raise. With ``FUZZ_THREADS=N``, N
+threads use the same descriptors and fork children that delete the inherited descriptors.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import build
 from cudnn_backend_py.native.values import format_value
 from cudnn_backend_py.plans.lower import lower
-from tests.support.hostile import disguise_value, make_random_hostile_value
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.hostile_values import disguise_value, make_random_hostile_value
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 DESCRIPTOR_TYPES = [
     kind for kind in DescriptorType if kind is not DescriptorType.INTERMEDIATE_INFO and kind.since <= library().version
@@ -61,8 +61,8 @@ EDGE_TEXTS = (
 )
 
 
-class RandomCaller:
-    """Makes random calls on descriptors, from one seed, and counts their outcomes."""
+class Fuzzer:
+    """Makes random calls on descriptors from a seed, and counts their outcomes."""
 
     def __init__(self, seed: int, log: TextIO) -> None:
         self.random = random.Random(seed)
@@ -138,7 +138,7 @@ class RandomCaller:
         return fresh
 
     def make_plausible_value(self, facts: AttributeFacts) -> Any:
-        """Return a plausible value for an attribute: of one of its types, with an allowed count."""
+        """Return a plausible value for an attribute: one of its types, and an allowed number of elements."""
         kind = self.random.choice(facts.types)
         if kind is AttributeType.CHAR:
             return self.make_random_text()
@@ -168,9 +168,10 @@ class RandomCaller:
         return self.random.choice(EDGE_INTEGERS)
 
     def make_random_text(self) -> str:
-        """Return a text: nonsense, valid JSON, or valid JSON with one change.
+        """Return a text: random characters, valid JSON, or valid JSON with one change.
 
-        A plan is cut, never altered: its JSON holds code and sizes that cuDNN trusts, so ``load_plan`` checks a hash.
+        The JSON of a plan is truncated but not changed: cuDNN uses its code and sizes unchecked, which is why
+        ``load_plan`` checks a hash.
         """
         text = self.random.choice(self.texts)
         if self.random.random() < 0.5 and len(text) > 100:
@@ -300,7 +301,7 @@ class RandomCaller:
         self.make_method_call("finalize", descriptor, None, None, None)
 
     def format_descriptor(self, descriptor: Descriptor) -> str:
-        """Return a descriptor's repr with a fixed number."""
+        """Return a descriptor's repr with a number that is the same in each run."""
         number = self.names.setdefault(descriptor, len(self.names))
         return f"{descriptor!r}#{number}"
 
@@ -373,8 +374,8 @@ def _finalize_with_captured_log(descriptor: Descriptor) -> None:
         descriptor.finalize()
 
 
-def run_in_threads(fuzzer: RandomCaller, count: int, work: Callable[[RandomCaller], None]) -> list[RandomCaller]:
-    """Run work on the same descriptors in several threads, and fork a few times meanwhile."""
+def run_in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
+    """Run work on the same descriptors in several threads, and fork a few times while they run."""
     siblings = [fuzzer.copy_for_thread(number) for number in range(count)]
     failed: list[BaseException] = []
 
@@ -408,18 +409,18 @@ def run_in_threads(fuzzer: RandomCaller, count: int, work: Callable[[RandomCalle
 def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> None:
     """Make the calls on all descriptor types in turn, and print the counts as JSON."""
     with open(log_path, "w", encoding="utf-8", errors="backslashreplace") as log:
-        fuzzer = RandomCaller(seed, log)
+        fuzzer = Fuzzer(seed, log)
         chosen = [DescriptorType[name] for name in kinds] or DESCRIPTOR_TYPES
 
-        def fuzz_in_worker(one: RandomCaller) -> None:
+        def make_calls_of_thread(one: Fuzzer) -> None:
             for _ in range(calls_per_type):
                 for kind in chosen:
                     one.make_random_call(kind)
 
         threads = int(os.environ.get("FUZZ_THREADS", "0"))
-        fuzzers = run_in_threads(fuzzer, threads, fuzz_in_worker) if threads else [fuzzer]
+        fuzzers = run_in_threads(fuzzer, threads, make_calls_of_thread) if threads else [fuzzer]
         if not threads:
-            fuzz_in_worker(fuzzer)
+            make_calls_of_thread(fuzzer)
     calls, outcomes = Counter[str](), Counter[str]()
     for one in fuzzers:
         calls += one.calls
@@ -428,7 +429,7 @@ def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> Non
 
 
 def disable_known_issues() -> None:
-    """Disable the crash guards of known issues, to show that this program finds these crashes."""
+    """Disable the guards against crashes by known issues, to show that this program finds these crashes."""
     from cudnn_backend_py.native import descriptor
 
     vars(descriptor)["check_before_finalize"] = lambda *_given: None

@@ -1,8 +1,8 @@
 """Check a file from ``target verify --contribute``, and add its results to the table of GPU results.
 
 ``python -m tools.hardware_evidence check FILE`` prints the rows of a file; ``add FILE`` adds them to
-``docs/tables/hardware-evidence.json``. The file holds the line alone, or the text of an issue with it; ``-`` is
-standard input.
+``docs/tables/hardware-evidence.json``. The file has the line that the command prints, or the text of an issue with that
+line; ``-`` is standard input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["EVIDENCE_TABLE_PATH", "EvidenceRow", "make_evidence_rows", "read_evi
 
 EVIDENCE_TABLE_PATH = ROOT / "docs" / "tables" / "hardware-evidence.json"
 KIND_COMPARED, KIND_RUN, KIND_KNOWN_ISSUES = "live and described", "run and compared with NumPy", "known issues tried"
-_MAX_ISSUE_LENGTH = 65_536  # characters of an issue
+_MAX_ISSUE_LENGTH = 65_536  # largest number of characters in an issue
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,7 +33,8 @@ class EvidenceRow:
     Attributes
     ----------
     results
-        How many there are; `agree` of them are as expected: the same outcome live and described, right, or tried.
+        Number of results; `agree` of them are as expected. What is expected depends on the kind of result: the same
+        outcome on the GPU and on its description, a right output, or a known issue that was run.
     """
 
     sm: int
@@ -99,7 +100,7 @@ def read_table(path: Path = EVIDENCE_TABLE_PATH) -> list[EvidenceRow]:
 
 
 def add_evidence_rows(rows: list[EvidenceRow], path: Path = EVIDENCE_TABLE_PATH) -> None:
-    """Write rows into the table, and replace rows of the same GPU, library and date."""
+    """Add rows to the table; they replace rows of the same GPU, library and date."""
     kept = {_get_row_key(row): row for row in [*read_table(path), *rows]}
     lines = [json.dumps(asdict(row)) for row in sorted(kept.values())]
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")

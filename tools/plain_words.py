@@ -1,9 +1,9 @@
 """Report unclear words and phrases in names, comments, docstrings, messages and pages.
 
-    python -m tools.plain_words [PATH ...]    # each line with a habit, and what to write instead
-    python -m tools.plain_words --count       # how often each habit occurs
+    python -m tools.plain_words [PATH ...]    # each line with an unclear phrase, and the plain words
+    python -m tools.plain_words --count       # the number of lines with each phrase
 
-docs/glossary.md has the terms to use. The check finds what a regular expression can find; a reader finds the rest.
+docs/glossary.md has the terms to use. The check finds only phrases that a regular expression can find.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Habit(NamedTuple):
-    """A word or phrase to avoid: its pattern, the plain words, and a pattern of lines where it has another meaning."""
+    """A word or phrase to avoid: its pattern, plain words instead, and a pattern of lines where its use is right."""
 
     name: str
     pattern: str
     instead: str
     allowed: str = ""
-    only_in: str = ""  # files, by the end of their name
+    only_in: str = ""  # files to check: those with a name that ends so
 
 
 def make_word_pattern(*words: str) -> str:
@@ -90,7 +90,7 @@ HABITS = (
     ),
     Habit("what is ... of", r"(?i)\b(?:of|with|by|from|for) what (?:is|are|has|was|of|it|they|the)\b", "a noun"),
 )
-# Files that quote: cuDNN's own texts, recorded output, and the list above.
+# Files that quote texts of cuDNN, recorded output or the list above.
 FILES_THAT_QUOTE = (
     "cudnn_backend_py/generated/",
     "docs/glossary.md",
@@ -101,8 +101,8 @@ FILES_THAT_QUOTE = (
 )
 
 
-class HabitMatch(NamedTuple):
-    """A line with a habit."""
+class UnclearLine(NamedTuple):
+    """A line that contains a phrase to avoid."""
 
     path: str
     line: int
@@ -111,7 +111,7 @@ class HabitMatch(NamedTuple):
 
 
 def list_tracked_files(*paths: str) -> list[str]:
-    """Return the Python files and pages under version control, or the ones of `paths`."""
+    """Return the paths of Python files and Markdown pages under version control, all or those in `paths`."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "--", *(paths or (".",))]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     return sorted(
@@ -119,13 +119,13 @@ def list_tracked_files(*paths: str) -> list[str]:
     )
 
 
-def find_habits(path: str, text: str) -> Iterator[HabitMatch]:
-    """Yield a hit for each line of ``text`` and each habit in it, except in error codes."""
+def find_unclear_phrases(path: str, text: str) -> Iterator[UnclearLine]:
+    """Yield a match for each line of ``text`` and each phrase to avoid in it, except in error codes."""
     for number, line in enumerate(text.splitlines(), 1):
         plain = _ERROR_CODE_PATTERN.sub("", line)
         for habit, pattern, allowed in _COMPILED_HABITS:
             if pattern.search(plain) and not (allowed and allowed.search(line)):
-                yield HabitMatch(path, number, habit, line.strip())
+                yield UnclearLine(path, number, habit, line.strip())
 
 
 _ERROR_CODE_PATTERN = re.compile(
@@ -136,10 +136,10 @@ _COMPILED_HABITS = [(h, re.compile(h.pattern), re.compile(h.allowed) if h.allowe
 
 @click.command()
 @click.argument("paths", nargs=-1)
-@click.option("--count", is_flag=True, help="Print how many lines have each habit.")
+@click.option("--count", is_flag=True, help="Print the number of lines with each phrase.")
 def main(paths: tuple[str, ...], count: bool) -> None:
-    """Print lines with habits; exit 1 where there are any."""
-    hits = [hit for name in list_tracked_files(*paths) for hit in find_habits(name, (ROOT / name).read_text())]
+    """Print lines with unclear phrases; exit with 1 if there are any."""
+    hits = [hit for name in list_tracked_files(*paths) for hit in find_unclear_phrases(name, (ROOT / name).read_text())]
     if count:
         totals = Counter(hit.habit.name for hit in hits)
         for habit in HABITS:

@@ -1,4 +1,4 @@
-"""Write every page and expected output that is derived from other files: part of ``make regen``."""
+"""Write all generated pages and expected outputs: a part of ``make regen``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PAGE_WRITERS: Mapping[str, Callable[[], str]] = {
     "docs/measurements.md": make_measurements_page,
     "docs/operations.md": make_operations_page,
 }
-# Programs that write further files: outputs of commands, the outputs of the notebook, the compiled CUDA kernel.
+# Programs that write other files: outputs of commands, outputs of the notebook, the compiled CUDA kernel.
 FILE_WRITING_PROGRAMS = (
     "tests.pure.cli.test_commands",
     "tests.library.cli.test_run_output",

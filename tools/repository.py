@@ -11,6 +11,6 @@ ROOT = Path(__file__).parents[1]
 
 
 def make_child_environment(**changes: str) -> dict[str, str]:
-    """Return this environment with changes, for a child that imports from `tools` or `benchmarks`."""
+    """Return this process's environment with changes, for a child that imports `tools` or `benchmarks`."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, **changes}

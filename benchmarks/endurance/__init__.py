@@ -1,1 +1,1 @@
-"""Long runs in which memory must stay flat: a hundred thousand verdicts, a million descriptors, ten million calls."""
+"""Long runs to show that memory does not grow: 100,000 verdicts, a million descriptors, ten million calls."""

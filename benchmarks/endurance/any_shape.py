@@ -1,9 +1,8 @@
 """Attention of many shapes in prebuilt shape classes: host time of each shape's first call, and memory use.
 
-Each shape has another batch and length; the plans of their classes are built before. More shapes are compared with
-torch in float64 afterwards, because products of float64 load kernels, and their memory is not the operator's.
-For comparison, the time that torch needs for such a call, for the memory of its output, and to pass a gradient that
-does no work to the backward thread and back.
+All shapes differ in batch or length; the plans of their classes are built first. Further shapes are compared with torch
+in float64 at the end, because float64 matmuls load kernels that would count as memory of the operator. For comparison,
+the record has torch's time for such a call, for allocating its output, and for an empty step of its autograd engine.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ __all__ = ["ACCEPTANCE_LIMITS", "add_options", "find_shape_class_bounds", "make_
 HEADS, HEAD_DIM = 2, 64
 BATCHES, LENGTHS = 64, 2048
 CHECKPOINTS = 20
-COMPARED_SHAPES = 200  # further shapes, at most: a tenth of the number of the others
+COMPARED_SHAPES = 200  # largest number of further shapes that are compared with float64: a tenth of the timed ones
 TIME_FIGURES = ("first_call_ms", "first_backward_ms")
 REPORTED_SLOWEST_CALLS = 5  # calls that are reported individually
-ACCEPTED_GROWTH_BYTES = 8 << 20  # growth after the first tenth that counts as flat
-TORCH_CALLS = 1000  # timed calls
-# Calls before a synchronization: some 130 launches, far fewer than fill the launch queue.
+ACCEPTED_GROWTH_BYTES = 8 << 20  # accepted growth after the first tenth of the calls
+TORCH_CALLS = 1000  # number of timed calls of torch
+# Number of calls before a synchronization: about 130 launches, far fewer than the launch queue holds.
 CALLS_BETWEEN_SYNCHRONIZATIONS = 16
 TORCH_TIME_FIGURES = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms", "torch_engine_ms")
-_BUILD_TIME_LIMIT_S = 120.0  # for all plans
+_BUILD_TIME_LIMIT_S = 120.0  # time limit for building all plans
 
 
 def make_random_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
-    """Return `count` different pairs of batch and length, or all pairs if there are fewer."""
+    """Return `count` distinct random pairs of batch and length, or all pairs if there are fewer."""
     every = list(product(range(1, BATCHES + 1), range(1, LENGTHS + 1)))
     return random.Random(seed).sample(every, min(count, len(every)))
 
@@ -80,7 +79,7 @@ class _ShapeCalls:
     def __call__(self, batch: int, seq: int) -> tuple[tuple[float, ...], Any]:
         """Make a call and return the host time of each pass in milliseconds, and the last pass's result.
 
-        A pass's result is freed only after the clock is read, so that freeing it does not count.
+        The result of a pass is freed after its time was measured.
         """
         import torch
 
@@ -97,7 +96,7 @@ class _ShapeCalls:
     def time_torch(self, batch: int, seq: int) -> tuple[float, ...]:
         """Return the host time of allocating an output, and of each pass of torch's own flash attention, in ms.
 
-        With a backward pass, also that of the gradient of a view, which is the time of torch's autograd engine.
+        With a backward pass, also the time of the gradient of a view, which is the cost of torch's autograd engine.
         """
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -116,7 +115,7 @@ class _ShapeCalls:
                 held.append(torch.autograd.grad(q.view_as(q), q, d_o))
                 times.append(time.perf_counter_ns())
         spent = [(end - start) / 1e6 for start, end in pairwise(times)]
-        return spent[0], *spent[2:]  # without the time to select flash
+        return spent[0], *spent[2:]  # without the time for selecting flash attention
 
     def compute_error(self, batch: int, seq: int) -> float:
         """Return the relative error of a call compared with float64, in the first, middle and last sequence."""
@@ -130,7 +129,7 @@ class _ShapeCalls:
         want = scores.softmax(-1) @ v
         wanted = torch.autograd.grad(want, (q, k, v), d_o) if self.backward else (want,)
         made = made if self.backward else (made,)
-        # A gradient may be 0 except for rounding, such as dQ with one key.
+        # A gradient may be 0 up to rounding, such as dQ with a single key.
         return max(
             float(torch.linalg.norm((x[chosen] - y).detach()) / torch.linalg.norm(y.detach()).clamp(min=1.0))
             for x, y in zip(made, wanted, strict=True)
@@ -179,15 +178,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the number of shapes, the mode, and the time limit."""
     parser.add_argument("--shapes", type=int, default=100_000)
     parser.add_argument("--way", choices=("any", "adaptive"), default="any")
-    parser.add_argument("--backward", action="store_true", help="with the backward pass")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it stops")
+    parser.add_argument("--backward", action="store_true", help="measure the backward pass as well")
+    parser.add_argument("--limit", type=float, default=600.0, help="time limit in seconds")
 
 
 def _build_classes(calls: _ShapeCalls) -> None:
-    """Build the plans of all classes by calling them, so that only calls of known classes are measured."""
+    """Build the plans of all classes by calls, so that no build is measured."""
     import torch
 
-    for _ in range(4):  # the thread that builds plans queues few of them, and a class is complete after its first run
+    for _ in range(4):  # the queue of builds is short, and the first run completes a class
         for batch, seq in find_shape_class_bounds():
             calls(batch, seq)
             torch.cuda.synchronize()

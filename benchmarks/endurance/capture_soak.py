@@ -1,8 +1,8 @@
 """Replay a CUDA graph of paged attention a million times with varying pages and lengths.
 
-The graph itself selects the next set of lengths and pages, runs our operator and compares the result with the expected
-one, so that every replay is checked without the host. A plan that would have to be built during the capture is refused,
-and the capture goes on.
+The CUDA graph selects the next set of lengths and pages, runs our operator and compares the result with the expected
+one, so that every replay is checked on the GPU. A call that would have to build a plan during the capture is refused,
+and the capture continues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _CapturedAttention:
         lengths = torch.randint(1, PAGES * PAGE + 1, (INPUT_SETS, BATCH, 1), dtype=torch.int32, **place)
         orders = [torch.randperm(count, **place).view(BATCH, PAGES) for _ in range(INPUT_SETS)]
         tables = torch.stack(orders).to(torch.int32)
-        # A set's lengths and pages in one row, which one kernel copies.
+        # Each row has the lengths and pages of a set, so that one kernel copies them.
         self.all_sets = torch.cat([lengths.flatten(1), tables.flatten(1)], 1)
         self.set = self.all_sets[:1].clone()
         self.lengths = self.set[0, :BATCH]
@@ -58,7 +58,7 @@ class _CapturedAttention:
         self.count = torch.zeros(1, dtype=torch.int64, device="cuda")
 
     def _compute_expected_output(self, lengths: Any, table: Any) -> Any:
-        """Return the attention of a set in float64."""
+        """Return the attention of one set of lengths and pages in float64."""
         import torch
 
         k, v = (
@@ -90,7 +90,7 @@ class _CapturedAttention:
 
 
 def _get_error_code_of_build_in_capture(soak: _CapturedAttention) -> str:
-    """Return the error code of a call that needs another plan during a capture, which must be refused."""
+    """Return the error code of a call that would build a plan during a capture, which must be refused."""
     import torch
 
     x = torch.zeros(2, 64, 2, 2 * HEAD_DIM, device="cuda", dtype=torch.half).transpose(1, 2)
@@ -121,9 +121,9 @@ ACCEPTANCE_LIMITS = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the number of replays and the time limit: a million replays need some 35 s."""
+    """Add the number of replays and the time limit; a million replays take about 35 s."""
     parser.add_argument("--replays", type=int, default=1_000_000)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it stops")
+    parser.add_argument("--limit", type=float, default=600.0, help="time limit in seconds")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,8 +1,8 @@
 """Memory growth per verdict, compared with a C loop that makes the same cuDNN calls.
 
-The calls of one verdict of each graph are recorded (functions, values, descriptors), written as a C program, compiled
-with gcc and replayed in a separate process that has loaded the same libraries and runs no Python in its loop. The
-memory that this loop keeps is cuDNN's; the package's growth beyond it is ours.
+The cuDNN calls of one verdict per graph are recorded, written as a C program, compiled with gcc and replayed in a
+separate process with the same libraries and without Python code in the loop. The memory that this loop retains is
+cuDNN's; growth of the package beyond it is the package's own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHECKPOINTS = 20
 
 
 def make_graphs_to_judge(build: bool) -> list[Graph]:
-    """Return the graphs to judge in turn: one for builds, else a supported one and a refused one."""
+    """Return the graphs to judge in turn: one to build, or without builds a supported and a refused one."""
     if not build:
         return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), make_two_matmuls()]
     g = GraphBuilder("matmul", io_type=DataType.HALF)
@@ -47,7 +47,7 @@ def make_graphs_to_judge(build: bool) -> list[Graph]:
 
 
 def measure_memory(rounds: int, warm: int, run: Callable[[int], None]) -> dict[str, Any]:
-    """Run ``rounds`` rounds in steps, and return the memory in use after the warm-up and after each step."""
+    """Call `run` for ``rounds`` rounds, and return the memory in use after the warm-up and at checkpoints."""
     run(warm)
     began = time.perf_counter()
     points = [{"rounds": warm, **measure_resources()}]
@@ -94,7 +94,9 @@ def record_verdict_calls(build: bool) -> tuple[str, dict[str, int]]:
     blocks, counts = [], {}
     with record_calls() as recorder:
         for graph in make_graphs_to_judge(build):
-            explain(graph, TARGET, build=build)  # queries that a process makes only once are not recorded
+            explain(
+                graph, TARGET, build=build
+            )  # makes the queries that a process makes only once, so that they are not recorded
             gc.collect()
             recorder.lines = []
             explain(graph, TARGET, build=build)
@@ -108,7 +110,7 @@ def record_verdict_calls(build: bool) -> tuple[str, dict[str, int]]:
 
 
 def measure_c_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Measure memory while C makes the same calls, which another process has recorded."""
+    """Measure memory while a C loop makes the same calls, recorded by another process."""
     with tempfile.TemporaryDirectory() as folder:
         recorded_file = Path(folder, "recorded.c")
         counts = json.loads(_run_child("--record", str(recorded_file), *(["--build"] if build else [])))

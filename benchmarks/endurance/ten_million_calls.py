@@ -1,6 +1,6 @@
-"""Ten million calls of one executable by eight threads, with streams of their own and changing buffers (needs a GPU).
+"""Ten million calls of one executable by eight threads, each with its own stream and changing buffers (needs a GPU).
 
-Expected: flat host and device memory, right results at the end, no deadlock.
+Expected: no growth of host and device memory, right results at the end, no deadlock.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CallingThread(threading.Thread):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the number of calls and the time limit."""
     parser.add_argument("--calls", type=int, default=10_000_000)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it counts as a deadlock")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which the run counts as a deadlock")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Training and serving of a small GPT with random lengths, with attention of several providers.
+"""Benchmark: train and serve a small GPT on random lengths with attention of several providers.
 
-``python -m benchmarks model``. Imports nothing.
+Run it with ``python -m benchmarks model``. This file imports nothing.
 """

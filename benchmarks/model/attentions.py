@@ -1,4 +1,4 @@
-"""Attention providers for the model: this package, torch's backends, cudnn-frontend."""
+"""Attention implementations for the model: this package, torch's backends, cudnn-frontend."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BFLOAT16 = DataType.BFLOAT16
 
 
 class AttentionNotOffered(Exception):
-    """Raised if a provider does not offer a kind of attention, or not for this problem."""
+    """Raised if a provider does not offer this kind of attention or does not support this problem."""
 
 
 class PagedCache:
@@ -35,9 +35,9 @@ class PagedCache:
     Attributes
     ----------
     k, v
-        Per layer, [slots, h, d]: a slot per token, ``page`` of them one after the other.
+        Per layer, [slots, h, d]: one slot per token, ``page`` consecutive slots per page.
     table
-        int32 [sequences, pages of a sequence]; in order where `shuffled` is False, so that the memory is also dense.
+        int32 [sequences, pages of a sequence]; in order if `shuffled` is False, so that the memory is also dense.
     lengths
         int32 [sequences]: number of stored tokens.
     """
@@ -95,7 +95,7 @@ class Attention:
 
 
 class TorchDefault(Attention):
-    """Torch's default attention, called for one sequence after the other; also runs without a GPU."""
+    """Torch's default attention, called for each sequence; also runs without a GPU."""
 
     name = "torch plain"
 
@@ -155,7 +155,7 @@ class TorchFlash(Attention):
         return _call_torch_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
 
     def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
-        """Read the cache in place: the sequences are at equal distances, each with its own length."""
+        """Read the cache in place: sequences have a constant stride, and each has its own length."""
         ends = torch.arange(cache.sequences + 1, device=q.device, dtype=torch.int32)
         o, *_ = torch.ops.aten._flash_attention_forward(
             q,
@@ -174,11 +174,11 @@ class TorchFlash(Attention):
 
 
 class TorchCudnn(Attention):
-    """cuDNN called by torch; it has no packed attention, so sequences are padded to the longest."""
+    """cuDNN called by torch; it does not offer packed attention, so sequences are padded to the longest."""
 
     name = "torch cudnn"
     shuffled = False
-    _places: tuple[Any, Any] = (None, None)  # of the tokens of a batch, shared by all layers
+    _places: tuple[Any, Any] = (None, None)  # positions of the tokens of a batch, shared by all layers
 
     def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         if self._places[0] is not cu:
@@ -194,7 +194,7 @@ class TorchCudnn(Attention):
         return _call_torch_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
 
     def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
-        """Read the whole cache, with a mask of the stored tokens."""
+        """Read the whole cache, and mask tokens that are not stored."""
         k, v = (cache.get_sequences(memory[layer]) for memory in (cache.k, cache.v))
         there = torch.arange(cache.max_tokens, device=q.device) < cache.lengths[:, None]
         return _call_torch_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
@@ -232,11 +232,11 @@ def _select_torch_backend(name: str) -> AbstractContextManager[None]:
 class CudnnFrontend(Attention):
     """cudnn-frontend, called from an autograd function: one graph for each shape of dense tensors.
 
-    For packed tokens, one graph per bound, a power of two: lengths and offsets are data.
+    For packed tokens, one graph per upper bound of the length, a power of two; lengths and offsets are inputs.
     """
 
     name = "cudnn-frontend"
-    _ones: Any = None  # lengths of queries that decode
+    _ones: Any = None  # query lengths of 1, for decoding
 
     def __init__(self, folder: str | None = None) -> None:
         frontend, said = load_frontend(folder)
@@ -244,7 +244,7 @@ class CudnnFrontend(Attention):
             raise AttentionNotOffered(said)
         self._frontend = frontend
         self._made: dict[Any, Any] = {}
-        self._numbers: tuple[Any, dict[str, Any]] = None, {}  # of a batch, shared by all layers
+        self._numbers: tuple[Any, dict[str, Any]] = None, {}  # lengths and offsets of a batch, for all layers
 
     def attend_packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         tokens, h, d = q.shape
@@ -328,7 +328,7 @@ def _build_paged_graph(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
 
 
 def _make_lengths_and_offsets(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
-    """Return lengths and offsets, filled with empty sequences up to the bound."""
+    """Return lengths and offsets, padded with empty sequences up to `batch`."""
     ends = torch.cat([cu, cu[-1:].expand(batch + 1 - len(cu))])
     lengths, tokens = ends.diff(), ends * (heads * head_dim)
     numbers = {f"ragged_{name}": tokens for name in ("q", "k", "v", "o")}
@@ -370,7 +370,7 @@ def make_attention(name: str) -> Attention:
 
     Raises
     ------
-    NotOfferedError
+    AttentionNotOffered
         It is not available.
     """
     return ATTENTION_PROVIDERS[name]()

@@ -1,6 +1,6 @@
 """A small GPT over packed tokens, and batches of random lengths to train and serve it with.
 
-Attention is a function from the caller: the model does not know how tokens form sequences.
+The caller passes attention as a function; the model itself does not use the layout of the sequences.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ AttentionFunction = Callable[[int, Any, Any, Any], Any]  # layer, q, k, v [n, h,
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Sizes of a model."""
-
     layers: int = 8
     heads: int = 12
     head_dim: int = 64
@@ -52,7 +50,10 @@ class _TransformerBlock(nn.Module):  # type: ignore[misc]  # torch may be absent
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
         self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
-        for last in (self.out, self.down):  # keeps the size of the sum over layers constant
+        for last in (
+            self.out,
+            self.down,
+        ):  # keeps the magnitude of the residual sum independent of the number of layers
             nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * sizes.layers))
 
     def forward(self, x: torch.Tensor, attend: AttentionFunction) -> torch.Tensor:
@@ -110,7 +111,7 @@ class TrainingBatch:
 
 
 def _make_random_text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
-    """Return random tokens that mostly follow from the previous one, so that the model can learn."""
+    """Return random tokens, most of them determined by the previous token, so that the model can learn."""
     noise = torch.randint(vocabulary, (length + 1,), generator=generator).tolist()
     kept = (torch.rand(length + 1, generator=generator) < 0.85).tolist()
     text = noise[:1]

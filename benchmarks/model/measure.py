@@ -1,4 +1,4 @@
-"""Cost of training and serving the model with one provider, in one process."""
+"""Measure training and serving of the model with one attention provider, in one process."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from .gpt import Gpt, ModelSizes, TrainingBatch, compute_loss, make_packed_batch
 
 __all__ = ["BATCH_LAYOUTS", "FULL_WORK", "SMALL_WORK", "WorkAmount", "measure_provider"]
 
-BATCH_LAYOUTS = ("packed", "padded")  # to train; packed sequences are served as well
+BATCH_LAYOUTS = ("packed", "padded")  # for training; the packed layout is used for serving as well
 
 
 @dataclass(frozen=True)
 class WorkAmount:
     """The amount of work: the same steps on the same batches for every provider.
 
-    The first epoch has a different length in each step. An epoch that takes longer than `limit_s` is ended, so that a
-    hanging machine does not block the run; the provider's losses after that point are not compared.
+    In the first epoch, each step has a different length. An epoch ends after `limit_s`, so that a slow machine does not
+    block the run; then only the losses before that point are compared.
     """
 
     sizes: ModelSizes = field(default_factory=ModelSizes)
-    steps: int = 64  # of the first epoch
-    tokens: int = 16384  # of a packed batch
-    rows: int = 8  # of a padded batch
+    steps: int = 64  # number of steps of the first epoch
+    tokens: int = 16384  # tokens of a packed batch
+    rows: int = 8  # sequences of a padded batch
     max_packed_length: int = 4096
     max_padded_length: int = 2048
     requests: int = 64
     max_prompt_length: int = 1024
     decoded_tokens: int = 64
-    later_steps: int = 24  # steps of the later epochs
-    limit_s: float = 40.0  # of an epoch
-    is_contiguous: bool = False  # q, k and v are copied out of the one tensor that holds them
+    later_steps: int = 24  # number of steps of later epochs
+    limit_s: float = 40.0  # time limit of an epoch
+    is_contiguous: bool = False  # whether q, k and v are copied out of their common tensor
 
 
 FULL_WORK = WorkAmount()
 SMALL_WORK = WorkAmount(ModelSizes(2, 2, 16, 64, 256), 3, 128, 2, 64, 48, 3, 24, 3, 3)
 COMPARED_BATCHES = 4  # batches with losses and gradients compared at the same weights
 GPU_MEMORY_DIVISOR = (
-    16  # fraction of the GPU's memory reserved by each process at the start: ten of them wait for their turns
+    16  # each process reserves this fraction of the GPU's memory at the start, as ten processes share the GPU
 )
 
 
@@ -67,7 +67,7 @@ class GpuSynchronizedClock:
 
 
 class TrainingRun:
-    """A model with its optimizer, the same initial weights for every provider, and the batches of all epochs."""
+    """A model with optimizer and the batches of all epochs; all providers have the same initial weights."""
 
     def __init__(self, effort: WorkAmount, attention: Attention, way: str, device: str) -> None:
         self.effort, self.attention, self.device = effort, attention, device
@@ -89,17 +89,17 @@ class TrainingRun:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=self.device == "cuda")
 
     def warm_up(self) -> None:
-        """Run steps without attention, because its first use is measured, and allocate memory for all steps."""
+        """Run steps without attention, which is measured from its first use, and allocate the memory of all steps."""
         for batch in self.warm:
             self.step(batch, _skip_attention)
         self.reset()
-        if self.device == "cuda":  # no step waits for the driver, which other processes keep busy
+        if self.device == "cuda":  # allocate now: later calls of the driver would wait for other processes
             torch.cuda.empty_cache()
             torch.empty(torch.cuda.mem_get_info()[1] // GPU_MEMORY_DIVISOR, dtype=torch.uint8, device="cuda")
             torch.cuda.reset_peak_memory_stats()
 
     def make_attention_function(self, batch: TrainingBatch) -> Callable[..., Any]:
-        """Return the attention of a batch in the model's form."""
+        """Return the attention function of a batch, as the model calls it."""
         if batch.cu is not None:
             cu = batch.cu
             return lambda _layer, q, k, v: self.attention.attend_packed(q, k, v, cu, batch.longest)
@@ -126,7 +126,7 @@ class TrainingRun:
     def epoch(self, batches: list[TrainingBatch]) -> dict[str, Any]:
         """Train on batches, one after the other; return the time of each step.
 
-        Per step: the time until all of it was done, until the host had queued it, and the time between two events.
+        For each step: the time until the GPU was done, until the host had queued it, and the time between CUDA events.
         """
         steps: list[float] = []
         host: list[float] = []
@@ -168,7 +168,7 @@ class TrainingRun:
     def compare_at_initial_weights(self) -> dict[str, Any]:
         """Return the losses and gradients of the first batches at the initial weights; they differ by rounding only.
 
-        For the gradients, the norm for the weights of each layer that produce q, k and v.
+        Of the gradients, the norms for the weights of each layer that produce q, k and v are returned.
         """
         self.reset()
         losses, norms = [], []
@@ -304,7 +304,7 @@ class ServingRun:
 def measure_provider(name: str, way: str, effort: WorkAmount, device: str, ready: Callable[[], None]) -> dict[str, Any]:
     """Return the times of a provider in one of :data:`BATCH_LAYOUTS`, or the reason why a part is not offered.
 
-    `ready` is called just before the clock starts: attention has not been used until then.
+    `ready` is called just before the clock starts; attention has not been used before.
     """
     if device == "cuda":
         torch.zeros(1, device=device)
@@ -338,7 +338,7 @@ def _measure_serving(effort: WorkAmount, attention: Attention, model: Gpt, devic
         for way, run in ways.items():
             found[way] = _measure_or_explain(run)
             if "not measured" in found[way]:
-                break  # the state of the GPU is not known
+                break  # after this error the state of the GPU is undefined
     return found
 
 

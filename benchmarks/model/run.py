@@ -1,10 +1,10 @@
 """Benchmark of a small GPT with the package's attention and others, trained and served with random lengths.
 
-Each provider of attention runs in its own process, one after the other, from the first use of its library on; before,
-the process has done all other parts of a step. The report has the time to the first step, of the first epoch (every
-batch of another length), of steps on new and on known lengths, tokens per second, and serving: prefill, and
-decoding with and without a CUDA graph. All train the same weights on the same text: their losses are compared, and at
-the initial weights also losses and gradients, which differ by rounding alone.
+Each attention provider runs in its own process, one process at a time. The measurement starts with the first use of
+attention; all other parts of a step have run before. The report has the time to the first step, the first epoch (each
+batch has another length), steps with new and with known lengths, tokens per second, and serving: prefill, and decoding
+with and without a CUDA graph. All providers train the same weights on the same text. Their losses are compared, and at
+the initial weights also losses and gradients, which differ by rounding only.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from ..tables import draw_bars
 __all__ = ["ACCEPTANCE_LIMITS", "add_options", "draw_model", "make_model_table", "run"]
 
 BATCH_LAYOUTS = ("packed", "padded")
-# Providers in the order of measurement, and the modes of training; the last ones only if they are requested.
+# Providers in the order of measurement, with their batch layouts; the last ones run only on request.
 PROVIDER_MODES: dict[str, tuple[str, ...]] = {
     "torch flash": BATCH_LAYOUTS,
     "ours, adaptive": BATCH_LAYOUTS,
     "torch cudnn": BATCH_LAYOUTS,
-    "ours, any": ("padded",),  # for packed tokens there is one plan anyway
+    "ours, any": ("padded",),  # packed tokens have only one plan, as with "adaptive"
     "cudnn-frontend": BATCH_LAYOUTS,
     "ours, exact": BATCH_LAYOUTS,
     "torch plain": BATCH_LAYOUTS,
@@ -56,13 +56,13 @@ EXCLUDED_PROVIDERS = {
 EPOCH_NAMES = ("first epoch", "new lengths", "known lengths")
 OUR_PROVIDER, TORCH_FLASH_PROVIDER, TORCH_CUDNN_PROVIDER = "ours, adaptive", "torch flash", "torch cudnn"
 READY_MESSAGE = "ready"
-COMPARED_FIRST_STEPS = 5  # steps with losses compared one by one
-PROCESS_TIME_LIMIT_S = 150.0  # time limit of a process
-START_TIME_LIMIT_S = 60.0  # until all processes are ready
+COMPARED_FIRST_STEPS = 5  # number of first steps with losses compared one by one
+PROCESS_TIME_LIMIT_S = 150.0  # time limit for the measurement of a process
+START_TIME_LIMIT_S = 60.0  # time limit until all processes are ready
 Figures = Mapping[str, Any]
 
 
-# acceptance
+# acceptance limits
 
 
 def _get_figure(record: Figures, provider: str, *path: str) -> Any:
@@ -79,7 +79,7 @@ def _compute_ratio(record: Figures, provider: str, other: str, path: tuple[str, 
 
 
 def _compute_first_epoch_ratio(record: Figures, way: str) -> float | None:
-    """Return the ratio of our first epoch to torch cuDNN's, an upper bound if the latter was cut short."""
+    """Return the ratio of our first epoch's time to torch cuDNN's; an upper bound if the latter hit the time limit."""
     mine, theirs = (
         _get_figure(record, provider, way, EPOCH_NAMES[0]) for provider in (OUR_PROVIDER, TORCH_CUDNN_PROVIDER)
     )
@@ -91,8 +91,8 @@ def _compute_first_epoch_ratio(record: Figures, way: str) -> float | None:
 def _compute_loss_difference(record: Figures, way: str) -> float | None:
     """Return the largest relative difference of any provider's losses to those of torch's flash attention.
 
-    Compared are the first steps, and the means of the last epoch: in between, training amplifies small differences, and
-    two runs of one provider differ as much.
+    The first steps and the means of the last epoch are compared. Training amplifies small differences in between, where
+    even two runs of one provider differ as much.
     """
     return _find_largest_difference(
         (_select_compared_losses(record, provider, way), _select_compared_losses(record, TORCH_FLASH_PROVIDER, way))
@@ -105,7 +105,7 @@ def _list_other_providers(record: Figures) -> list[str]:
 
 
 def _find_largest_difference(found: Iterable[tuple[Sequence[float] | None, Sequence[float] | None]]) -> float | None:
-    """Return the largest relative difference of number pairs, infinite if one is NaN."""
+    """Return the largest relative difference in pairs of numbers; infinite if a number is NaN."""
     pairs = [pair for mine, base in found if mine and base for pair in zip(mine, base, strict=False)]
     apart = [abs(one / two - 1) for one, two in pairs]
     return max((x if math.isfinite(x) else math.inf for x in apart), default=None)
@@ -121,24 +121,24 @@ def _select_compared_losses(record: Figures, provider: str, way: str) -> list[fl
 
 
 def _count_finished_steps(record: Figures, provider: str, way: str) -> list[Any]:
-    """Return the number of training steps of each epoch, because more steps give other weights."""
+    """Return the number of finished training steps of each epoch; losses are comparable only if these are equal."""
     return [_get_figure(record, provider, way, epoch, "steps") for epoch in EPOCH_NAMES]
 
 
 def _compute_rounding_difference(record: Figures, way: str, what: str) -> float | None:
     """Return the largest relative difference of losses, or gradients, at the same weights to those of torch's flash."""
 
-    def values_of(provider: str) -> list[float]:
+    def get_values(provider: str) -> list[float]:
         found = _get_figure(record, provider, way, "same weights", what) or []
         return [x for batch in found for x in batch] if what == "gradients" else found
 
     return _find_largest_difference(
-        (values_of(provider), values_of(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
+        (get_values(provider), get_values(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
     )
 
 
 def _compute_serving_difference(record: Figures, way: str) -> float | None:
-    def values_of(provider: str) -> list[float]:
+    def get_values(provider: str) -> list[float]:
         loss = _get_figure(record, provider, way, "loss")
         whole = _count_finished_steps(record, provider, "packed") == _count_finished_steps(
             record, TORCH_FLASH_PROVIDER, "packed"
@@ -146,7 +146,7 @@ def _compute_serving_difference(record: Figures, way: str) -> float | None:
         return [loss] if whole and loss is not None else []
 
     return _find_largest_difference(
-        (values_of(provider), values_of(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
+        (get_values(provider), get_values(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
     )
 
 
@@ -247,18 +247,16 @@ def _compute_tokens_per_second(record: Figures, *path: str) -> dict[str, float]:
     return {provider: rate for provider, rate in found.items() if rate}
 
 
-# processes
+# child processes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the providers, the amount of work, and options for child processes only."""
     parser.add_argument("--makers", nargs="+", choices=PROVIDER_MODES, default=list(PROVIDER_MODES)[:5])
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no other process has its turn")
-    parser.add_argument("--plot", type=Path, help="draw tokens per second into this file")
-    parser.add_argument(
-        "--contiguous", action="store_true", help="copy q, k and v out of the one tensor they are made in"
-    )
-    parser.add_argument("--little", action="store_true", help="a tiny model: whether all runs")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no further process is measured")
+    parser.add_argument("--plot", type=Path, help="file for a plot of tokens per second")
+    parser.add_argument("--contiguous", action="store_true", help="copy q, k and v out of their common tensor")
+    parser.add_argument("--little", action="store_true", help="use a tiny model, to test that everything runs")
     parser.add_argument("--device", default="cuda", help=argparse.SUPPRESS)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
 
@@ -279,7 +277,7 @@ def _measure_in_child(options: argparse.Namespace) -> None:
 class _ProviderProcess:
     """A child process for one mode of one provider, with a plan cache folder of its own.
 
-    The effect of a kernel on the GPU's context then changes no other figures.
+    So a kernel that changes the state of its CUDA context does not affect the figures of other providers.
     """
 
     def __init__(self, provider: str, way: str, options: argparse.Namespace, folder: Path) -> None:
@@ -291,7 +289,7 @@ class _ProviderProcess:
         with self._errors.open("w") as errors:
             self.process = subprocess.Popen(
                 make_call_command("benchmarks.__main__:main", *given, *["--contiguous"] * options.contiguous),
-                # Threads of several processes would only wait for each other: the work is on the GPU.
+                # One thread per process: the work is on the GPU, and more threads would compete for the cores.
                 env=make_child_environment(CUDNN_BACKEND_PLAN_CACHE=str(plans), OMP_NUM_THREADS="1"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -313,7 +311,7 @@ class _ProviderProcess:
             self._last = self._read_until("{", limit_s)
         elif self._last == READY_MESSAGE:
             return {self.way: {"not measured": "there was no time left"}}
-        if self._last.startswith("{"):  # only memory is left to free, which takes seconds
+        if self._last.startswith("{"):  # the process only has to free memory, which takes seconds
             self.process.kill()
         code = self.process.wait()
         if self._is_late:
@@ -345,7 +343,7 @@ class _ProviderProcess:
 
 
 def _warm_up_libraries(makers: Sequence[str]) -> None:
-    """Run both passes of all providers once, so that the first child process need not read libraries from disk."""
+    """Run both passes of all providers once, so that no child process has to read libraries from disk."""
     import torch
 
     from .attentions import AttentionNotOffered, make_attention
@@ -359,7 +357,7 @@ def _warm_up_libraries(makers: Sequence[str]) -> None:
 def measure_all_providers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the figures of every mode of every provider.
 
-    All processes are started at once, and run one after the other when all are ready.
+    All processes are started together; when all are ready, they measure one after the other.
     """
     names: Sequence[str] = options.makers
     begin = time.perf_counter()
@@ -368,7 +366,7 @@ def measure_all_providers(options: argparse.Namespace) -> Iterator[tuple[str, di
         started = [(provider, _ProviderProcess(provider, way, options, Path(name))) for provider, way in turns]
         try:
             if options.device == "cuda":
-                prepare_torch_operators()  # builds their compiled step outside of measurements
+                prepare_torch_operators()  # builds the compiled step before any measurement
                 _warm_up_libraries(names)
             loaded = time.perf_counter() - begin
             for _, process in started:
@@ -412,7 +410,7 @@ def run(options: argparse.Namespace) -> None:
     }
     for provider, figures in measure_all_providers(options):
         record["makers"][provider] |= figures
-        write_record(record, options.output)  # keep the known figures in case a later process does not end
+        write_record(record, options.output)  # store these figures in case a later process hangs
     record["seconds"] = round(time.perf_counter() - begin, 1)
     record["accepted"] = compare_record_with_limits(record, ACCEPTANCE_LIMITS)
     for provider, ways in record["makers"].items():

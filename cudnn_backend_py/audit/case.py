@@ -28,6 +28,7 @@ from ..interpreter.data import from_memory
 from ..interpreter.npz import ArrayHeader, read_arrays
 from ..printable import shown
 from ..system.private_folder import PrivateFolder, user_folder
+from ..system.python_file import is_python_file
 from ..system.typed_data import read_fields
 from ..system.untrusted_files import parse_json
 from ..tuning.agreement import is_one_numpy_element
@@ -184,6 +185,12 @@ def _make_case_error(name: str, why: str) -> UsageError:
 
 def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
     """Read a case file: its description and memory; refuse one that unpacks to more than its stated size."""
+    if is_python_file(os.fspath(path)):
+        raise UsageError(
+            f"{os.fspath(path)} is a program and not a case of an audit",
+            code="audit-case",
+            fix=f"python -m cudnn_backend_py.audit {os.fspath(path)} runs it and writes the cases",
+        )
     size = os.path.getsize(path) if os.path.exists(path) else 0
 
     def check_headers(headers: Mapping[str, ArrayHeader]) -> None:
@@ -261,7 +268,7 @@ class CaseFolder:
                 return None, f"{len(files)} cases are kept already in {self.path}, which is the most"
             if sum(status.st_size for _, status in files) + len(data) > self.most_bytes:
                 return None, f"the cases in {self.path} would have more than {self.most_bytes} bytes"
-            folder.write(case.name, data, durable=False)
+            folder.write(case.name, data)
             return folder.path / case.name, ""
 
     def cases(self) -> list[Path]:

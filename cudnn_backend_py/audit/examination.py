@@ -464,7 +464,7 @@ def _is_same_file(one: str, other: str) -> bool:
 
 
 def _find_wrong_outputs(config: ConfigTrial) -> list[Any]:
-    return [item for item in config.comparisons if not item.right] if config.state == "wrong" else []
+    return [item for item in config.comparisons if not item.is_right] if config.state == "wrong" else []
 
 
 def _group_results(name: str, trials: Sequence[Trial]) -> VersionResult:

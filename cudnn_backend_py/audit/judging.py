@@ -58,14 +58,14 @@ class BackgroundJudge:
         self.unjudged: dict[str, int] = {}
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """The number of calls waiting to be checked."""
         return self._added - self._done
 
     @property
     def is_full(self) -> bool:
         """Whether the maximum number of calls is waiting."""
-        return self.waiting >= MOST_WAITING
+        return self.waiting_count >= MOST_WAITING
 
     def add(self, read: Callable[[], Case], spend: Callable[[float], object] = lambda _: None) -> None:
         """Add a call to check; `read` is called in the thread, waits for the GPU, and returns the case.
@@ -84,8 +84,10 @@ class BackgroundJudge:
         if thread is not None:
             self._waiting.put(None)
             thread.join(max(0.0, deadline - time.monotonic()))
-            if self.waiting:
-                self._count_unjudged(f"the program ended, and {patience_s:g} s were too short to finish", self.waiting)
+            if self.waiting_count:
+                self._count_unjudged(
+                    f"the program ended, and {patience_s:g} s were too short to finish", self.waiting_count
+                )
         self._child.end()
 
     def _count_unjudged(self, why: str, count: int = 1) -> None:
@@ -157,7 +159,7 @@ def judge_part(part: CasePart) -> dict[str, str]:
         )
     compared = [item.compare(part.results[name]) for name, item in expected.items() if name in part.results]
     where = f" ({part.what})" if part.what else ""
-    return {item.output: f"{item}{where}" for item in compared if not item.right}
+    return {item.output: f"{item}{where}" for item in compared if not item.is_right}
 
 
 def _find_not_finite(case: Case) -> dict[str, str]:

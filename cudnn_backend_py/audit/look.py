@@ -79,7 +79,9 @@ def audit(
     try:
         from .watch import RunningAudit
     except ImportError as error:
-        raise EnvironmentNotReady("torch cannot be imported", code="audit-without-torch", cause=str(error)) from error
+        raise EnvironmentNotReady(
+            "torch cannot be imported", code="audit-without-torch", cause=str(error), fix="install torch in this Python"
+        ) from error
     report = AuditReport()
     watch = RunningAudit(every, cost, CaseFolder(folder), report, first=first, patience_s=patience_s, seed=seed)
     watch.start()

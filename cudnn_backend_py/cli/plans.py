@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..command_line import Choice, Group
-from ..errors import CudnnStatusError, NotSupported
+from ..errors import CudnnBackendError, CudnnStatusError, NotSupported
 from ..system.user_folder import measure_folder_bytes, user_folder
 from ..terminal import WordTable
 from .graph_file import load_graph_file
@@ -45,12 +46,21 @@ __all__ = ["PLAN_COMMANDS"]
 _CACHE_DISABLED_TEXT = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)"
 
 
-def _get_refusal_exit_code(graph: Graph, target: str | None) -> int:
-    """Return the exit code for a refused plan: 1 if cuDNN does not support the graph, 2 if it cannot be judged."""
+def _explain_missing_plan(graph: Graph, graph_file: str, target: str | None, error: CudnnBackendError) -> int:
+    """Print why there is no plan; return 1 if cuDNN does not support the graph, 2 for another reason."""
     from ..diagnose import Query, judge
+    from ..diagnose.report.summary import format_summary
 
     verdict = judge(Query(graph, target or "gpu", build=True))
-    return verdict.exit_code or NOT_JUDGED_EXIT_CODE
+    if verdict.exit_code:
+        print_warning(format_summary(verdict).rstrip("\n"))
+        return verdict.exit_code
+    command = shlex.join(["cudnn-backend", "explain", graph_file, *(["--target", target] if target else []), "-v"])
+    fix = f"other configs are supported: leave --engine, --knob and --mode out, or choose one that {command} lists"
+    print_warning(
+        CudnnBackendError(error.headline, code=error.code, cause=error.sections.get("cause"), fix=fix).render()
+    )
+    return NOT_JUDGED_EXIT_CODE
 
 
 @click.group("plan", cls=Group)
@@ -85,8 +95,7 @@ def build_plan(
             chosen = int(engine) if engine is not None and engine.isdecimal() else engine
             built = build_plan(asked, target, mode=mode, engine=chosen, knobs=choices)
     except (CudnnStatusError, NotSupported) as error:
-        print_warning(error.render())
-        raise SystemExit(_get_refusal_exit_code(asked, target)) from None
+        raise SystemExit(_explain_missing_plan(asked, graph_file, target, error)) from None
     built.save(output)
     print_lines(
         f"{output}: {built.tag} for {built.target.name} (sm_{built.target.sm}), needs {built.workspace_bytes} bytes of "

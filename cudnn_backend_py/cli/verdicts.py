@@ -113,11 +113,17 @@ def explain_graphs(
     if budget_s is not None and not whatif:
         raise click.UsageError("--budget needs --whatif")
     if whatif or style == "archive":
-        if len(graph_files) > 1 or len(targets) > 1 or execute or every_engine or here or style in ("junit", "github"):
-            raise click.UsageError(
-                "--whatif and --format archive take one GRAPH and one --target, and not --execute, --every-engine, "
-                "--here or the formats junit and github"
-            )
+        option = "--whatif" if whatif else "--format archive"
+        refused = {
+            "more than one GRAPH": len(graph_files) > 1,
+            "more than one --target": len(targets) > 1,
+            "--execute": execute,
+            "--every-engine": every_engine,
+            "--here": here,
+            f"--format {style}": style in ("junit", "github"),
+        }
+        if broken := [name for name, given in refused.items() if given]:
+            raise click.UsageError(f"{option} does not take {' and '.join(broken)}")
         target = next(iter(targets), "gpu")
         if style == "archive":
             _write_reproduction_archive(graph_files[0], target, modes, build is not False, limit_s, output)
@@ -283,7 +289,8 @@ def read_log(
 
     FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with the log of cuDNN's frontend, .gz or - for standard
     input, or any other file of graphs that is data. With -- PROGRAM the program, in any language, is run with cuDNN's
-    log enabled. Exit code 0 if all graphs are supported, 1 if one is not, 2 if none could be read or judged.
+    log enabled. Exit code 0 if all graphs are supported or only listed, 1 if one is not, 2 if none could be read or
+    judged.
     """
     program = click.get_current_context().meta.get(_PROGRAM_KEY)
     if (log_file is None) == (not program):
@@ -291,7 +298,13 @@ def read_log(
     if program:
         from ..diagnose.logged_program import run_logged
 
-        with run_logged(program, keep) as file:
+        with run_logged(program, keep, quiet=style == "json" and output is None) as file:
+            if os.path.getsize(file) == 0:
+                raise GraphError(
+                    f"{program[0]} called no function of cuDNN's backend API, so there is no log",
+                    code="log-file",
+                    cause="it uses another API or no cuDNN at all, it ended before, or its cuDNN is older than 9",
+                )
             _write_log_report(
                 file, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
             )
@@ -723,8 +736,8 @@ def _write_check_report(
 def make_attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
     """Judge every option of attention, as JSON.
 
-    It is requested every architecture. A row is named such as "forward: causal". Exit code 0, or 2 if some cell could
-    not be judged.
+    Every architecture is judged unless --target names some. A row is named such as "forward: causal". Exit code 0, or 2
+    if some cell could not be judged.
     """
     from ..diagnose.surveys.attention import TARGETS, attention_rows, support_table
 

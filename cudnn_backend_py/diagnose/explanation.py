@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from itertools import islice
 from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
@@ -17,7 +17,7 @@ from ..graph.attention.shape_class import find_shape_class
 from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, call_and_report_errors, collect_reports, describe_failure
 from ..graph.ir import check_graph
-from ..known_issues import find_issues_before_execution, find_known_issues
+from ..known_issues import find_issues_before_execution, find_known_issues, silence_issue_warnings
 from ..native import loaded_library
 from ..plans.candidate import CANNOT_LOAD, Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
@@ -65,7 +65,6 @@ _ENGINE_STAGES = (
     "heuristics",
     "plan",
 )  # stages at which engines refuse; the graph library, which all wheels have, before
-_MAX_NAMED_FEATURES = 4  # parts of a graph that are newer than the library, which are named
 _NVRTC_PROBLEM_CODES = ("nvrtc-missing", "nvrtc-unusable", "nvrtc-of-another-cuda", "nvrtc-builtins-missing")
 _REFUSED_BY_PACKAGE = "refused by this package; cuDNN was not called"
 _control_cache: dict[tuple[int, bool, str], Control] = {}
@@ -142,7 +141,7 @@ def explain(
                 graph, name, modes, faults[0], cudnn="none", path="", driver="not asked"
             )
     found: dict[str, Any] = {"cudnn": lib.build_text, "path": lib.path, "driver": lib.driver.kind}
-    with collect_reports() as lines:
+    with collect_reports() as lines, silence_issue_warnings():
         try:
             with use_target(target, on=lib) as chosen:
                 verdict = _Judgement(
@@ -237,18 +236,18 @@ class _Judgement:
     def _explain_invalid_graph(self, error: CudnnBackendError) -> Cause:
         """Return why the package refuses to lower the graph; for an old library, every feature that it lacks."""
         headline, fix = error.headline, error.sections.get("fix", "")
-        library = self.target.library
+        library, detail = self.target.library, _REFUSED_BY_PACKAGE
         newer = find_newer_features(self.graph, library.version) if error.code.endswith("newer-than-library") else {}
         if len(newer) > 1:
-            needed = [
-                f"{name} needs cuDNN {version_text(since)}"
-                for name, since in islice(newer.items(), _MAX_NAMED_FEATURES)
-            ]
-            more = f" and {len(newer) - _MAX_NAMED_FEATURES} more are newer" if len(newer) > _MAX_NAMED_FEATURES else ""
-            headline = f"{', '.join(needed)}{more}, the loaded library is {library.version_text}"
-            newest = version_text(next(iter(newer.values())))
+            name, newest = next((name, version_text(since)) for name, since in newer.items())
+            others = len(newer) - 1
+            headline = (
+                f"{name} and {others} other feature{'s' if others > 1 else ''} need cuDNN {newest}, "
+                f"the loaded library is {library.version_text}"
+            )
+            detail += "".join(f"; {name} needs {version_text(since)}" for name, since in newer.items())
             fix = f"load a cuDNN of at least {newest} (cudnn-backend cudnn install {newest})"
-        return Cause(error.code, headline, Basis.RULE, _REFUSED_BY_PACKAGE, fix, "not asked")
+        return Cause(error.code, headline, Basis.RULE, detail, fix, "not asked")
 
     @cached_property
     def missing_engine_libraries(self) -> tuple[str, ...]:
@@ -279,6 +278,18 @@ class _Judgement:
 
         refused = [item for item in candidates if item.state == "refused"]
         return find_cause(refused, self.graph, self.target, modes, **self._make_refusal_query())
+
+    def _blame_modes(self, question: OperationGraph) -> Cause | None:
+        """Return as the cause that only other heuristics modes than the chosen ones support the graph."""
+        for mode in DEFAULT_MODES if self.causes else ():
+            if mode in self.modes:
+                continue
+            with suppress(CudnnStatusError):
+                if question.heuristics(mode).configs:
+                    chosen = " and ".join(one.name for one in self.modes)
+                    headline = f"mode {chosen} lists no engine config that supports the graph, mode {mode.name} does"
+                    return Cause("heuristics-mode", headline, Basis.MEASURED, "", f"mode {mode.name}", "support check")
+        return None
 
     def _explain_fallback_only(self, candidates: Sequence[Candidate]) -> Cause | None:
         """Return why the other modes refuse a graph that only FALLBACK supports; None for any other graph."""
@@ -372,6 +383,8 @@ class _Judgement:
             from .causes.find import DEVICE_NEEDED_CODE, UNJUDGED_CAUSE_CODES
 
             cause = self._explain_refusal(candidates, [mode.name for mode in self.modes])
+            if cause is None or cause.basis is not Basis.MEASURED:
+                cause = self._blame_modes(operation_graph) or cause
             unjudged = (
                 UNJUDGED_CAUSE_CODES - {DEVICE_NEEDED_CODE} if self.missing_engine_libraries else UNJUDGED_CAUSE_CODES
             )  # other engines may do without one
@@ -658,7 +671,7 @@ def _make_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]
     details = {
         "heuristics": f"{len(candidates)} candidates",
         "engine config": f"{left} of {len(candidates)} left",
-        "plan": f"built of engine {built[0].engine}" if built else f"none of {left} could be built",
+        "plan": f"built of {built[0].tag}" if built else f"none of {left} could be built",
     }
     stages = []
     for index, name in enumerate(STAGE_NAMES):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import GraphError
-from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..generated.operations import CONVOLUTIONS
 from ..graph import Graph
 from ..graph.attention.recognize import read_attention
@@ -55,8 +55,8 @@ def lint(graph: Graph) -> list[Finding]:
     """Return legal but slow, unsafe or suspicious layouts and types of a graph, the worst first.
 
     Codes: ``overlapping-strides``, ``stride-not-16-bytes``, ``no-dense-dim``, ``keys-not-transposed``,
-    ``alignment-below-16``, ``softmax-in-16-bits``, ``rounded-between-operations``, ``graph-writes-nothing``,
-    ``result-unused``, and ``lint-failed`` where a look itself fails.
+    ``alignment-below-16``, ``softmax-in-16-bits``, ``rounded-between-operations``, ``grouped-convolution``,
+    ``graph-writes-nothing``, ``result-unused``, and ``lint-failed`` where a look itself fails.
     Strides are looked at where tensor cores read or write; no cuDNN is queried.
     """
     with collect_reports() as lines:
@@ -86,6 +86,11 @@ def _list_operands(graph: Graph) -> list[Tensor]:
     return list(tensors.values())
 
 
+def _list_strided_operands(graph: Graph) -> list[Tensor]:
+    """Return those operands whose strides say where elements are; those of a tensor stored in blocks do not."""
+    return [tensor for tensor in _list_operands(graph) if tensor.reordering is TensorReordering.NONE]
+
+
 def _count_element_bytes(tensor: Tensor) -> float:
     return ELEMENT_BITS[tensor.data_type] * tensor.vector_count / 8
 
@@ -97,7 +102,7 @@ def _has_dense_dim(tensor: Tensor) -> bool:
 def _find_overlapping_outputs(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Find outputs where an operation writes two elements to one address."""
     for tensor in graph.outputs:
-        if _has_overlapping_elements(tensor):
+        if tensor.reordering is TensorReordering.NONE and _has_overlapping_elements(tensor):
             yield Finding(
                 "overlapping-strides",
                 tensor.name,
@@ -125,7 +130,7 @@ def _has_overlapping_elements(tensor: Tensor) -> bool:
 
 def _find_misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Find tensors whose rows do not start at a multiple of 16 bytes."""
-    for tensor in _list_operands(graph):
+    for tensor in _list_strided_operands(graph):
         size = _count_element_bytes(tensor)
         strides = [stride for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1 and stride > 1]
         wrong = [stride for stride in strides if stride * size % _VECTOR_LOAD_BYTES]
@@ -137,7 +142,7 @@ def _find_misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator
             tensor.name,
             "dangerous" if taken else "slow",
             f"{tensor.name!r} has a stride of {wrong[0]} elements ({wrong[0] * size:g} bytes), no multiple of 16 bytes",
-            "kernels of attention read and write such tensors wrongly on sm_90, see examples/attention_known_issues.py"
+            "kernels of attention read and write such tensors wrongly: the known issue unaligned-strides"
             if taken
             else "kernels that load 16 bytes at once are not offered",
             f"pad to multiples of {int(_VECTOR_LOAD_BYTES // size)} elements",
@@ -146,7 +151,7 @@ def _find_misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator
 
 def _find_tensors_without_dense_dim(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Find tensors in which no dim is contiguous in memory."""
-    for tensor in _list_operands(graph):
+    for tensor in _list_strided_operands(graph):
         if _has_dense_dim(tensor):
             continue
         yield Finding(
@@ -154,7 +159,7 @@ def _find_tensors_without_dense_dim(graph: Graph, use: AttentionUse | None) -> I
             tensor.name,
             "slow" if use is None else "dangerous",
             f"no dim of {tensor.name!r} has stride 1: dims {tensor.dims}, strides {tensor.strides}",
-            "attention with such a tensor crashes or gives wrong gradients, see examples/attention_known_issues.py"
+            "attention with such a tensor crashes or gives wrong gradients: the known issue inner-stride"
             if use is not None
             else "each element is loaded separately",
             "make one of the last two dims contiguous",
@@ -189,6 +194,26 @@ def _find_low_alignment(graph: Graph, use: AttentionUse | None) -> Iterator[Find
                 f"{tensor.name!r} is declared to be aligned to {tensor.alignment} bytes only",
                 "kernels that load 16 bytes at once are not offered",
                 "declare alignment 16 where the address allows it, as every allocation does",
+            )
+
+
+def _find_grouped_convolutions(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find convolutions with several groups of several channels each, which no attribute requests."""
+    for op in graph.ops:
+        if op.kind not in CONVOLUTIONS:
+            continue
+        tensors = dict(op.ports())
+        image, weights = (tensors[port] for port in CONVOLUTIONS[op.kind][:2])
+        channels, per_group = (math.prod(tensor.dims[1:2]) for tensor in (image, weights))  # 1 for a rank of 1
+        if 1 < per_group < channels:
+            yield Finding(
+                "grouped-convolution",
+                weights.name,
+                "suspicious",
+                f"{image.name!r} has {channels} channels and {weights.name!r} {per_group}: "
+                f"a convolution of {channels // per_group} groups",
+                "cuDNN takes the number of groups from the channels of both",
+                f"give {weights.name!r} {channels} channels, unless it is meant",
             )
 
 
@@ -279,5 +304,6 @@ _LINT_CHECKS: tuple[LintCheck, ...] = (
     _find_low_alignment,
     _find_softmax_of_rounded_scores,
     _find_narrow_virtual_tensors,
+    _find_grouped_convolutions,
     _find_unused_operations,
 )

@@ -19,7 +19,7 @@ __all__ = ["run_logged"]
 
 
 @contextmanager
-def run_logged(program: Sequence[str], keep: str | None = None) -> Iterator[str]:
+def run_logged(program: Sequence[str], keep: str | None = None, *, quiet: bool = False) -> Iterator[str]:
     """Run a program with ``CUDNN_LOGLEVEL_DBG=3``, and yield the path of the log of all its processes.
 
     The program has this process's input, output and error. How it ended is printed on standard error unless its exit
@@ -29,6 +29,8 @@ def run_logged(program: Sequence[str], keep: str | None = None) -> Iterator[str]
     ----------
     keep
         Where the log is kept; not given, it is deleted at the end.
+    quiet
+        Give the program standard error as its standard output, which is for the report.
 
     Raises
     ------
@@ -41,7 +43,7 @@ def run_logged(program: Sequence[str], keep: str | None = None) -> Iterator[str]
             "CUDNN_LOGLEVEL_DBG": "3",
             "CUDNN_LOGDEST_DBG": f"{folder}/cudnn-%i.log",
         }
-        _run_and_forward_signals(program, environment)
+        _run_and_forward_signals(program, environment, sys.stderr.fileno() if quiet else None)
         log = Path(keep or f"{folder}/all.log")
         with log.open("wb") as whole:
             for part in sorted(Path(folder).glob("cudnn-*.log"), key=lambda path: path.stat().st_mtime):
@@ -53,9 +55,9 @@ def run_logged(program: Sequence[str], keep: str | None = None) -> Iterator[str]
 _LOG_VARIABLES = ("CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG")
 
 
-def _run_and_forward_signals(program: Sequence[str], environment: dict[str, str]) -> None:
+def _run_and_forward_signals(program: Sequence[str], environment: dict[str, str], stdout: int | None) -> None:
     try:
-        child = subprocess.Popen(program, env=environment)
+        child = subprocess.Popen(program, env=environment, stdout=stdout)
     except OSError as error:
         reraise_interruption(error)
         raise EnvironmentNotReady(

@@ -11,7 +11,7 @@ from ..importers.records import ForeignJson
 from ..native.log import LogRecord
 from ..printable import printable, printable_lines
 from .explanation import explain
-from .report.summary import format_summary
+from .report.summary import format_graph_line, format_summary
 from .report.text import render_text
 from .verdict import Verdict
 
@@ -48,7 +48,7 @@ class LogReport:
     def text(self, *, verbose: bool = True) -> str:
         """Return the report as text: for each graph its line in the log, then its verdicts.
 
-        Whole graphs, and with verdicts every engine config, only if `verbose` or where nothing was judged.
+        Whole graphs, and every engine config with cuDNN's reasons, only if `verbose`.
         """
         if not self.graphs:
             if self.finalized:
@@ -60,8 +60,14 @@ class LogReport:
         parts = []
         for number, (item, verdicts) in enumerate(zip(self.graphs, self.verdicts, strict=True), 1):
             paragraph = _format_graph_heading(number, item)
-            parts.append(paragraph if verbose or not verdicts else paragraph.partition("\n")[0])
+            parts.append(paragraph if verbose else paragraph.partition("\n")[0])
+            if not verbose and not verdicts:
+                parts[-1] += _format_graph_summary(item)
             parts += [render_text(one) if verbose else format_summary(one) for one in verdicts]
+        if not verbose and not any(self.verdicts):
+            found = {_find_architecture(item) for item in self.graphs} - {""}
+            name = found.pop() if len(found) == 1 else "NAME"
+            parts.append(f"No graph was judged: --target {name} explains each; -v shows what the log says.")
         return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
     def __str__(self) -> str:
@@ -99,6 +105,23 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
         tuple(explain(item.graph, name) for name in asked) if item.graph is not None else () for item in graphs
     )
     return LogReport(graphs, verdicts, finalized if not graphs else 0)
+
+
+def _format_graph_summary(item: LoggedGraph) -> str:
+    """Return a graph's operations and its number of engine configs, or why it could not be rebuilt."""
+    if item.graph is None:
+        return "" if item.fault is None else f"\n{printable_lines(item.fault.render())}"
+    lines = [printable(format_graph_line(str(item.graph)))]
+    if item.configs:
+        refused = sum(config.state == "refused" for config in item.configs)
+        lines.append(f"{len(item.configs)} engine configs in the log, {refused} of them refused")
+    return "".join(f"\n  {line}" for line in lines)
+
+
+def _find_architecture(item: LoggedGraph) -> str:
+    """Return the name of a target with the architecture that the log states; empty if it states none."""
+    version = item.device.get("deviceVer")
+    return f"sm{version // 10}" if isinstance(version, int) else ""
 
 
 def _format_graph_heading(number: int, item: LoggedGraph) -> str:

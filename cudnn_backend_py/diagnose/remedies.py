@@ -21,6 +21,7 @@ from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
 from ..known_issues import find_issues_against_version_change
 from ..plans.engine import OperationGraph, heur_mode
+from ..plans.lower import find_newer_features
 from ..plans.refusals import find_furthest_reason, read_refusals
 from ..printable import brief
 from ..rewrite.change_sequence import EFFECTS, ChangeSequence, find_change_sequence
@@ -257,7 +258,7 @@ def whatif(
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
         built = _drop_unbuildable_remedies(found, asked, others, unbuilt) if build else found
-        kept = list(islice(_drop_wrong_remedies(graph, _drop_duplicate_remedies(built)), limit))
+        kept = list(islice(_drop_wrong_remedies(graph, _drop_duplicate_remedies(graph, built)), limit))
         late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
         return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
 
@@ -280,13 +281,15 @@ class _SearchSettings:
         return Query(graph, where, setup, self.modes, build=self.build, causes=False)
 
 
-def _drop_duplicate_remedies(found: Iterable[Remedy]) -> Iterator[Remedy]:
+def _drop_duplicate_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
     """Yield at most two remedies of a kind, and skip a remedy that includes all changes of an earlier one."""
     kept: list[Remedy] = []
     for remedy in found:
         alike = sum(one.kinds == remedy.kinds for one in kept)
         padding = any(kind.startswith("pad_") for kind in remedy.kinds)
-        if alike < (1 if padding else 2) and not any(_is_included(one, remedy) for one in kept):
+        if alike < (1 if padding else 2) and not any(
+            _is_included(one, remedy) or _changes_dims_further(graph, one, remedy) for one in kept
+        ):
             kept.append(remedy)
             yield remedy
 
@@ -295,6 +298,33 @@ def _is_included(one: Remedy, other: Remedy) -> bool:
     """Return whether the second remedy includes all changes of the first."""
     where = (one.graphs, one.target, one.version) == (other.graphs, other.target, other.version)
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
+
+
+def _changes_dims_further(graph: Graph, one: Remedy, other: Remedy) -> bool:
+    """Return whether the first remedy changes only dims, and the second changes each of them at least as far."""
+    if (one.target, one.version) != (other.target, other.version) or len(one.graphs) != 1 or len(other.graphs) != 1:
+        return False
+    first, second = ({tensor.uid: tensor for tensor in remedy.graphs[0].tensors} for remedy in (one, other))
+    before = {tensor.uid: tensor for tensor in graph.tensors}
+    if not first.keys() == second.keys() == before.keys() or _list_parameters(one.graphs[0]) != _list_parameters(graph):
+        return False
+    changed = [uid for uid, tensor in before.items() if first[uid].dims != tensor.dims]
+    return (
+        bool(changed)
+        and all(
+            tensor == (replace(first[uid], dims=tensor.dims, strides=tensor.strides) if uid in changed else first[uid])
+            for uid, tensor in before.items()
+        )
+        and all(
+            min(old, far) <= new <= max(old, far)
+            for uid in changed
+            for old, new, far in zip(before[uid].dims, first[uid].dims, second[uid].dims, strict=True)
+        )
+    )
+
+
+def _list_parameters(graph: Graph) -> list[dict[str, Any]]:
+    return [op.parameters() for op in graph.ops]
 
 
 def _drop_wrong_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
@@ -449,7 +479,12 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
     asked = _SearchSettings(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
     with Judge() as judge:
         used = _find_used_version(question.graph, asked, judge)
-        names = _order_versions(used, newer=newer) if used else []
+        names = _order_versions(used) if used else []
+        if newer:
+            needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=(0, 0, 0))
+            names = [
+                name for name in sorted(names, key=version_numbers, reverse=True) if _parse_version(name) >= needed
+            ]
         found, refusing, unasked, late = _judge_versions(
             question.graph, asked, used, names, judge, lambda number: number < most
         )
@@ -460,12 +495,13 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
     elif refusing and cause.code != CRASH_CODE:
         refusing.sort(key=version_numbers, reverse=True)
         detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
+        headline = f"{cause.headline}; cuDNN {refusing[0]} does not support it either (--cudnn {refusing[0]} says why)"
         if unasked:
             detail += (
                 f", {', '.join(unasked)} {'were' if len(unasked) > 1 else 'was'} not judged "
                 "(see cudnn-backend matrix --since)"
             )
-        cause = replace(cause, detail=detail, remedy="", asked="")
+        cause = replace(cause, headline=headline, detail=detail, remedy="", asked="")
     return replace(verdict, cause=cause)
 
 
@@ -487,15 +523,13 @@ def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verd
     return replace(verdict, cause=replace(cause, remedy=f"{remedy.title} ({remedy.effect})", asked=how))
 
 
-def _order_versions(used: str, *, newer: bool = False) -> list[str]:
+def _order_versions(used: str) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
     names = {item.version_with_cuda for item in list_judging_versions()}
     others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]
-    if newer:
-        return later
     steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]
     return list(dict.fromkeys([*later[:1], *steps[:3], *reversed(later), *older]))
 

@@ -50,6 +50,7 @@ NO_GPU_ENGINE_REMARKS = {
 
 # What a graph passes on its way to a result, in order.
 STAGE_NAMES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
+STAGES_AFTER_CHECK = STAGE_NAMES[5:]  # that a graph reaches only if an engine config passes its support check
 
 
 class Outcome(StrEnum):
@@ -202,12 +203,12 @@ class Verdict(HtmlDisplay):
         return next((item for item in taken if item.state == "built"), taken[0] if taken else None)
 
     @property
-    def depth(self) -> str:
+    def build_note(self) -> str:
         """The text ", not built" where the support check passed but no plan was built; else empty."""
         return ", not built" if self.supported and not self.built else ""
 
     @property
-    def note(self) -> str:
+    def support_note(self) -> str:
         """Text after the outcome if the default modes support no config: where the supported one is from, and why."""
         if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
             owner = self.first.mode
@@ -242,8 +243,9 @@ class Verdict(HtmlDisplay):
         return brief(f"Verdict {self.outcome}: {self.graph!r} on {self.target}, cuDNN {self.cudnn}{why}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as plain data."""
-        return {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(self)}
+        """Return the verdict as plain data; each candidate also has its ``tag``."""
+        candidates = [{"tag": item.tag, **asdict(item)} for item in self.candidates]
+        return {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(self), "candidates": candidates}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
@@ -261,4 +263,9 @@ class Verdict(HtmlDisplay):
                 code="verdict-schema",
             )
         rest = {key: value for key, value in data.items() if key not in ("schema", "version")}
+        if isinstance(candidates := rest.get("candidates"), (list, tuple)):
+            rest["candidates"] = [
+                {key: value for key, value in item.items() if key != "tag"} if isinstance(item, Mapping) else item
+                for item in candidates
+            ]
         return convert_to_type(cls, rest, "the verdict", code="verdict-schema")

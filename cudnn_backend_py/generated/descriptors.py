@@ -1,12 +1,12 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:40904533882ff53430a427d1ac2224484e9bf2a109d881b9d9b99768b1851862
+# seal: sha256:0bb31dcedae572eb446db11402f8bcfe15fdb5c9f61e1ab28f3f19652e4d8f2f
 # Command: python -m tools.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
 from __future__ import annotations
 
-from dataclasses import Field, FrozenInstanceError, dataclass
-from typing import Any, ClassVar, dataclass_transform
+from dataclasses import Field, FrozenInstanceError, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from .attributes import ATTRIBUTES, AttributeFacts
 from .enums import (
@@ -37,16 +37,14 @@ _D = DescriptorType
 DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
 
 
-class _FieldsOnDemand:
-    """``__dataclass_fields__``: makes a value class a dataclass when ``fields``, ``replace`` or ``asdict`` reads it."""
+class _DataclassFields:
+    """The dataclass fields of a value class, made when they are first read: most programs never read them."""
 
-    def __get__(self, value: DescriptorValue | None, kind: type[DescriptorValue]) -> dict[str, Field[Any]]:
-        dataclass(init=False, repr=False, eq=False)(kind)
-        found: dict[str, Field[Any]] = kind.__dict__["__dataclass_fields__"]
-        return found
-
-
-_FIELDS_ON_DEMAND = _FieldsOnDemand()
+    def __get__(self, _: DescriptorValue | None, cls: type[DescriptorValue]) -> dict[str, Field[Any]]:
+        if cls is DescriptorValue:
+            raise AttributeError("the base class has no dataclass fields")
+        made: dict[str, Field[Any]] = dataclass(init=False, repr=False, eq=False)(cls).__dict__["__dataclass_fields__"]
+        return made
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -58,10 +56,12 @@ class DescriptorValue:
 
     kind: ClassVar[DescriptorType]
     attributes: ClassVar[tuple[AttributeFacts, ...]]
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    else:
+        __dataclass_fields__ = _DataclassFields()
 
     def __init_subclass__(cls, kind: DescriptorType) -> None:
-        cls.__dataclass_fields__ = _FIELDS_ON_DEMAND  # type: ignore[assignment]
         cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
         DESCRIPTORS[kind] = cls
 
@@ -80,8 +80,8 @@ class DescriptorValue:
     def __delattr__(self, name: str) -> None:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def _values(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in type(self).__annotations__}
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, item.field) for item in self.attributes if item.role != "output")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DescriptorValue):
@@ -89,10 +89,10 @@ class DescriptorValue:
         return type(other) is type(self) and self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash((type(self), *self._values().values()))
+        return hash((type(self), self._values()))
 
     def __repr__(self) -> str:
-        pairs = (f"{name}={value!r}" for name, value in self._values().items())
+        pairs = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self))
         return f"{type(self).__name__}({', '.join(pairs)})"
 
 

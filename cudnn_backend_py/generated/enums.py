@@ -1,12 +1,12 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:2c1b9dee122bb176a950c882d74fc3d23a5c53f86f16eeee587cb34b296215cb
+# seal: sha256:adae2265d4c3fe22704533aa23976abf20b0ea0b3d042007f2f6f23422901e31
 # Command: python -m tools.codegen
 """Every enum and constant of cudnn_graph.h."""
 
 from __future__ import annotations
 
 from enum import EnumType, IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 HEADER_VERSION = (9, 28, 0)
 SEV_ERROR_EN = 2
@@ -317,7 +317,21 @@ DEPRECATED = frozenset(
 ENUMS: dict[str, type[CudnnEnum]] = {}
 
 
-class _PlainIntegers(EnumType):
+# What others call a data type, and its name in cuDNN.
+USUAL_DATA_TYPES = {
+    "FP16": "HALF",
+    "FLOAT16": "HALF",
+    "FP32": "FLOAT",
+    "FLOAT32": "FLOAT",
+    "FP64": "DOUBLE",
+    "FLOAT64": "DOUBLE",
+    "BF16": "BFLOAT16",
+    "E4M3": "FP8_E4M3",
+    "E5M2": "FP8_E5M2",
+}
+
+
+class _CudnnEnumType(EnumType):
     """Makes enums whose members are integers and nothing else, as ``EnumType`` does.
 
     That looks at each member for what it may be besides, which was a seventh of the import of a first plan.
@@ -327,7 +341,7 @@ class _PlainIntegers(EnumType):
     def __prepare__(metacls, *_given: Any, **_options: Any) -> dict[str, Any]:  # type: ignore[override]
         return {}
 
-    def __new__(metacls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, **options: Any) -> _PlainIntegers:
+    def __new__(metacls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, **options: Any) -> _CudnnEnumType:
         numbers = {key: value for key, value in body.items() if type(value) is int and key[0] != "_"}
         rest = EnumType.__prepare__(name, bases)
         for key, value in body.items():
@@ -349,8 +363,18 @@ class _PlainIntegers(EnumType):
         cls._member_map_[name] = member
         type.__setattr__(cls, name, member)
 
+    if not TYPE_CHECKING:  # type checkers know all members
 
-class CudnnEnum(IntEnum, metaclass=_PlainIntegers):
+        def __getattr__(cls, name):  # of what is no attribute; Python 3.11 finds members here, too
+            try:
+                return cls._member_map_[name]
+            except KeyError:
+                near = None if name.startswith("_") or not cls._member_map_ else cls.find_nearest(name)
+            hint = "" if near is None else f"; did you mean {near.name}?"
+            raise AttributeError(f"{cls.__name__} has no member {name}{hint}", name=name)
+
+
+class CudnnEnum(IntEnum, metaclass=_CudnnEnumType):
     """Base of cuDNN's enums: members know their C name, first cuDNN version and deprecation.
 
     ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.
@@ -362,6 +386,19 @@ class CudnnEnum(IntEnum, metaclass=_PlainIntegers):
         cls._affixes = prefix, suffix
         if c_type:
             ENUMS[c_type] = cls
+
+    @classmethod
+    def find_nearest(cls, name: object) -> Self | None:
+        """Return the member with the nearest name to a misspelt name or a C name, in any case; None if none is near."""
+        from difflib import get_close_matches  # for errors alone
+
+        if type(name) is not str:
+            return None
+        known = {text.upper(): member for own, member in cls.__members__.items() for text in (own, member.c_name)}
+        if cls.__name__ == "DataType":
+            known |= {usual: cls[own] for usual, own in USUAL_DATA_TYPES.items()}
+        found = get_close_matches(name[:100].upper(), known, n=1)
+        return known[found[0]] if found else None
 
     @property
     def c_name(self) -> str:

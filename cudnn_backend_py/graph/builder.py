@@ -30,7 +30,8 @@ class GraphBuilder(
     is virtual and of `intermediate_type` unless told otherwise: ``virtual=False`` makes it an output. Its further
     keywords are options of :meth:`tensor`, or ``out=`` a tensor to write. Results next to the first one (statistics,
     indices, scales) are in memory: True requests one, a tensor or a dict of options says which. Dims that do not fit
-    are refused before any cuDNN call, with the names and sizes of the tensors.
+    are refused before any cuDNN call, with the names and sizes of the tensors. An enumerator may be given by its name:
+    ``"RELU_FWD"``; a data type also as NumPy and torch call it.
 
     Examples
     --------

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeVar
 
-from ..generated.enums import DataType
+from ..generated.enums import USUAL_DATA_TYPES, CudnnEnum, DataType
 from ..system.frozen import FrozenValue
 
 __all__ = [
@@ -18,8 +18,12 @@ __all__ = [
     "SHORT_TYPES",
     "DataTypeProperties",
     "FloatFormat",
+    "find_member",
     "find_type",
+    "suggest_member",
 ]
+
+E = TypeVar("E", bound=CudnnEnum)
 
 _T = DataType
 
@@ -223,12 +227,10 @@ FP8_TYPES = (_T.FP8_E4M3, _T.FP8_E5M2)
 LOW_PRECISION_TYPES = (*FP8_TYPES, _T.FP4_E2M1, _T.FP8_E8M0)
 BOOLEAN_TYPES = (_T.BOOLEAN, _T.BYTE_BOOLEAN)
 
-_OTHER_NAMES = {"fp16": _T.HALF, "fp32": _T.FLOAT, "fp64": _T.DOUBLE, "e4m3": _T.FP8_E4M3, "e5m2": _T.FP8_E5M2}
-
 
 @cache
 def _map_names_to_data_types() -> dict[str, DataType]:
-    found = dict(_OTHER_NAMES)
+    found = {usual.lower(): DataType[name] for usual, name in USUAL_DATA_TYPES.items()}
     for kind, facts in DATA_TYPES.items():
         storage = facts.storage if facts.array == facts.storage else ""
         found.update(dict.fromkeys(filter(None, (kind.name.lower(), facts.short, storage, *facts.torch)), kind))
@@ -238,3 +240,19 @@ def _map_names_to_data_types() -> dict[str, DataType]:
 def find_type(name: str) -> DataType | None:
     """Return the data type by its name in cuDNN, NumPy or torch, or a short name such as ``bf16``; None if unknown."""
     return _map_names_to_data_types().get(name.lower().removeprefix("torch."))
+
+
+def find_member(enum: type[E], name: str) -> E | None:
+    """Return the enumerator with this name or C name, in any case; a data type also as :func:`find_type`."""
+    named = name.upper()
+    for short, member in enum.__members__.items():
+        if named in (short.upper(), member.c_name.upper()):
+            return member
+    found = find_type(name) if issubclass(enum, DataType) else None
+    return None if found is None else enum(found)
+
+
+def suggest_member(enum: type[CudnnEnum], name: object, prefix: str = "") -> str:
+    """Return the enumerator with the nearest name, to append to an error text; empty if `name` is like none."""
+    near = enum.find_nearest(name)
+    return "" if near is None else f"; did you mean {prefix}{near.name}?"

@@ -22,10 +22,11 @@ from ..generated.enums import (
     PointwiseMode,
     ReduceTensorOp,
 )
-from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
+from ..generated.operations import BACKWARD_MODES, BINARY_MODES, CONVOLUTIONS, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import brief, printable, printable_lines, shown
 from ..system.frozen import FrozenValue
 from ..system.notebook import SvgDisplay
+from .data_types import suggest_member
 from .strides import packed_strides
 from .tensor import LEAST, MOST, Tensor, check_name, describe_wrong_type
 
@@ -103,7 +104,7 @@ class Op:
             for key, value in self.parameters().items()
             if value is not None and key not in ("mode", "operator") and plain.get(key) != value
         ]
-        outputs = [tensor for port, tensor in self.outputs().items() if "." not in port]
+        outputs = [tensor for port, tensor in self.outputs().items() if "." not in port or not tensor.virtual]
         left = ", ".join(printable(tensor.name) for tensor in outputs)
         types = ", ".join(tensor.type_text for tensor in outputs)
         return printable_lines(f"{left} = {self.display_name()}({', '.join(inputs + extra)}) : {types}")
@@ -417,6 +418,8 @@ class Operation(Op, FrozenValue):
         check_name(self.name, "an operation")
         given = _check_fields(self.kind, self.fields, f"operation {self.name!r}")
         object.__setattr__(self, "fields", given)
+        if self.kind in CONVOLUTIONS:
+            _check_ranks(self)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.name, tuple(self.fields.items())))
@@ -446,6 +449,19 @@ class Operation(Op, FrozenValue):
     def parameters(self) -> dict[str, Any]:
         tensors = {port.split("[")[0] for port, _ in self.ports()}
         return {name: value for name, value in self.fields.items() if name not in tensors}
+
+
+def _check_ranks(op: Operation) -> None:
+    """Refuse a convolution of tensors with different numbers of dims."""
+    (first, tensor), *others = op.ports()
+    for port, other in others:
+        if other.rank != tensor.rank:
+            raise _make_shape_error(
+                op,
+                "operation-shape",
+                f"{first} {tensor.name!r} has {tensor.rank} dims, {port} {other.name!r} has {other.rank}: "
+                "a convolution needs as many of all its tensors",
+            )
 
 
 _STATISTICS = ("mean", "inv_variance")  # of a norm
@@ -491,11 +507,17 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
         if not all(_is_valid_attribute_value(item, facts[name]) for item in (value if several else (value,))):
             raise GraphError(
                 f"field {name} of {kind.c_name} is {_format_briefly(value)}, "
-                f"{_describe_required_type(facts[name])} is needed",
+                f"{_describe_required_type(facts[name])} is needed{_suggest_member(value, facts[name])}",
                 code="wrong-field-type",
                 where=where,
             )
     return MappingProxyType(checked)
+
+
+def _suggest_member(value: object, facts: AttributeFacts) -> str:
+    """Return the nearest enumerator for a text in its place, to append to an error text."""
+    enums = (ENUM_OF_TYPE[kind] for kind in facts.types if kind in ENUM_OF_TYPE)
+    return next((text for enum in enums if (text := suggest_member(enum, value, f"{enum.__name__}."))), "")
 
 
 def _convert_lists_to_tuples(value: Any) -> Any:

@@ -10,9 +10,12 @@ from typing import Any, TypeVar
 from ..errors import GraphError
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
+from ..printable import shown
 from ..system.atomic_file import write_atomically
 from ..system.frozen import FrozenValue
+from ..system.nearest import find_nearest
 from ..system.untrusted_files import read_json
+from .data_types import find_member, suggest_member
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
 __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "save_graph"]
@@ -28,6 +31,7 @@ _FIXED: dict[str, type[Matmul] | type[Pointwise] | type[Reduction]] = {
     "pointwise": Pointwise,
     "reduction": Reduction,
 }
+_PREFIX = "OPERATION_"  # of the names of other operations
 _FIXED_NAMES = {kind: name for name, kind in _FIXED.items()}
 _ENUMS = {enum.__name__: enum for enum in CudnnEnum.__subclasses__()}
 
@@ -118,8 +122,11 @@ def graph_from_json(data: Any) -> Graph:
 
 def _decode_graph(data: Any) -> Graph:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise GraphError(f"this is not a graph JSON: schema is {found!r}, {SCHEMA!r} is needed", code="graph-json")
+        found = f"it is {shown(data)}, an object is needed"
+        if isinstance(data, dict):
+            found = f"schema is {shown(data['schema'])}" if "schema" in data else "the key 'schema' is missing"
+            found += f", {SCHEMA!r} is needed"
+        raise GraphError(f"this is not a graph JSON: {found}", code="graph-json")
     version = data.get("version")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise GraphError(
@@ -152,9 +159,10 @@ def _read_checked_value(record: Any, key: str, kind: type[T], where: str) -> T:
 
 
 def _decode_enum(enum: type[E], name: Any, where: str) -> E:
-    if not isinstance(name, str) or name not in enum.__members__:
-        raise _make_error(f"{where} is {name!r}, which is not a {enum.__name__}")
-    return enum[name]
+    found = find_member(enum, name) if isinstance(name, str) else None
+    if found is None:
+        raise _make_error(f"{where} is {name!r}, which is not a {enum.__name__}{suggest_member(enum, name)}")
+    return found
 
 
 def _find_tensor(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
@@ -216,8 +224,12 @@ def _decode_number(value: Any) -> Any:
 def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if isinstance(value, list):
         return tuple(_decode_value(item, tensors, f"{where}[{index}]") for index, item in enumerate(value))
+    value = _decode_number(value)
+    if isinstance(value, str):
+        example = '{"tensor": "x"} or {"enum": "PointwiseMode", "value": "ADD"}'
+        raise _make_error(f"{where} is {value!r}; tensors and enumerators are written as in {example}")
     if not isinstance(value, dict):
-        return _decode_number(value)
+        return value
     if "tensor" in value:
         return _find_tensor(_check_only_keys(value, "tensor", where=where)["tensor"], tensors, where)
     if "enum" in value:
@@ -255,10 +267,21 @@ def _decode_op(record: Any, tensors: dict[str, Tensor], where: str) -> Op:
     }
     kind = _FIXED.get(word)
     if kind is None:
-        return Operation(_decode_enum(DescriptorType, word, f"the kind of {where}"), name, values)
+        return Operation(_decode_operation_type(word, where), name, values)
     values["name"] = name
     _check_keys(values, kind, where)
     return kind(**values)
+
+
+def _decode_operation_type(word: str, where: str) -> DescriptorType:
+    found = find_member(DescriptorType, word)
+    if found is None or not found.name.startswith(_PREFIX):
+        known = {name.removeprefix(_PREFIX): name for name in DescriptorType.__members__ if name.startswith(_PREFIX)}
+        known |= {name: name for name in _FIXED}
+        near = find_nearest(word.upper().removeprefix(_PREFIX), known)
+        hint = f"; did you mean {known[near]}?" if near else f", known are {', '.join(known.values())}"
+        raise _make_error(f"{where} is of the kind {word!r}, which is no operation{hint}")
+    return found
 
 
 def save_graph(graph: Graph, path: str | Path) -> None:

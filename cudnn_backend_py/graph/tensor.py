@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 from ..errors import GraphError
-from ..generated.enums import DIM_MAX, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ..generated.enums import DIM_MAX, CudnnEnum, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..printable import brief, printable, printable_lines, shown
 from ..system.frozen import FrozenValue
-from .data_types import ELEMENT_BITS, SHORT_TYPES, find_type
+from .data_types import ELEMENT_BITS, SHORT_TYPES, find_type, suggest_member
 from .rules import Rule, find_broken_rule
 from .strides import packed_strides
 
@@ -125,7 +125,7 @@ _RULES: tuple[Rule[Tensor], ...] = (
     Rule(
         "data-type",
         lambda t: not isinstance(t.data_type, DataType),
-        lambda t: f"has data type {shown(t.data_type)}, a DataType is needed",
+        lambda t: f"has data type {shown(t.data_type)}, a DataType is needed{suggest_member(DataType, t.data_type)}",
     ),
     Rule(
         "dims-type",
@@ -260,7 +260,9 @@ def describe_wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
     for name, kinds, needed, takes_bool in _list_annotated_fields(kind, but):
         value = getattr(holder, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and not takes_bool):
-            return f"{name} {shown(value)}, {needed} is needed"
+            enum = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, CudnnEnum)), None)
+            near = "" if enum is None else suggest_member(enum, value, f"{enum.__name__}.")
+            return f"{name} {shown(value)}, {needed} is needed{near}"
         if isinstance(value, int) and not LEAST <= value <= MOST:
             return f"{name} {shown(value)}, a number of 64 bits is needed"
     return None

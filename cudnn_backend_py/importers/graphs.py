@@ -180,8 +180,8 @@ def read_log_items(source: GraphSource) -> Iterator[LogRecord | ForeignJson]:
 
 
 def _is_package_json(data: Any) -> bool:
-    """Return whether JSON was written by this package."""
-    return isinstance(data, dict) and "schema" in data
+    """Return whether JSON was written by this package, or by hand as a graph JSON, maybe without its schema."""
+    return isinstance(data, dict) and not {"schema", "operations"}.isdisjoint(data)
 
 
 def _read_package_json(data: Any) -> Graph:

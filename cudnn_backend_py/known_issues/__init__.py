@@ -7,7 +7,14 @@ from ..graph.attention.known_issue import AttentionUse, Form, KnownIssue, Sharin
 from ..graph.attention.known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from ..graph.attention.recognize import read_attention
 from ..system.version import VersionTuple
-from .find import KnownIssueWarning, find_issues_explaining_failure, find_reported_issues, warn_about_issues, warn_once
+from .find import (
+    KnownIssueWarning,
+    find_issues_explaining_failure,
+    find_reported_issues,
+    silence_issue_warnings,
+    warn_about_issues,
+    warn_once,
+)
 from .table import FAULTS, FAULTS_BY_OPERATION, MEASURED
 
 __all__ = [
@@ -27,6 +34,7 @@ __all__ = [
     "find_known_issues",
     "find_measured_issues",
     "find_reported_issues",
+    "silence_issue_warnings",
     "warn_about_issues",
     "warn_once",
 ]

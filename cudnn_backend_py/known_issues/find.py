@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ..graph.attention.known_issue import AttentionUse, KnownIssue, Sharing
 from ..graph.attention.known_issues import (
@@ -23,6 +25,7 @@ __all__ = [
     "check_reported_issues",
     "find_issues_explaining_failure",
     "find_reported_issues",
+    "silence_issue_warnings",
     "warn_about_issues",
     "warn_once",
 ]
@@ -33,6 +36,17 @@ class KnownIssueWarning(UserWarning):
 
 
 _warned: set[tuple[type[KnownIssueWarning], str]] = set()  # with codes of issues
+_silent: ContextVar[bool] = ContextVar("silent", default=False)
+
+
+@contextmanager
+def silence_issue_warnings() -> Iterator[None]:
+    """Give no warnings in the block, for graphs that a verdict builds and nobody runs."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
 
 
 def find_reported_issues(
@@ -101,7 +115,7 @@ def warn_about_issues(issues: Iterable[KnownIssue], category: type[KnownIssueWar
 
 def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
     """Warn with a text about a known issue, once per issue code and process."""
-    if (category, code) not in _warned:
+    if (category, code) not in _warned and not _silent.get():
         _warned.add((category, code))
         warnings.warn(text, category, stacklevel=4)
 

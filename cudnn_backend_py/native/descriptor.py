@@ -184,7 +184,12 @@ class Descriptor(NativeObject, wraps=True):
 
     def __init__(self, kind: DescriptorType, *, on: Library | None = None) -> None:
         if type(kind) is not DescriptorType or DescriptorType._value2member_map_.get(kind) is not kind:
-            raise UsageError(f"{format_value(kind)} is not a DescriptorType", code="unknown-enumerator")
+            near = DescriptorType.find_nearest(kind)
+            raise UsageError(
+                f"{format_value(kind)} is not a DescriptorType",
+                code="unknown-enumerator",
+                fix=f"DescriptorType.{near.name}" if near else None,
+            )
         lib = _get_library(on)
         if kind not in lib.enumerators[DescriptorType]:
             raise lib.make_too_new_error(kind)
@@ -542,8 +547,12 @@ class Descriptor(NativeObject, wraps=True):
     def _get_attribute_facts(self, attribute: AttributeName) -> AttributeFacts:
         facts = ATTRIBUTE_FACTS.get(attribute) if type(attribute) is AttributeName else None
         if facts is None or facts.attribute is not attribute:
+            near = AttributeName.find_nearest(attribute)
             raise self._make_misuse_error(
-                f"{format_value(attribute)} is not an AttributeName", "unknown-enumerator", None
+                f"{format_value(attribute)} is not an AttributeName",
+                "unknown-enumerator",
+                None,
+                fix=f"Attr.{near.name}" if near else "give a member of Attr",
             )
         if self._kind not in ATTRIBUTE_OWNER[attribute]:
             owners = ", ".join(kind.c_name for kind in ATTRIBUTE_OWNER[attribute])

@@ -288,9 +288,11 @@ def _read_argument(value: Any) -> Any:
 # --------------------------------------------------------------------------------- plain values to C
 
 
-def _make_type_error(value: object, kind: AttributeType, needs: str) -> UsageError:
+def _make_type_error(value: object, kind: AttributeType, needs: str, fix: str | None = None) -> UsageError:
     return UsageError(
-        f"{format_value_with_type(value)} is not valid for {kind.name}, which needs {needs}", code="wrong-element-type"
+        f"{format_value_with_type(value)} is not valid for {kind.name}, which needs {needs}",
+        code="wrong-element-type",
+        fix=fix,
     )
 
 
@@ -341,7 +343,8 @@ def _to_fraction(value: Any, kind: AttributeType, library: Library | None) -> Fr
 def _to_enumerator(value: Any, kind: AttributeType, library: Library | None) -> int:
     enum: type[CudnnEnum] = ENUM_OF_TYPE[kind]
     if type(value) is not enum and type(value) is not int:
-        raise _make_type_error(value, kind, f"a {enum.__name__}")
+        near = enum.find_nearest(value)
+        raise _make_type_error(value, kind, f"a {enum.__name__}", f"{enum.__name__}.{near.name}" if near else None)
     number = operator.index(value)
     if library is None or number not in library.enumerators[enum]:
         member: Any = enum._value2member_map_.get(number)

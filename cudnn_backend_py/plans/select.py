@@ -13,7 +13,7 @@ from ..graph import Graph, Matmul
 from ..system.frozen import FrozenValue
 from ..target import Target, open_target
 from .choice import EngineChoice
-from .engine import EngineConfig, OperationGraph
+from .engine import EngineConfig, Heuristics, OperationGraph
 
 if TYPE_CHECKING:
     from ..graph.attention.selections import EngineSelection
@@ -174,8 +174,8 @@ class Candidates:
         self.configs: list[EngineConfig] = []
         self.deselected: list[Candidate] = []
         self.by_status: list[Candidate] = []  # where cuDNN answered with a status
-        self.answers: list[tuple[str, str]] = []  # mode and cuDNN's error text
-        self.texts: list[str] = []  # all of cuDNN's error texts
+        self.answers: list[tuple[OperationGraph, Heuristics]] = []  # of each mode that was queried
+        self.texts: list[str] = []  # cuDNN's error texts of single configs
 
     @property
     def origins(self) -> list[str]:
@@ -188,14 +188,25 @@ class Candidates:
         from .candidate import read_candidates
 
         found = [*self.deselected, *self.by_status]
-        for mode, text in self.answers:
+        for mode, text in self._answer_texts:
             found += read_candidates(mode, text)
         return tuple({(item.tag, item.reason): item for item in reversed(found)}.values())[::-1]
+
+    @cached_property
+    def _answer_texts(self) -> list[tuple[str, str]]:
+        """The error text of each mode; it is queried again with cuDNN's log where only that has the reasons."""
+        texts = []
+        for question, answer in self.answers:
+            if not answer.answer.text and len(answer.configs) < answer.candidates:
+                answer = question.heuristics(answer.mode, reasons=True)
+            texts.append((answer.mode.name, answer.answer.text))
+        return texts
 
     @property
     def error_text(self) -> str:
         """cuDNN's distinct error texts; empty where it gave none."""
-        return "\n".join(dict.fromkeys(text.strip() for text in self.texts if text.strip()))
+        texts = [*self.texts, *(text for _, text in self._answer_texts)]
+        return "\n".join(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
 class SelectionResult(FrozenValue, uncompared=("found",)):
@@ -306,13 +317,11 @@ def _list_configs(
         if found.configs and not every_mode:
             return
         try:
-            answer = question.heuristics(mode, reasons=True)
+            answer = question.heuristics(mode)
         except CudnnStatusError as error:
             _add_refused_config(found, mode.name, None, error)
             continue
-        if answer.answer.text:
-            found.answers.append((mode.name, answer.answer.text))
-            found.texts.append(answer.answer.text)
+        found.answers.append((question, answer))
         yield from answer.configs
     if not selection.deterministic:
         yield from _try_library_choice(question, found)
@@ -409,11 +418,8 @@ def _make_determinism_filter(question: OperationGraph) -> _Filter:
             return whole
         if config.engine == known.engine and config.knobs.items() >= dict(known.knobs).items():
             return None
-        values = ", ".join(f"{knob.name}={value}" for knob, value in known.knobs)
-        return (
-            f"on sm_{question.target.sm} attention backward is known to be deterministic with "
-            f"engine {known.engine}, {values}"
-        )
+        tag = EngineChoice(known.engine, dict(known.knobs)).tag
+        return f"on sm_{question.target.sm} attention backward is known to be deterministic with {tag}"
 
     return find_exclusion_reason
 

@@ -190,26 +190,18 @@ class OpenFolder:
         finally:  # open() does not close what turns out to be a folder
             os.close(descriptor)
 
-    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a file atomically; with `durable`, the file also survives a power failure.
-
-        The caller holds the lock.
-        """
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file atomically. The caller holds the lock."""
         self.remove_temporary_files()
         flags = os.O_WRONLY | os.O_EXCL | _CREATE
         try:
             with open(os.open(WRITING, flags, 0o600, dir_fd=self.descriptor), "wb") as file:
                 file.write(data)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
             os.replace(WRITING, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         except BaseException:  # a full disk, Ctrl-C: nothing half written stays
             with suppress(OSError):
                 self.remove(WRITING)
             raise
-        if durable:
-            os.fsync(self.descriptor)
 
     def remove(self, name: str) -> bool:
         """Remove a file; return whether it existed."""
@@ -269,7 +261,7 @@ class KeyedRecordFolder:
     """JSON records by key, each in a file of its own in a private folder.
 
     What is wrong with an entry is a warning, and the entry counts as absent; so is an entry that cannot be written.
-    Any number of processes and threads may share a folder.
+    Any number of processes and threads may share a folder. What a power failure damaged is noticed by its hash.
 
     Parameters
     ----------
@@ -280,8 +272,6 @@ class KeyedRecordFolder:
     max_bytes
         Before their sizes come to more than this, the entries not used for the longest time are removed.
         None: never.
-    durable
-        Whether an entry outlives a power failure, which takes milliseconds; one that does not is noticed by its hash.
     warning
         Category of the warnings.
     """
@@ -293,7 +283,6 @@ class KeyedRecordFolder:
         schema: str,
         suffix: str,
         max_bytes: int | None,
-        durable: bool = True,
         warning: type[CacheWarning] = CacheWarning,
     ) -> None:
         self.folder = folder.path
@@ -302,7 +291,6 @@ class KeyedRecordFolder:
         self._schema = schema
         self._suffix = suffix
         self._max_read = (1 << 28) if max_bytes is None else max_bytes
-        self._durable = durable
         self._warning = warning
 
     def create(self) -> None:
@@ -372,7 +360,7 @@ class KeyedRecordFolder:
             with self._private.open(create=True) as folder, folder.lock():
                 folder.remove_temporary_files()
                 self._make_room(folder, name, len(data))
-                folder.write(name, data, durable=self._durable)
+                folder.write(name, data)
         except EnvironmentNotReady:
             raise
         except OSError as error:

@@ -162,6 +162,7 @@ def _check_device(ordinal: int, lib: Library) -> None:
             f"there is no GPU {ordinal}, this process has {lib.driver.devices}",
             code="unknown-device",
             where=f"libcuda.so.1: {lib.driver.kind}",
+            fix="run it on a machine with that GPU; targets that need none are listed by 'cudnn-backend target list'",
         )
 
 

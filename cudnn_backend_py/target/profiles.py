@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -149,10 +149,14 @@ def load_profile(path: Path) -> Profile:
     properties = check_properties(given, str(path))
     if bare:
         return Profile(path.stem, properties["deviceName"], (), properties, {}, {})
-    if unknown := sorted(set(data) - {"schema", "properties", *_PROFILE_FIELDS}):
+    if unknown := sorted(set(data) - {"schema", "properties", "sm", *_PROFILE_FIELDS}):
         raise GraphError(f"{path} has the unknown keys {', '.join(map(repr, unknown))}", code="device-json")
     if type(schema := data.get("schema", 1)) is not int or schema != 1:
         raise GraphError(f"{path} has schema {schema!r}, 1 is needed", code="device-json")
+    if (sm := data.get("sm", properties["deviceVer"] // 10)) != properties["deviceVer"] // 10:
+        raise GraphError(
+            f"{path} has sm {sm!r} and deviceVer {properties['deviceVer']}, ten times sm is needed", code="device-json"
+        )
     for key, needed in _PROFILE_FIELDS.items():
         if key in data and not _is_valid_field(data[key], needed):
             raise GraphError(f"{path} has {key} {data[key]!r}, {needed} is needed", code="device-json")
@@ -209,13 +213,24 @@ def find_profile(name: str) -> Profile:
     path = Path(name)
     if path.suffix == ".json" and os.path.isfile(name):  # unlike Path.is_file False for a name no file can have
         return load_profile(path)
-    near = "" if _find_unpublished_architecture(wanted) else find_nearest(wanted, names)
     raise UsageError(
         f"no target is called {name!r}",
         code="unknown-target",
-        where=f"known: {', '.join(sorted(names))}",
         cause=f"there is no file {name}" if path.suffix == ".json" else _explain_missing_profile(wanted),
-        fix=f"did you mean {near}?" if near else "give one of these, or a JSON file",
+        fix=_suggest_targets(wanted, names),
+    )
+
+
+def _suggest_targets(wanted: str, names: Collection[str]) -> str:
+    """Return what to give instead of a target's name that is unknown."""
+    parts = [part.strip() for part in wanted.split(",")]
+    if len(parts) > 1 and all(part in names for part in parts):
+        return f"one target an option: {' '.join(f'--target {part}' for part in parts)}"
+    near = "" if _find_unpublished_architecture(wanted) else find_nearest(wanted, names)
+    return (
+        f"{f'did you mean {near}? ' if near else ''}'cudnn-backend target list' shows all targets; sm89 stands for an "
+        "architecture; for another GPU change a copy of 'cudnn-backend target show NAME --device-json > mine.json' and "
+        "give mine.json"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..diagnose import Outcome, Verdict
 from ..diagnose.judges import Query, judge
 from ..diagnose.report.summary import format_summary
+from ..errors import CudnnBackendError
 from ..graph import Graph
 
 __all__ = ["assert_not_supported", "assert_supported"]
@@ -36,7 +37,7 @@ def assert_supported(
         ``cudnn-version-not-installed``.
     """
     __tracebackhide__ = True
-    verdict = judge(Query(graph, target, version, build=build), limit_s=limit_s)
+    verdict = _judge(graph, target, version, build, limit_s)
     if not verdict.supported:
         raise AssertionError(_format_verdict(verdict))
     return verdict
@@ -69,13 +70,22 @@ def assert_not_supported(
         As for :func:`assert_supported`.
     """
     __tracebackhide__ = True
-    verdict = judge(Query(graph, target, version, build=build), limit_s=limit_s)
+    verdict = _judge(graph, target, version, build, limit_s)
     if verdict.outcome is not Outcome.NOT_SUPPORTED:
         raise AssertionError(f"expected: not supported\n{_format_verdict(verdict)}")
     found = verdict.cause.code if verdict.cause is not None else "none"
     if cause not in (None, found):
         raise AssertionError(f"expected cause: {cause}, found: {found}\n{_format_verdict(verdict)}")
     return verdict
+
+
+def _judge(graph: Graph, target: str, version: str | None, build: bool, limit_s: float) -> Verdict:
+    """Return the verdict; an error has no frames of this package, which say nothing to who reads a test's failure."""
+    __tracebackhide__ = True
+    try:
+        return judge(Query(graph, target, version, build=build), limit_s=limit_s)
+    except CudnnBackendError as error:
+        raise error.with_traceback(None) from None
 
 
 def _format_verdict(verdict: Verdict) -> str:

@@ -56,7 +56,7 @@ class SequenceView(NamedTuple):
     options: OperatorOptions
 
     @property
-    def needed(self) -> ShapeClassBounds:
+    def needed_bounds(self) -> ShapeClassBounds:
         """The smallest shape class bounds that allow the call."""
         return ShapeClassBounds(self.batch, self.least_q, self.max_kv)
 

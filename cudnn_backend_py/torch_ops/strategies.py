@@ -380,9 +380,9 @@ class _ShapeClassStrategy:
     def _find_plan(self) -> tuple[Slot, Any]:
         """Return the cache slot of a usable plan, and the key of the best plan, which may not be built yet."""
         if self._is_exact:
-            return self.related_calls.related_plans.find_exact(self._view.needed, _get_current_stream())
+            return self.related_calls.related_plans.find_exact(self._view.needed_bounds, _get_current_stream())
         return self.related_calls.related_plans.find(
-            self._view.needed, _get_current_stream(), allow_larger=self._allow_larger
+            self._view.needed_bounds, _get_current_stream(), allow_larger=self._allow_larger
         )
 
     def _current_plan(self) -> ShapeClassPlan:

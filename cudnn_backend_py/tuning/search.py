@@ -70,7 +70,7 @@ class _Candidate:
         self.times["warm"].append(warm)
 
     def summarize_times(self) -> dict[CacheState, Timing]:
-        return {state: Timing.of(times) for state, times in self.times.items()}
+        return {state: Timing.from_times(times) for state, times in self.times.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the candidate and its results as plain data."""

@@ -47,7 +47,7 @@ class Timing:
     samples: int
 
     @classmethod
-    def of(cls, times_us: list[float]) -> Timing:
+    def from_times(cls, times_us: list[float]) -> Timing:
         """Return the statistics of one or more times."""
         low, median, high = (float(value) for value in np.percentile(times_us, (25, 50, 75)))
         return cls(median, low, high, len(times_us))

@@ -262,6 +262,4 @@ def _open_digest_cache(folder: Path) -> KeyedRecordFolder:
         reason="cached answers are looked up by them",
         code="cache-folder-not-private",
     )
-    return KeyedRecordFolder(
-        private, schema="cudnn-backend-py/file-digest 1", suffix="digest", max_bytes=None, durable=False
-    )
+    return KeyedRecordFolder(private, schema="cudnn-backend-py/file-digest 1", suffix="digest", max_bytes=None)

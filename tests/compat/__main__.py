@@ -1,4 +1,4 @@
-"""Command line of the compatibility runs: ``python -m tests.compat``; the package's docstring explains the commands."""
+"""Command line of the compatibility runs, ``python -m tests.compat``; explained in the package's docstring."""
 
 from __future__ import annotations
 
@@ -36,26 +36,32 @@ def main() -> None:
 @click.option(
     "--tests", type=click.Path(path_type=Path, exists=True), required=True, help="cudnn-frontend's test/python."
 )
-@click.option("--tests-commit", default="unknown", help="Which commit these tests are.")
+@click.option("--tests-commit", default="unknown", help="Commit of the tests, for the record.")
 @click.option("--our-commit", default=_find_our_commit, help="Which commit ours is, where git cannot say.")
 @click.option("--target", help="A described GPU (h100, a100); without it, the GPU of this machine.")
 @click.option("--cudnn", help="A cuDNN version of the cache, or the folder of a libcudnn.so.9.")
-@click.option("--files", multiple=True, help="A test file; repeatable. Without it, all of backend graphs.")
+@click.option("--files", multiple=True, help="A test file; repeatable. By default all with tests of backend graphs.")
 @click.option("--exclude", multiple=True, help="Leave a test file out; repeatable.")
 @click.option("-m", "mark", default="L0", show_default=True, help="pytest's -m.")
-@click.option("-n", "workers", default=1, show_default=True, help="Worker processes; 0: no pytest-xdist.")
-@click.option("--sample", default=1, show_default=True, help="Keep one test in N, by a hash of its id.")
-@click.option("--part", default=0, show_default=True, help="Which of the N parts that --sample makes.")
-@click.option("--seed", default=0, show_default=True, help="The problems of the tests differ with this number.")
-@click.option("--fast", is_flag=True, help="With --target: build no plans in the large files.")
-@click.option("--together", is_flag=True, help="Run the large files in the pytest of the others, which starts once.")
-@click.option("--limit", "limit_s", default=3600.0, show_default=True, help="Seconds for one pytest.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSON lines.")
+@click.option(
+    "-n", "workers", default=1, show_default=True, help="Number of worker processes; 0 runs without pytest-xdist."
+)
+@click.option("--sample", default=1, show_default=True, help="Run one test in N, chosen by a hash of its id.")
+@click.option("--part", default=0, show_default=True, help="Number of the part that --sample runs, from 0 to N - 1.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random problems of the tests.")
+@click.option("--fast", is_flag=True, help="With --target: build no plans in the large test files.")
+@click.option("--together", is_flag=True, help="Run all files in one pytest process, also the large ones.")
+@click.option(
+    "--limit", "limit_s", default=3600.0, show_default=True, help="Time limit of one pytest process in seconds."
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Output file, one JSON line per test.")
 def run_tests(
     files: tuple[str, ...], exclude: tuple[str, ...], tests: Path, path: Path | None, **options: object
 ) -> None:
     """Run the test files, each large one in its own pytest, and write one JSON line for each test."""
-    there = tuple(name for name in TEST_FILES if (tests / name).exists())  # newer versions have moved or removed some
+    there = tuple(
+        name for name in TEST_FILES if (tests / name).exists()
+    )  # newer versions moved or removed some of these files
     chosen = tuple(name for name in files or there if name not in exclude)
     plan = RunOptions(files=chosen, tests=tests.resolve(), path=path and path.resolve(), **options)  # type: ignore[arg-type]
     run_files(plan, Console())
@@ -65,15 +71,19 @@ def run_tests(
 @click.argument("theirs", type=click.Path(path_type=Path, exists=True))
 @click.argument("ours", type=click.Path(path_type=Path, exists=True))
 @click.option("--out", type=click.Path(path_type=Path), help="Write the comparison as JSON.")
-@click.option("--exceptions/--no-exceptions", default=True, help="Whether the kinds of exceptions have to be the same.")
+@click.option(
+    "--exceptions/--no-exceptions", default=True, help="Whether tests must raise the same kinds of exceptions."
+)
 @click.option("--files", multiple=True, help="Compare this test file only; repeatable.")
 @click.option(
-    "--in-time", is_flag=True, help="Leave out what either run had no time or GPU memory for; how much is said."
+    "--in-time",
+    is_flag=True,
+    help="Ignore tests for which a run had too little time or GPU memory; print their number.",
 )
 def compare_results(
     theirs: Path, ours: Path, out: Path | None, exceptions: bool, files: tuple[str, ...], in_time: bool
 ) -> None:
-    """Print the tests in which OURS is worse than THEIRS; exit with 1 if there are any."""
+    """Print the tests with a worse result in OURS than in THEIRS; exit with 1 if there are any."""
     runs = [read_run(path) for path in (theirs, ours)]
     if files:
         runs = [(about, {key: row for key, row in rows.items() if row["file"] in files}) for about, rows in runs]
@@ -98,13 +108,13 @@ def _is_out_of_time_or_memory(row: Mapping[str, Any]) -> bool:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--module", type=click.Choice(["frontend", "cudnn"]), required=True, help="What is imported as cudnn.")
 @click.option("--path", type=click.Path(path_type=Path, exists=True), help="The folder which holds the module cudnn.")
-@click.option("--notebooks-commit", default="unknown", help="Which commit these notebooks are.")
+@click.option("--notebooks-commit", default="unknown", help="Commit of the notebooks, for the record.")
 @click.option("--our-commit", default=_find_our_commit, help="Which commit ours is, where git cannot say.")
 @click.option("--target", help="A described GPU (h100, a100); without it, the GPU of this machine.")
 @click.option("--cudnn", help="A cuDNN version of the cache, or the folder of a libcudnn.so.9.")
-@click.option("--limit", "limit_s", default=600.0, show_default=True, help="Seconds for one notebook.")
-@click.option("--jobs", default=1, show_default=True, help="Notebooks at a time.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSON.")
+@click.option("--limit", "limit_s", default=600.0, show_default=True, help="Time limit of one notebook in seconds.")
+@click.option("--jobs", default=1, show_default=True, help="Number of notebooks to run at a time.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Output file, as JSON.")
 def run_notebook_folder(
     folder: Path,
     module: str,
@@ -117,7 +127,7 @@ def run_notebook_folder(
     jobs: int,
     out: Path,
 ) -> None:
-    """Run every notebook of FOLDER unchanged, and write how far each one got."""
+    """Run every notebook of FOLDER unchanged, and write the step that each one reached."""
     if target and module == "cudnn":
         raise click.UsageError("cudnn-frontend runs on the GPU of this machine only: --target is of our module")
     environment = make_environment(cudnn, path and path.resolve())
@@ -130,9 +140,11 @@ def run_notebook_folder(
 
 
 @main.command("facts")
-@click.option("--path", type=click.Path(path_type=Path, exists=True), required=True, help="The folder of cudnn.")
+@click.option(
+    "--path", type=click.Path(path_type=Path, exists=True), required=True, help="Folder that contains the module cudnn."
+)
 def store_surface_facts(path: Path) -> None:
-    """Read cudnn-frontend's public API, and store it; needs a cuDNN that its loader finds."""
+    """Read cudnn-frontend's public API and store it; its loader must find a cuDNN."""
     sys.path.insert(0, str(path))
     FACTS_FILE.write_text(json.dumps(read_surface(import_module("cudnn")), indent=1) + "\n", encoding="utf-8")
 

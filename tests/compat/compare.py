@@ -1,4 +1,4 @@
-"""Compare two runs of the same tests, with cudnn-frontend and with our module, and find results worse with ours."""
+"""Compare runs of the same tests with cudnn-frontend and with our module, and list results that are worse with ours."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _FACTS_IN_COMMON = ("cudnn", "device")  # facts that comparable runs have in com
 def read_run(path: Path) -> RunResults:
     """Return the facts of a run, and its rows by test id; the later of two rows with one id is used.
 
-    The files of several runs may be concatenated in one; ``sampled`` then has the sampled test files,
-    ``fast``, if they differ, the files with it, and ``our commit`` all commits.
+    The file may be several output files joined. Then ``sampled`` lists the sampled test files, ``fast`` those that were
+    run with ``--fast`` if not all were, and ``our commit`` has all commits.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def _list_error_kinds(row: TestRow) -> list[str]:
 
 
 def find_differences(theirs: TestRow, ours: TestRow | None, exceptions: bool = True) -> list[str]:
-    """Return how the result of one test is worse with our module, empty if it is not worse."""
+    """Return descriptions of how one test's result is worse with our module; empty if it is not worse."""
     if ours is None:
         return ["not in our run"]
     found = []
@@ -96,7 +96,9 @@ def find_differences(theirs: TestRow, ours: TestRow | None, exceptions: bool = T
         found.append(f"{was} with theirs, skipped with ours")
     elif was == "failed" and now in ("crashed", "not run"):
         found.append(f"failed with theirs, {now} with ours")
-    if ours["executes"] < theirs["executes"] and not was == now == "passed":  # some tests retry when memory is short
+    if (
+        ours["executes"] < theirs["executes"] and not was == now == "passed"
+    ):  # some tests retry if memory is insufficient
         found.append(f"{theirs['executes']} executes with theirs, {ours['executes']} with ours")
     if theirs["executes"] == ours["executes"] and find_first_difference(theirs.get("graphs"), ours.get("graphs")):
         found.append("graphs differ")
@@ -110,7 +112,7 @@ def find_differences(theirs: TestRow, ours: TestRow | None, exceptions: bool = T
 
 
 def find_first_difference(theirs: Any, ours: Any, place: str = "") -> str:
-    """Describe the first difference of two JSON values; empty if they are equal, or if one is missing."""
+    """Describe the first difference between two JSON values; empty if they are equal or one is missing."""
     if theirs is None or ours is None or theirs == ours:
         return ""
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping) and theirs.keys() == ours.keys():
@@ -211,7 +213,7 @@ def compare_runs(theirs: RunResults, ours: RunResults, exceptions: bool = True) 
 
 
 def print_comparison(data: Mapping[str, Any], console: Console) -> None:
-    """Print one line per test file, then how the results of our module are worse."""
+    """Print one line per test file, and then the worse results of our module."""
     table = Table(title=f"{_format_run_name(data['theirs'])} and {_format_run_name(data['ours'])}")
     table.add_column("file")
     heads = ("ids", "passed", "skipped", "failed", "reach execute", "executes")

@@ -1,10 +1,10 @@
-"""A pytest plugin that runs flash-attn's own tests on this package's operators.
+"""A pytest plugin that runs flash-attn's own tests with this package's operators.
 
     pytest -p tests.compat.flash_attn_names FILE --samples 200 --seed 0
 
 FILE is tests/test_flash_attn.py of flash-attn's repository; einops must be installed. The plugin provides the module
-``flash_attn``. It draws `samples` parameter sets of each test function at random. A test without a counterpart here is
-skipped with the reason.
+``flash_attn``. It draws `samples` parameter sets of each test function at random. A test of a function that this
+package does not have is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["pytest_addoption", "pytest_configure", "pytest_generate_tests"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the plugin."""
-    parser.addoption("--samples", type=int, default=200, help="parameter sets of each test function")
-    parser.addoption("--seed", type=int, default=0, help="of the random parameter sets")
+    parser.addoption("--samples", type=int, default=200, help="number of parameter sets per test function")
+    parser.addoption("--seed", type=int, default=0, help="seed of the random parameter sets")
 
 
 def pytest_configure() -> None:
@@ -55,7 +55,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test with a random sample of its parameter sets: one test has half a million."""
+    """Run each test with a random sample of its parameter sets, as one test has 304,128."""
     marks = list(metafunc.definition.iter_markers("parametrize"))
     names = [name.strip() for mark in marks for name in mark.args[0].split(",")]
     values = [[value if "," in mark.args[0] else (value,) for value in mark.args[1]] for mark in marks]
@@ -207,7 +207,7 @@ def flash_attn_varlen_func(
 
 
 def _skip_unsupported_pages(pages: Any, lengths: Any, block_table: Any) -> None:
-    """Skip a test that needs pages to be copied, or lengths to be read on the host: this package does neither."""
+    """Skip a test that needs copied pages, or lengths on the host: this package does not support these."""
     if pages.shape[-1] % 8:
         pytest.skip("no counterpart: pages are not copied, so their head dim must be a multiple of 8")
     if int(lengths.max()) > block_table.shape[1] * pages.shape[1]:

@@ -1,4 +1,4 @@
-"""Run cudnn-frontend's sample notebooks unchanged, with its module or with ours, and record how far each one gets."""
+"""Run cudnn-frontend's sample notebooks unchanged, with its module or ours, and record the step that each reaches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KERNEL_PATTERN = re.compile(r"(cudnn\.[a-z_.]+) is a kernel of cudnn-frontend's
 def run_notebooks(
     folder: Path, module: str, environment: Mapping[str, str], *, target: str | None, limit_s: float, jobs: int
 ) -> dict[str, dict[str, Any]]:
-    """Run every notebook of a folder in its own process; return how far each one got and its known-issue warnings.
+    """Run every notebook of a folder in its own process; return the step that each reached, and known-issue warnings.
 
     ``module`` is "frontend" (ours) or "cudnn" (found through the environment's ``PYTHONPATH``). A notebook "ran to its
     end", "reached execute" (with a ``target``), was "refused by name", or "failed" with the last line that it wrote.

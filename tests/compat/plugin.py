@@ -1,7 +1,7 @@
 """Pytest plugin of compatibility runs: choose the module ``cudnn``, describe a GPU, write one JSON line per test.
 
-``python -m tests.compat run`` passes its options through ``PYTEST_ADDOPTS``, so that a pytest started by a test has
-them too; such an inner pytest writes no lines.
+``python -m tests.compat run`` passes its options in ``PYTEST_ADDOPTS``, so that a pytest that a test starts has them as
+well; such an inner pytest writes no lines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GRAPH_ARGUMENT_NAMES = (
     "kernel_cache", "device_property", "is_dynamic_shape_enabled", "is_override_shape_enabled",
 )  # fmt: skip
 
-#: Modules of cudnn-frontend only, which files with tests of backend graphs import at their top.
+#: Modules that only cudnn-frontend has, and that files with tests of backend graphs import.
 FRONTEND_ONLY_NAMES = {
     "_device": ("_primary_context", "ensure_current_context"),
     "engines": ("BaseEngine",),
@@ -42,13 +42,15 @@ FRONTEND_ONLY_NAMES = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this plugin to pytest."""
     group = parser.getgroup("compat")
-    group.addoption("--compat-module", choices=("frontend", "cudnn"), default="cudnn", help="what is imported as cudnn")
-    group.addoption("--compat-target", default=None, help="pretend that this described GPU is here (h100, a100)")
+    group.addoption("--compat-module", choices=("frontend", "cudnn"), default="cudnn", help="module to import as cudnn")
+    group.addoption("--compat-target", default=None, help="described GPU to use instead of a real one (h100, a100)")
     group.addoption("--compat-out", default=None, help="append one JSON line for each test to this file")
-    group.addoption("--compat-sample", type=int, default=1, help="keep one test in N, by a hash of its id")
-    group.addoption("--compat-part", type=int, default=0, help="which of the N parts that a sample makes")
-    group.addoption("--compat-fast", action="store_true", help="with a target: build no plans in the large files")
-    group.addoption("--compat-seed", type=int, default=0, help="the seeds of the tests differ with this number")
+    group.addoption("--compat-sample", type=int, default=1, help="run one test in N, chosen by a hash of its id")
+    group.addoption("--compat-part", type=int, default=0, help="number of the part that is run, from 0 to N - 1")
+    group.addoption(
+        "--compat-fast", action="store_true", help="with a described GPU: build no plans in the large files"
+    )
+    group.addoption("--compat-seed", type=int, default=0, help="number that changes the seeds of all tests")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -84,7 +86,7 @@ def _do_nothing() -> None:
 
 
 class CompatibilityHooks:
-    """The pytest hooks of one run in one worker: seeding, sampling, recording, and writing of results."""
+    """The pytest hooks of a worker: seed and sample tests, record their calls, and write the results."""
 
     def __init__(self, recorder: Recorder, deviceless: bool) -> None:
         self.recorder = recorder
@@ -224,7 +226,7 @@ def _append_json_line(path: str, line: dict[str, Any]) -> None:
         os.close(file)
 
 
-# Names that ours does not have
+# Placeholders for names that our module does not have
 
 
 def _install_placeholder_modules() -> None:
@@ -270,7 +272,9 @@ def _describe_gpu_to_cudnn(cudnn: Any, target: str) -> None:
     cudnn.destroy_handle = cudnn.set_stream = lambda *args, **kwargs: None
     cudnn.get_stream = lambda *args, **kwargs: 0
     if ours:
-        importlib.import_module("cudnn.wrapper").get_default_handle = lambda: 1  # else it reports that nothing can run
+        importlib.import_module("cudnn.wrapper").get_default_handle = (
+            lambda: 1
+        )  # otherwise it reports that nothing can run
     make, load = cudnn.pygraph.__init__, cudnn.pygraph.deserialize
 
     def init_with_device(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -295,7 +299,7 @@ def _create_described_handle(target: str) -> Any:
 
 
 def _skip_plan_builds(graph: Any) -> None:
-    """Skip the compilation of kernels, the largest cost: plans are judged, not built."""
+    """Make graphs check support without building plans, because compiling kernels takes most of the time."""
 
     def build_without_plans(self: Any, *modes: Any) -> None:
         self.validate()

@@ -349,11 +349,11 @@ def run_program(maker: GraphMaker, make: GraphProgram) -> dict[str, Any]:
 
 
 def read_node_fields(cudnn: ModuleType) -> dict[str, list[str]]:
-    """Return the JSON fields of each kind of node in these programs."""
+    """Return by kind of node the JSON fields that it has in these programs."""
     found = {}
     for make in PROGRAMS.values():
         maker = GraphMaker(cudnn, device_property=cudnn.create_device_properties(find_profile("h100").json()))
-        with suppress(Exception):  # some programs are names only
+        with suppress(Exception):  # some programs cannot be built; only their names are compared
             make(maker)
             maker.graph.validate()
             for node in json.loads(repr(_lower_graph(maker.graph)))["nodes"]:

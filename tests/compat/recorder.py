@@ -1,4 +1,4 @@
-"""Record how a test uses the module ``cudnn``: the build steps it reached, its executions, and raised exceptions."""
+"""Record a test's use of the module ``cudnn``: build steps that it reached, executions, and raised exceptions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Recorder:
     cudnn
         The module under test.
     instead_of_execute
-        Called instead of every execute of a graph; None to execute.
+        Function to call instead of the graph's execute methods; None to execute.
     """
 
     def __init__(self, cudnn: ModuleType, instead_of_execute: Callable[[], None] | None = None) -> None:
@@ -173,8 +173,8 @@ def _to_plain_data(value: Any) -> Any:
     text = str(value)
     if value is None or isinstance(value, (bool, float)):
         return value
-    if isinstance(value, int) and text.lstrip("-").isdigit():  # an enum of a program, too; enums of cudnn have names
+    if isinstance(value, int) and text.lstrip("-").isdigit():  # also an enum of a test; enums of cudnn have names
         return int(value)
-    if text.startswith("torch."):  # cudnn-frontend shows a type in its given form
+    if text.startswith("torch."):  # cudnn-frontend shows a type as it was given
         return str(to_data_type(text))
     return text if isinstance(value, str) or hasattr(value, "name") else type(value).__name__

@@ -27,8 +27,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 class RunOptions:
     """Test files and options of a run.
 
-    ``module`` is "frontend" (ours) or "cudnn" (found through ``path``); ``cudnn`` a version in the version store, or
-    the folder of a libcudnn; ``target`` a described GPU, None for the one of this machine.
+    ``module`` is "frontend" (ours) or "cudnn" (in the folder ``path``); ``cudnn`` is a version in the version store or
+    the folder of a libcudnn; ``target`` is a described GPU, or None for the GPU of this machine.
     """
 
     module: str
@@ -51,7 +51,7 @@ class RunOptions:
 
 
 def run_files(plan: RunOptions, console: Console) -> None:
-    """Run every file and write ``plan.out``: a line about the run, then one line for each test."""
+    """Run every file, and write ``plan.out``: a line about the run, then one line for each test."""
     environment = _make_pytest_environment(plan)
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 __all__ = ["INTENDED_DIFFERENCES", "LARGE_TEST_FILES", "TEST_FILES"]
 
-# The quick ones first. Left out: test_apply_rope, test_cudnn_sdpa_op, test_moe_grouped_matmul_op, test_sm90_*,
+# The quick files are first. Not included: test_apply_rope, test_cudnn_sdpa_op, test_moe_grouped_matmul_op, test_sm90_*,
 # test_sm100_*, fe_api/ (Python kernels, not backend graphs) and test_utils (a helper).
 #
-# From 1.32 on they are in folders. Left out there: cutedsl/, frost/, jax/ and torch/ (kernels outside the
-# backend), core/test_dispatch (each test has an engine in Python, their table or ranking, or an object instead
-# of the compiled graph), core/test_decline_types (which exceptions of such an engine count as its refusal),
-# core/test_import_boundaries and test_package_data (files of a package), norm/graph/test_frost_* and
-# test_sm100_rms_norm_silu_graph_api (kernels: each graph of the latter requests heur_mode.OPENSOURCE alone).
+# From 1.32 on, tests are in folders. Not included: cutedsl/, frost/, jax/ and torch/ (kernels outside the backend),
+# core/test_dispatch (engines in Python, their table or ranking, or an object in place of the compiled graph),
+# core/test_decline_types (exceptions of such engines that count as a refusal), core/test_import_boundaries and
+# test_package_data (files of cudnn-frontend's package), norm/graph/test_frost_* and
+# test_sm100_rms_norm_silu_graph_api (kernels outside the backend: the latter requests only heur_mode.OPENSOURCE).
 TEST_FILES = (
     "conv/graph/test_conv_bias.py",
     "conv/graph/test_conv_fixed.py",
@@ -93,7 +93,7 @@ TEST_FILES = (
     "sdpa/graph/test_mhas_v2.py",
 )
 
-# Each of these gets its own pytest; the others share one, because starting costs more than their tests.
+# Each of these runs in its own pytest process; the others share one, as starting it takes longer than their tests.
 LARGE_TEST_FILES = (
     "conv/graph/test_conv_large_tensor_fuzzer.py",
     "conv/graph/test_conv_fuzzer.py",
@@ -125,7 +125,7 @@ _EXCEPTION_TYPE_REASON = (
     "an engine that the program named and cuDNN refuses is a RuntimeError, too, as it was before 1.32"
 )
 _PRIVATE_PACK_REASON = "the private pack of buffers that cudnn-frontend's Python and compiled parts share"
-#: Tests by file and part of the name in which ours differs on purpose, and the reason; counted separately.
+#: Tests in which our module differs on purpose, by file and part of the name, with the reason; counted separately.
 INTENDED_DIFFERENCES = {
     ("conv/graph/test_conv_bias.py", "test_conv_relu_execution_plan_creation"): _EXCEPTION_TYPE_REASON,
     (_GRAPH_TESTS, "test_with_context"): f"{_EARLY_REFUSAL_REASON}: types as texts",

@@ -1,8 +1,8 @@
 """The public API of cudnn-frontend's Python module as data, and how our module differs from it.
 
-``python -m tests.compat facts`` reads the names, parameters, defaults, enum values of the real module and
-the names of a graph's parts, and stores them in ``surface-1.32.0.json``. ``make regen`` compares ours with them in
-``docs/frontend-names.md``.
+``python -m tests.compat facts`` reads names, parameters, defaults and enum values of the real module, and the names
+of nodes and tensors in graphs, and stores them in ``surface-1.32.0.json``. ``make regen`` compares our module with them
+in ``docs/frontend-names.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 FACTS_FILE = Path(__file__).with_name("surface-1.32.0.json")
-Signature = list[list[str | None]]  # name and default of each parameter, None: it is required
+Signature = list[list[str | None]]  # name and default of each parameter; None if it is required
 COMPARED_CLASSES = (
     "pygraph",
     "Tensor",
@@ -57,7 +57,7 @@ COMPARED_MODULES = (
     "yarn",
 )
 KERNEL_REASON = "a kernel of cudnn-frontend's own, not of cuDNN's backend"
-#: Why a name or a parameter is different here: by ``class.member``, ``class.member(parameter)``, or a name.
+#: Reason for a difference of our module, by ``class.member``, ``class.member(parameter)`` or name.
 DIFFERENCE_REASONS = {
     "engines": "cuDNN's engines are listed; those of cudnn-frontend's own kernels are not",
     "torch": "attention of torch through cudnn-frontend's own kernels; `cudnn_backend_py.torch_ops` is ours",
@@ -73,13 +73,13 @@ KERNEL_OPERATION_PATTERN = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bw
 
 
 def _find_reason(key: str) -> str:
-    """Return the recorded reason why a name is missing or different here, empty if none is recorded."""
+    """Return the recorded reason for a name that is missing or different in our module, or an empty text."""
     if key.endswith(("(kwargs)", "(graph_kwargs)")) and key not in DIFFERENCE_REASONS:
         return "unknown keywords are refused"
     return DIFFERENCE_REASONS.get(key) or DIFFERENCE_REASONS.get(key.partition("(")[0] if "(" in key else "", "")
 
 
-# The facts of the real module
+# Reading cudnn-frontend's module
 
 
 def read_surface(cudnn: ModuleType) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _iterate_members(owner: type) -> Iterator[tuple[str, Any]]:
 
 
 def _read_signature(function: Any, name: str) -> Signature:
-    """Return the parameters of a function, read from the help text if it is written in C++."""
+    """Return the parameters of a function; for a C++ function they are read from its help text."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:
@@ -149,7 +149,7 @@ def _format_default(default: Any) -> str:
 
 
 def _parse_help_text(text: str, name: str) -> Signature:
-    """Return the parameters of all overloads in a help text, each once."""
+    """Return the parameters of all overloads in a help text, without duplicates."""
     found: dict[str, str | None] = {}
     for line in text.splitlines():
         start = re.match(rf"\s*(\d+\. )?{name}\(", line)
@@ -177,7 +177,7 @@ def _split_parameters(text: str) -> list[str]:
 
 
 def _read_operations(cudnn: ModuleType, backend: Any) -> dict[str, Signature]:
-    """Return the parameters of each graph operation: its Python method accepts any keywords and forwards them."""
+    """Return the parameters of each graph operation from C++, as the Python method only forwards keywords."""
     import cudnn._pygraph as made  # type: ignore[import-not-found]
 
     found: dict[str, Signature] = {}
@@ -214,12 +214,12 @@ def read_surface_facts() -> dict[str, Any]:
     return facts
 
 
-# Comparison with ours
+# Comparison with our module
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A name or parameter that is missing or different here; ``reason`` is empty if none is recorded."""
+    """A name or parameter that is missing or different in our module; ``reason`` may be empty."""
 
     area: str
     name: str
@@ -228,7 +228,7 @@ class Difference:
 
 
 def find_differences(facts: Mapping[str, Any], ours: ModuleType) -> list[Difference]:
-    """Return the differences of our module from cudnn-frontend's stored API, leaving out its own kernels."""
+    """Return the differences of our module from cudnn-frontend's stored API, except for its own kernels."""
     found = [
         Difference("module", name, "missing", DIFFERENCE_REASONS.get(name, ""))
         for name in facts["names"]
@@ -263,7 +263,7 @@ def _find_signature_differences(name: str, parameters: Signature | None, ours: M
     owner, _, member = name.partition(".")
     target = _find_member(ours, owner, member)
     if owner == "pygraph" and KERNEL_OPERATION_PATTERN.fullmatch(member):
-        return  # exists, and is refused by name
+        return  # exists, but raises an error that names it
     if target is _MISSING:
         why = KERNEL_REASON if owner == "pygraph" and KERNEL_OPERATION_PATTERN.fullmatch(member) else _find_reason(name)
         yield Difference(owner, member or owner, "missing", why)
@@ -304,7 +304,9 @@ def _find_member(ours: ModuleType, owner: str, member: str) -> Any:
 def _read_our_parameters(target: Any) -> dict[str, str | None]:
     from cudnn_backend_py.frontend.ops.linear import WINDOW_PARAMETERS
 
-    made = isinstance(target, type) and "__init__" in vars(target)  # a number is created by __new__
+    made = isinstance(target, type) and "__init__" in vars(
+        target
+    )  # a class derived from a number is created by __new__
     function = target.__init__ if made else target
     mine = {str(name): default for name, default in _read_signature(function, "")}
     operation = getattr(target, "operation", None)
@@ -331,7 +333,7 @@ def _is_equivalent_default(theirs: str | None, mine: str | None) -> bool:
     return theirs is None or theirs == mine or {theirs, mine} <= _EMPTY_DEFAULTS or theirs == "..."
 
 
-# The table of the docs
+# Documentation page
 
 
 def render_name_differences_page(facts: Mapping[str, Any], ours: ModuleType) -> str:

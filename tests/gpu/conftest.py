@@ -1,4 +1,4 @@
-"""pytest hooks for tests on a GPU."""
+"""Pytest hooks for tests on a GPU: limit memory, and skip tests of graphs that cuDNN refuses on other GPUs."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -7,7 +7,7 @@ import pytest
 
 from cudnn_backend_py.errors import NotSupported
 
-# torch.compile's pool of processes can outlive a test process by five minutes, which would wait for it.
+# Without this, torch.compile's worker processes delay the end of a test process by up to five minutes.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
@@ -16,14 +16,14 @@ def _skip_if_refused() -> Generator[None, object, object]:
     try:
         return (yield)
     except NotSupported as error:
-        from tests.support.gpus import skip_if_not_measured  # loads the driver, which collecting tests does not
+        from tests.support.gpu_requirements import skip_if_not_measured  # imported late, because it loads the driver
 
         skip_if_not_measured(error)
         raise
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # of torch, whose autograd thread may have no context at its first call
+    # a warning of torch: its autograd thread may have no CUDA context at its first call
     config.addinivalue_line("filterwarnings", "ignore:Attempting to run cuBLAS")
     config.addinivalue_line("markers", "gpu_bytes(needed): the test takes so many bytes of GPU memory")
 

@@ -9,7 +9,7 @@ import pytest
 from cudnn_backend_py import library
 from tests.support.child import ROOT, run_python
 from tests.support.figures import add_figure
-from tests.support.gpus import assert_program_succeeded
+from tests.support.gpu_requirements import assert_program_succeeded
 
 MAX_ERRORS = {  # of each output, relative to its size
     "conv_bias_relu": {"y": 2e-3},

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from cudnn_backend_py import library
-from examples.attention_known_issues import REPRODUCTIONS, issue_of
+from examples.attention_known_issues import REPRODUCTIONS, find_known_issue
 from tests.support.child import ROOT, make_older_cudnn_environment, run_python
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -105,9 +105,9 @@ def test_every_example_is_run() -> None:
 JUDGE = """
 import json, sys
 from cudnn_backend_py import explain, library
-from examples.attention_known_issues import graph_of
+from examples.attention_known_issues import make_reproduction_graph
 _, build, *names = sys.argv
-verdicts = {name: str(explain(graph_of(name), "sm90", build=build == "build").outcome) for name in names}
+verdicts = {name: str(explain(make_reproduction_graph(name), "sm90", build=build == "build").outcome) for name in names}
 print(json.dumps([library().version_text, verdicts]))
 """
 COMPILED = ("fp8-backward-ragged", "fp8-backward-heads")  # with other numbers of heads no plan of these can be built
@@ -125,7 +125,7 @@ def list_reproductions(version: tuple[int, int, int]) -> set[str]:
     return {
         name
         for name, made in REPRODUCTIONS.items()
-        if issue_of(name).since <= version < (issue_of(name).until or (99, 0, 0))
+        if find_known_issue(name).since <= version < (find_known_issue(name).until or (99, 0, 0))
         and (made.version is None or made.version <= version)
     }
 

@@ -206,6 +206,18 @@ ROWS: dict[str, Row] = {
         lambda: Descriptor(D.TENSOR).set(900, 16),  # type: ignore[arg-type]
         UsageError, "unknown-enumerator", "900 is not an AttributeName",
     ),
+    "attribute by its C name": (
+        lambda: Descriptor(D.TENSOR).set("CUDNN_ATTR_TENSOR_UNIQUE_ID", 16),  # type: ignore[arg-type]
+        UsageError, "unknown-enumerator", "Attr.TENSOR_UNIQUE_ID",
+    ),
+    "value by its C name": (
+        lambda: Descriptor(D.TENSOR).set(Attr.TENSOR_DATA_TYPE, "CUDNN_DATA_HALF"),
+        UsageError, "wrong-element-type", "DataType.HALF",
+    ),
+    "descriptor type by its C name": (
+        lambda: Descriptor("CUDNN_BACKEND_TENSOR_DESCRIPTOR"),  # type: ignore[arg-type]
+        UsageError, "unknown-enumerator", "DescriptorType.TENSOR",
+    ),
     "read-only attribute": (
         set_attribute(Attr.ENGINEHEUR_RESULTS, []),
         UsageError, "attribute-read-only", "ENGINEHEUR_RESULTS is read-only",

@@ -194,7 +194,7 @@ def run_reverse(run: Run, op: Operation) -> None:
 ''',
     )
     copy.insert(
-        "tests/support/built.py",
+        "tests/support/typical_graphs.py",
         "# block scales\n",
         """
 @_register_graph(D.OPERATION_REVERSE, "reverse", supported=(), refused="invented")

@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py import CudnnStatusError, Descriptor, DescriptorType, Graph, OperationGraph, explain, open_target
 from cudnn_backend_py.native import capture_log, library
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 THREADS = 16
 TARGETS = ("sm80", "sm89", "sm90", "sm100")

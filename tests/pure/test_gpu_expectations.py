@@ -11,7 +11,7 @@ import pytest
 from cudnn_backend_py.testing.record import record_run
 from tests.support.child import ROOT
 from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, find_memory_skip_reason, read_memory_limit
-from tests.support.gpus import EXPECTED_COUNTS, MEASURED_GPUS, OTHER_GPUS_KEY
+from tests.support.gpu_requirements import EXPECTED_COUNTS, MEASURED_GPUS, OTHER_GPUS_KEY
 
 USED = {
     name

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tools.plain_words import HABITS, ROOT, Habit, find_habits, list_tracked_files
+from tools.plain_words import HABITS, ROOT, Habit, find_unclear_phrases, list_tracked_files
 
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [
@@ -78,15 +78,15 @@ def test_glossary_term_is_used(term: str, package_and_page_text: str) -> None:
 @pytest.mark.parametrize("habit", HABITS, ids=lambda habit: habit.name)
 def test_an_unclear_phrase_is_found_and_similar_text_is_not(habit: Habit) -> None:
     with_habit, without = LINES[habit.name]
-    assert habit in [hit.habit for hit in find_habits("page.md", with_habit)]
-    assert habit not in [hit.habit for hit in find_habits("page.md", without)]
+    assert habit in [hit.habit for hit in find_unclear_phrases("page.md", with_habit)]
+    assert habit not in [hit.habit for hit in find_unclear_phrases("page.md", without)]
 
 
 def list_lines_with_unclear_phrases(*paths: str) -> list[str]:
     return [
         f"{hit.path}:{hit.line}: {hit.habit.name}: {hit.text}"
         for name in list_tracked_files(*paths)
-        for hit in find_habits(name, (ROOT / name).read_text(encoding="utf-8"))
+        for hit in find_unclear_phrases(name, (ROOT / name).read_text(encoding="utf-8"))
     ]
 
 

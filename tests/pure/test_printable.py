@@ -20,7 +20,7 @@ from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
 from cudnn_backend_py.graph import Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.printable import printable, printable_lines
-from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print
+from tests.support.damaged_texts import HOSTILE_TEXTS, assert_safe_to_print
 from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
 
 

@@ -124,35 +124,35 @@ def make_random_attention_problem(
 ) -> Attention:
     """Return a random attention problem: `tiny` for NumPy only, otherwise of sizes that kernels support."""
 
-    def is_chosen(p: float) -> bool:
+    def draw_bool(p: float) -> bool:
         return bool(rng.random() < p)
 
     def choose_randomly(*choices: Any) -> Any:
         return choices[int(rng.integers(len(choices)))]
 
-    is_fp8 = is_chosen(0.15 if tiny else 0.35) if fp8 is None else fp8
-    o: dict[str, Any] = {"batch": int(rng.integers(1, 4)), "stats": is_chosen(0.7)}
+    is_fp8 = draw_bool(0.15 if tiny else 0.35) if fp8 is None else fp8
+    o: dict[str, Any] = {"batch": int(rng.integers(1, 4)), "stats": draw_bool(0.7)}
     o["heads"] = choose_randomly(1, 2, 4, 6)
     divisors = [n for n in (1, 2, 3, 6) if o["heads"] % n == 0]
-    o["kv_heads"] = o["heads"] if is_chosen(0.6) else choose_randomly(*divisors)
-    o["v_heads"] = o["kv_heads"] if is_chosen(0.8) else choose_randomly(*divisors)
+    o["kv_heads"] = o["heads"] if draw_bool(0.6) else choose_randomly(*divisors)
+    o["v_heads"] = o["kv_heads"] if draw_bool(0.8) else choose_randomly(*divisors)
     if tiny:
         o["seq_q"], o["seq_kv"] = int(rng.integers(1, 10)), int(rng.integers(1, 12))
         o["head_dim"], o["head_dim_v"] = int(rng.integers(1, 6)), int(rng.integers(1, 6))
     else:
         sizes = (64, 128, 192, 256, 384, 100, 333, 72)
         o["seq_q"], o["seq_kv"] = choose_randomly(*sizes), choose_randomly(*sizes, 1024)
-        if not backward and is_chosen(0.08):
-            o["seq_q"] = choose_randomly(1, 1, 2, 5)  # decoding has its own kernels
+        if not backward and draw_bool(0.08):
+            o["seq_q"] = choose_randomly(1, 1, 2, 5)  # cuDNN has separate kernels for decoding (few queries)
         o["head_dim"] = choose_randomly(64, 128, 32, 96, 80, 40, 64, 128, 192, 256)
-        o["head_dim_v"] = o["head_dim"] if is_chosen(0.8) else choose_randomly(64, 128)
+        o["head_dim_v"] = o["head_dim"] if draw_bool(0.8) else choose_randomly(64, 128)
         if is_fp8:
             o["head_dim"] = o["head_dim_v"] = 128 if backward else choose_randomly(64, 128)
     o["data_type"] = choose_randomly(*FP8_TYPES) if is_fp8 else choose_randomly(DataType.HALF, DataType.BFLOAT16)
-    if is_chosen(0.15):
+    if draw_bool(0.15):
         o["scale"] = choose_randomly("tensor", "none", 0.3)
-    _make_random_masks(rng, o, is_chosen)
-    o["mx"] = tiny and is_fp8 and is_chosen(0.4)
+    _make_random_masks(rng, o, draw_bool)
+    o["mx"] = tiny and is_fp8 and draw_bool(0.4)
     kind = (
         choose_randomly("plain", "padding")
         if o["mx"]
@@ -163,9 +163,9 @@ def make_random_attention_problem(
     o["padding"] = kind != "plain"
     if kind == "ragged":
         o["ragged"] = True
-        o["ragged_stats"] = is_chosen(0.4)
+        o["ragged_stats"] = draw_bool(0.4)
         o["offset_type"] = choose_randomly(DataType.INT32, DataType.INT64)
-        if backward and is_chosen(0.3):
+        if backward and draw_bool(0.3):
             o["max_total_seq_q"] = o["batch"] * o["seq_q"]
             o["max_total_seq_kv"] = o["batch"] * o["seq_kv"]
     elif kind == "paged":
@@ -173,18 +173,18 @@ def make_random_attention_problem(
     if kind in ("plain", "padding"):
         o["layout"] = choose_randomly("bshd", "bhsd", "sbhd", {"q": "bhsd", "v": "sbhd", "do": "bhsd"})
         same = o["kv_heads"] == o["v_heads"] == o["heads"] and o["head_dim"] == o["head_dim_v"]
-        if same and is_chosen(0.3):
+        if same and draw_bool(0.3):
             o["seq_kv"] = o["seq_q"]
             o["layout"] = "packed"
-        elif is_chosen(0.25):
+        elif draw_bool(0.25):
             o["layout"] = _make_random_strides(rng, Attention(**o), 1 if tiny else 16)
-    _make_random_score_options(rng, o, is_chosen, choose_randomly, backward=backward, is_fp8=is_fp8)
+    _make_random_score_options(rng, o, draw_bool, choose_randomly, backward=backward, is_fp8=is_fp8)
     if backward:
         o["stats"] = True
-        o["deterministic"] = is_chosen(0.25)
+        o["deterministic"] = draw_bool(0.25)
     else:
-        if is_chosen(0.25):
-            o |= {"stats": is_chosen(0.3), "max": is_chosen(0.8), "sum_exp": is_chosen(0.8)}
+        if draw_bool(0.25):
+            o |= {"stats": draw_bool(0.3), "max": draw_bool(0.8), "sum_exp": draw_bool(0.8)}
     return Attention(**o)
 
 
@@ -232,7 +232,7 @@ def _make_random_score_options(
 
 
 def list_option_values(p: Attention) -> dict[str, str]:
-    """Return the value of each option as text: the keys of the coverage table."""
+    """Return the value of each option as text, used as keys of the coverage table."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
     words = {
@@ -259,7 +259,7 @@ def list_option_values(p: Attention) -> dict[str, str]:
 
 
 def make_attention_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> AttentionCase:
-    """Return a case with random data for a problem, and the results of the reference."""
+    """Return a case for a problem with random data and the results of the reference."""
     seq_q, seq_kv = _make_random_lengths(p, rng)
     values: dict[str, Array] = {
         "seq_len_q": seq_q.reshape(-1, 1, 1, 1).astype(float),
@@ -341,7 +341,7 @@ def _add_block_scaled_values(case: AttentionCase, rng: np.random.Generator) -> N
 
 
 def _add_pages(case: AttentionCase, rng: np.random.Generator) -> None:
-    """Copy K and V into pages in random order; pages are NaN after the last token."""
+    """Copy K and V into pages in random order; page memory after the last token is NaN."""
     p, size = case.problem, case.problem.page_size
     assert size is not None
     count = p.pages_per_sequence

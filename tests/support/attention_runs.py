@@ -31,7 +31,7 @@ from tests.support.attention_cases import (
 
 __all__ = ["MAX_FROBENIUS_ERRORS", "AttentionRun", "run_attention_case", "run_attention_cases"]
 
-# Largest relative Frobenius error of an output that still counts as rounding; measured errors are far below.
+# Largest accepted relative Frobenius error of an output; measured rounding errors are far smaller.
 MAX_FROBENIUS_ERRORS = {
     DataType.HALF: 1e-3,
     DataType.BFLOAT16: 8e-3,
@@ -39,7 +39,7 @@ MAX_FROBENIUS_ERRORS = {
     DataType.FP8_E5M2: 0.11,
 }
 CaseRequest = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: random), with known issues
-MIN_ROOT_MEAN_SQUARE = 0.01  # root mean square below which an error is relative to this value
+MIN_ROOT_MEAN_SQUARE = 0.01  # smallest root mean square to which an error is relative
 
 
 @dataclass
@@ -54,8 +54,10 @@ class AttentionRun:
     outcome: str  # "agrees", "differs", "refused", "hazard", "failed"
     engine: str = ""
     words: str = ""
-    errors: dict[str, list[float]] = field(default_factory=dict)  # output: max and relative Frobenius
-    beyond: dict[str, str] = field(default_factory=dict)  # output: the content of elements that are not defined
+    errors: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # by output: largest error, and relative Frobenius error
+    beyond: dict[str, str] = field(default_factory=dict)  # by output: content of elements that should not be written
 
 
 @lru_cache(maxsize=1)
@@ -85,7 +87,7 @@ def choose_composite_form(number: int, version: Version) -> Form:
 
 
 def build_first_plan(graph: Graph) -> Any:
-    """Return the plan of the first engine config that builds, or cuDNN's message if none does."""
+    """Return the plan of the first engine config that can be built, or cuDNN's message if there is none."""
     try:
         question = OperationGraph(graph, _open_target())
     except CudnnStatusError as error:
@@ -125,7 +127,7 @@ def execute_attention_case(case: AttentionCase, graph: Graph, plan: Any) -> dict
 def run_attention_case(
     number: int, backward: bool, fp8: bool | None = None, known_issues: bool = False
 ) -> list[AttentionRun]:
-    """Run the composite graph of a case and the unified one, if cuDNN has it; `known_issues` includes affected ones."""
+    """Run the composite graph of a case, and the unified one if cuDNN has it; `known_issues` allows known issues."""
     version = _open_target().library.version
     case = make_random_attention_case(
         number, version, _open_target().sm, backward=backward, fp8=fp8, known_issues=known_issues
@@ -146,7 +148,7 @@ def run_attention_case(
             continue
         try:
             _run_graph(case, case.graph(form, chosen, allow_hazards=True), run)
-        except Exception as error:  # a failing run is a result as well
+        except Exception as error:  # an error is a result of the run, too
             run.outcome = "refused" if "newer-than-library" in getattr(error, "code", "") else "failed"
             run.words = f"{type(error).__name__}: {error}"[:600]
         runs.append(run)
@@ -225,7 +227,7 @@ def run_attention_cases(tasks: Iterable[CaseRequest], workers: int | None = None
 
 
 def _run_queued_cases(waiting: queue.SimpleQueue[CaseRequest], runs: list[AttentionRun]) -> None:
-    """Give cases to a child process until none is left; start another child after a crash."""
+    """Pass cases to a child process until all are done; start another child after a crash."""
     child: subprocess.Popen[str] | None = None
     while True:
         try:

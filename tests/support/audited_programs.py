@@ -1,4 +1,4 @@
-"""Programs to audit: each calls cuDNN through one entry point and runs into one known issue.
+"""Programs to audit: each calls cuDNN through one entry point and triggers one known issue.
 
 ``python -m cudnn_backend_py.audit -m tests.support.audited_programs NAME`` runs one.
 :data:`CORRECT_PROGRAMS` have no known issue.
@@ -34,7 +34,7 @@ def _make_random_tensor(
     return made.requires_grad_(grad)
 
 
-def train_with_deep_scores() -> None:
+def train_with_very_low_scores() -> None:
     """Train torch's attention with cuDNN, with all scores near -128."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -143,7 +143,7 @@ def add_one_bias_per_matrix() -> None:
     _build_and_execute(cudnn, graph, {pack["x"]: x, pack["bias"]: bias, made: y})
 
 
-# programs with right results
+# programs with correct results
 
 
 def run_correct_attention() -> None:
@@ -245,7 +245,7 @@ def _build_and_execute(cudnn: Any, graph: Any, pack: dict[Any, Any], engine: int
 
 
 PROGRAMS_WITH_KNOWN_ISSUES: dict[str, AuditedProgram] = {
-    "deep-scores": AuditedProgram(train_with_deep_scores, "backward-key-tail", "torch", is_nan=True),
+    "deep-scores": AuditedProgram(train_with_very_low_scores, "backward-key-tail", "torch", is_nan=True),
     "negative-scale": AuditedProgram(attend_with_negative_scale, "scale-not-above-0", "operators", is_nan=True),
     "negative-scale-of-graph": AuditedProgram(
         attend_with_negative_scale_by_graph, "scale-not-above-0", "frontend", is_nan=True

@@ -8,7 +8,7 @@ from typing import Any
 
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.target import find_profile
-from tests.support.mutations import HOSTILE_TEXTS
+from tests.support.damaged_texts import HOSTILE_TEXTS
 from tests.support.reporting import make_two_matmuls
 
 __all__ = ["BAD_GRAPHS", "BAD_TARGETS", "EXECUTED_MARKER", "list_commands_with_bad_files", "write_bad_files"]
@@ -30,10 +30,10 @@ def _make_nested_list(depth: int) -> Any:
     return [_make_nested_list(depth - 1)] if depth else 1
 
 
-EXECUTED_MARKER = "executed"  # the file that appears if a data file is executed
+EXECUTED_MARKER = "executed"  # file that is written if a command executes a data file as Python
 _MARKER_PROGRAM = f"from pathlib import Path\nPath({EXECUTED_MARKER!r}).touch()\n"
 
-# Content of a file -> the exit code of every command that reads a graph from it.
+# Graph files: by content, the exit code of every command that reads it.
 BAD_GRAPHS: dict[str, tuple[str | bytes, int]] = {
     "empty.json": ("", 2),
     "deep.json": ("[" * 100_000, 2),
@@ -124,7 +124,7 @@ def _write_file(path: Path, content: str | bytes) -> None:
     path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
 
 
-# The commands: the arguments of each, with GRAPH, TARGET, BASELINE or FILE for the invalid file.
+# Arguments of each command; GRAPH, TARGET, BASELINE or FILE is the place of the invalid file.
 _COMMAND_ARGUMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "explain": (
         ("GRAPH", "--target", "sm80"),
@@ -260,7 +260,9 @@ def list_commands_with_bad_files() -> dict[str, list[tuple[list[str], int | None
             word = next((one for one in row if one in values), None)
             for value, code in values[word] if word else [("", 2)]:
                 code = code if command not in ("log", "attention-page", "check", "plan compare") else 2
-                code = None if command == "run" and word == "GRAPH" else code  # the file may hold a log of other graphs
+                code = (
+                    None if command == "run" and word == "GRAPH" else code
+                )  # for `run` the file may be a log with other graphs
                 lines.append(([*command.split(), *(value if one == word else one for one in row)], code))
         lines.append(([*command.split(), f"--{HOSTILE_TEXTS[0]}"], 2))
         lines.append(([*command.split(), "--help"], 0))

@@ -1,7 +1,7 @@
 """Supported graphs other than attention, each with one or two edits that make cuDNN 9.28 refuse it.
 
-The cause is known, because the edit added it; so is the remedy: the graph without the edit. Graphs with even numbers
-were examined when the search for causes was written, those with odd numbers were only counted.
+The edit is the known cause, and undoing it the known remedy. The search for causes was developed with the graphs with
+even numbers; those with odd numbers only measure its success.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from cudnn_backend_py.graph import Parameters, Tensor
 from cudnn_backend_py.graph.ir import Op, Operation, Pointwise, Reduction
 from cudnn_backend_py.graph.replace import iterate_unused_uids, replace_tensors
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
-from tests.support.built import TYPICAL_GRAPHS
-from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 __all__ = ["CAUSE_CASES", "CauseCase", "GraphEdit", "get_supported_graph"]
 
@@ -27,9 +27,9 @@ GraphEdit = Callable[[Graph], Graph]
 
 @dataclass(frozen=True)
 class CauseCase:
-    """A supported graph, edits of it, and words that the headline of the refusal must contain.
+    """A supported graph, edits that make it refused, and texts that the cause's headline must contain.
 
-    Each of ``words`` has to be in the headline; ``|`` separates alternatives.
+    The headline must contain each of ``words``; ``|`` separates alternatives.
     """
 
     base: str
@@ -46,7 +46,6 @@ class CauseCase:
 
 
 def get_supported_graph(name: str) -> Graph:
-    """Return the supported graph of this name."""
     return (
         TYPICAL_GRAPHS[name.removeprefix("built ")].make()
         if name.startswith("built ")
@@ -66,7 +65,7 @@ def edit_tensor(name: str, **fields: Any) -> GraphEdit:
 
 
 def spread_tensor(name: str, factor: int = 2) -> GraphEdit:
-    """Return an edit that multiplies the strides of a tensor, so that only every second element is used."""
+    """Return an edit that multiplies the strides of a tensor by `factor`, which leaves gaps between elements."""
     return lambda graph: edit_tensor(name, strides=tuple(factor * one for one in graph.tensor(name).strides))(graph)
 
 
@@ -172,7 +171,7 @@ def append_transpose(name: str) -> GraphEdit:
     return edit_graph
 
 
-def _set_stride_of_largest_dim_to_zero(dims: tuple[int, ...]) -> tuple[int, ...]:
+def _make_strides_with_broadcast_dim(dims: tuple[int, ...]) -> tuple[int, ...]:
     largest = max(range(len(dims)), key=dims.__getitem__)
     return tuple(0 if axis == largest else step for axis, step in enumerate(packed_strides(dims)))
 
@@ -192,7 +191,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case(
         "conv nhwc f16 stride 2",
         "a100",
-        edit_tensor("w", strides=_set_stride_of_largest_dim_to_zero),
+        edit_tensor("w", strides=_make_strides_with_broadcast_dim),
         words="w strides",
     ),
     _make_cause_case("conv nhwc f16 depthwise", "a100", spread_tensor("w"), words="w strides"),
@@ -237,7 +236,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case(
         "rms norm bf16 training",
         "a100",
-        edit_tensor("x", strides=_set_stride_of_largest_dim_to_zero),
+        edit_tensor("x", strides=_make_strides_with_broadcast_dim),
         words="x strides",
     ),
     _make_cause_case("rms norm bf16 training", "h100", append_transpose("y"), words="extra transpose"),
@@ -288,7 +287,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case("built MXFP8 matmul", "b200", edit_tensor("scale_a", data_type=T.FLOAT), words="scale_a float32"),
     _make_cause_case("built MXFP8 matmul", "b200", edit_tensor("b", data_type=T.BOOLEAN), words="b boolean"),
     _make_cause_case(
-        "built NVFP4 matmul", "b200", edit_tensor("b", strides=_set_stride_of_largest_dim_to_zero), words="b strides"
+        "built NVFP4 matmul", "b200", edit_tensor("b", strides=_make_strides_with_broadcast_dim), words="b strides"
     ),
     _make_cause_case(
         "built RMS norm, quantized in plain order", "b200", edit_tensor("x", data_type=T.UINT8), words="x uint8"
@@ -299,7 +298,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
         edit_tensor("quantized.scale", reordering=TensorReordering.F8_128x4),
         words="quantized.scale reordering",
     ),
-    # experts, pointwise operations, reductions
+    # mixture of experts, pointwise operations, reductions
     _make_cause_case(
         "built moe grouped matmul", "h100", edit_tensor("weight", data_type=T.HALF), words="weight float16"
     ),

@@ -1,4 +1,4 @@
-"""Python child processes, for tests with a crash, another cuDNN version or other environment variables."""
+"""Run Python child processes for tests that may crash, or need another cuDNN version or environment variables."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def run_code(code: str, **options: object) -> FinishedChild:
 
 
 def measure_children_cpu_s() -> float:
-    """Return the CPU seconds of finished child processes and their children; other load does not change it."""
+    """Return the CPU seconds of finished child processes and their children; unlike time, load does not change it."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -80,7 +80,7 @@ def measure_children_cpu_s() -> float:
 def make_cudnn_environment(version: str, *, optional: bool = False) -> dict[str, str]:
     """Return the environment of a child process that loads an installed cuDNN version.
 
-    The test is skipped without that folder, and without the version if it is optional.
+    The test is skipped if there is no version store, or if an optional version is not installed.
     """
     store = pytest.importorskip("cudnn_backend_py.versions.store")
     installed = store.find_installed(version)

@@ -1,7 +1,7 @@
-"""A headless Chromium controlled through its DevTools pipe: open a page, run scripts, press keys, take screenshots.
+"""Control a headless Chromium through its DevTools pipe: open pages, run scripts, press keys, take screenshots.
 
-Chromium's own protocol is JSON between NUL bytes, read from file descriptor 3 and written to 4, so only the
-browser is needed.
+The protocol is JSON messages that end with a NUL byte, read from file descriptor 3 and written to 4, so no driver
+program is needed.
 """
 
 from __future__ import annotations
@@ -158,12 +158,12 @@ class Page:
         self.call("Input.insertText", text=text)
 
     def save_screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Save the page as a PNG, all of it or the visible part; Chromium's limit is about 16,000 pixels of height."""
+        """Save the whole page or its visible part as a PNG; Chromium limits the height to about 16,000 pixels."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def errors(self) -> list[str]:
-        """Return console errors and messages, and requests other than the page's own, since the page was opened."""
+        """Return console messages, and requests other than for the page's own files, since the page was opened."""
         found = []
         for event in self.browser.events:
             kind, params = event["method"], event["params"]
@@ -181,7 +181,7 @@ class Page:
 
 
 def _copy_descriptors_above_10(*descriptors: int) -> Sequence[int]:
-    """Return copies of file descriptors, numbered from 10, which Chromium does not use."""
+    """Return copies of file descriptors with numbers of 10 or more, which Chromium does not use."""
     moved = [fcntl.fcntl(item, fcntl.F_DUPFD_CLOEXEC, 10) for item in descriptors]
     for item in descriptors:
         os.close(item)

@@ -1,4 +1,4 @@
-"""Figures measured by GPU tests, for the record of the run."""
+"""Store figures that GPU tests measure, for the record of the run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 def add_figure(name: str, **values: Any) -> None:
-    """Append a measured figure to the file of the run's record, if a record is being made."""
+    """Append a measured figure to the file for the run's record, if a record is being written."""
     path = os.environ.get("CUDNN_BACKEND_FIGURES")
     if path:
-        with open(path, "ab", buffering=0) as file:  # other processes may append, too
+        with open(path, "ab", buffering=0) as file:  # unbuffered, because several processes append
             file.write((json.dumps({"name": name, **values}) + "\n").encode())

@@ -1,4 +1,4 @@
-"""List the modules that a fresh process imports until a first result of the frontend, as JSON."""
+"""Print as JSON the modules that a fresh process imports until the frontend's first result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-#: Of the package: modules that a program with one graph does not need.
+#: Modules of the package that a program with one graph does not need, by prefix.
 UNUSED_MODULES: dict[str, tuple[str, ...]] = {
     "": (
         *("cli", "command_line", "diagnose", "importers", "info", "interpreter", "testing", "torch_ops"),
@@ -24,7 +24,7 @@ UNUSED_MODULES: dict[str, tuple[str, ...]] = {
     "target.": ("environment",),
 }
 UNUSED_MODULE_NAMES = frozenset(room + name for room, names in UNUSED_MODULES.items() for name in names)
-#: Of others: slow modules that are not needed either. NumPy is needed, for scalars.
+#: Slow modules of other packages that it does not need either. NumPy is needed for scalars.
 SLOW_MODULES = frozenset(
     ("asyncio", "click", "importlib.metadata", "jinja2", "multiprocessing", "numpy.typing", "rich", "torch")
 )
@@ -38,7 +38,7 @@ def list_unneeded_modules(modules: set[str]) -> list[str]:
 
 
 def main(device: str) -> None:
-    """Build an attention graph for the device described by JSON in a file, or run it on the device "gpu"."""
+    """Build an attention graph for the device that a JSON file describes, or run it if `device` is "gpu"."""
     buffers: list[Any] = []
     if device == "gpu":
         import torch

@@ -1,4 +1,4 @@
-"""Causal attention of one fixed shape with its float64 result, for tests that execute a plan."""
+"""Causal attention of a fixed shape with its float64 result, for tests that execute a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention problems as calls of cudnn-frontend's methods, recorded in a graph for any cuDNN version."""
+"""Attention problems as calls of cudnn-frontend's methods on a graph that works without a library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A limit of GPU memory for tests: with ``CUDNN_BACKEND_GPU_MEMORY_GB=16``, each test process can use 16 GB.
 
-All memory above the limit of all processes is allocated first, and PyTorch's allocator is limited in each process.
-A marker, ``gpu_bytes(N)``, says what a test needs; where less is left it is skipped, with both numbers.
+The first process allocates the memory above the sum of all limits, and each process limits PyTorch's allocator.
+The marker ``gpu_bytes(N)`` states the bytes that a test needs; with less free memory the test is skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def query_memory(device: int = 0) -> tuple[int, int]:
 
 
 def get_free_memory(device: int = 0) -> int:
-    """Return the bytes of GPU memory that a test can use: those free, at most the limit."""
+    """Return the bytes of GPU memory that a test can use: the free memory, but at most the limit."""
     free, _ = query_memory(device)
     return min(free, read_memory_limit() or free)
 
@@ -52,7 +52,7 @@ def limit_torch_memory(device: int = 0) -> None:
 
 
 def allocate_above_limit(processes: int, device: int = 0) -> Memory:
-    """Allocate all memory of a GPU above the limit of so many processes; freeing the returned memory ends the limit."""
+    """Allocate the memory of a GPU above the limits of `processes`; freeing the returned memory ends the limit."""
     held, limit = Memory(device), read_memory_limit()
     if limit is not None and (rest := query_memory(device)[0] - limit * processes) > 0:
         held.allocate(rest)

@@ -1,4 +1,4 @@
-"""Growth of work with the size of a graph, measured in function calls instead of seconds."""
+"""Measure how work grows with the size of a graph, in function calls instead of seconds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def measure_relative_growth(
 ) -> float:
     """Return the growth of work divided by the growth of the graph: 1 if work is linear."""
     calls = []
-    run(make(small))  # work that a process does only once is not counted
+    run(make(small))  # do work that a process does only once, so that it is not counted
     for size in (small, large):
         graph = make(size)
         calls.append((len(graph.ops), count_calls(lambda graph=graph: run(graph))))  # type: ignore[misc]

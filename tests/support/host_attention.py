@@ -19,7 +19,7 @@ __all__ = ["use_host_kernels"]
 
 @contextmanager
 def use_host_kernels() -> Iterator[list[str]]:
-    """Register the CPU kernels and disable the device check in the block; yield the list of passes that ran."""
+    """Register CPU kernels and disable the device check in the block; yield a list of the passes that ran."""
     torch, ran = load_torch(), []
 
     def forward(*given: Any) -> Any:
@@ -41,17 +41,17 @@ def use_host_kernels() -> Iterator[list[str]]:
             library._destroy()
 
 
-class _DensePass(NamedTuple):
+class _ForwardResults(NamedTuple):
     """Values of a dense forward pass that the backward pass needs; heads of K and V are repeated."""
 
-    scores: Any  # after the soft cap, masked
+    scores: Any  # scores after the soft cap and masks
     slope: Any  # derivative of the soft cap
     k: Any
     v: Any
     scale: float
 
 
-def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions) -> _DensePass:
+def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions) -> _ForwardResults:
     q, k, v, bias, len_q, len_kv, slopes = (
         named[name] for name in ("q", "k", "v", "bias", "seq_len_q", "seq_len_kv", "alibi_slopes")
     )
@@ -77,7 +77,7 @@ def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions)
         keep = keep & (column <= at + options.right_bound)
     if options.left_bound is not None:
         keep = keep & (column + options.left_bound > at)
-    return _DensePass(scores.masked_fill(~keep, -math.inf), slope, k, v, scale)
+    return _ForwardResults(scores.masked_fill(~keep, -math.inf), slope, k, v, scale)
 
 
 def _compute_dense_forward(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tuple[Any, Any]:

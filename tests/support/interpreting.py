@@ -1,4 +1,4 @@
-"""Helpers for tests of the NumPy interpreter, and for tests that compare with it."""
+"""Inputs, tensors and assertions for tests of the NumPy interpreter and for comparisons with it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def make_typical_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]
             value = np.arange(256).reshape(tensor.dims) % 2
         elif tensor.name == "token_index":
             value = np.arange(256).reshape(tensor.dims) // 2
-        elif tensor.name == "idx":  # the part of a window of three by three that is never padding
+        elif tensor.name == "idx":  # indices in a 3 x 3 window that are never padding
             value = random.choice([4, 5, 7, 8], tensor.dims)
         elif tensor.name == "rows":
             value = np.full(tensor.dims, 128)
@@ -77,7 +77,7 @@ def make_typical_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]
         else:
             value = random.normal(size=tensor.dims)
         given[tensor.name] = value
-    if "x" in given and "y" in given:  # the gradient of a pool: y is the largest element
+    if "x" in given and "y" in given:  # gradient of max pooling: y is the largest element
         given["x"] = round_to_data_type(given["x"], graph.tensor("x").data_type)
         given["y"] = interpret(_make_pool_graph(graph.tensor("x")), {"x": given["x"]})["y"]
     return given

@@ -1,8 +1,8 @@
 """Raise exceptions at random points inside running calls: ``python -m tests.support.interruptions SEED COUNT``.
 
-An interruption is an exception that a signal handler, a trace or profile function, another thread or a callback of the
-user raises during one piece of work. It has to reach the caller of the work, as the same object, and leave everything
-in order. One that is not raised before the work ends does not count.
+An interruption is an exception that a signal handler, a trace or profile function, another thread or a user's callback
+raises during a call. It must reach the caller as the same object, and leave no changed state. An interruption that was
+not raised before the call ended is not counted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HardTimeLimit(BaseException):
     """A time limit that ``except Exception`` does not catch."""
 
 
-# Not ValueError: Python's own logging treats one as its own, regardless of its origin.
+# Not ValueError: Python's logging handles it as an error of its own.
 EXCEPTION_TYPES: tuple[type[BaseException], ...] = (
     TimeLimit,
     HardTimeLimit,
@@ -146,7 +146,7 @@ def capture_query_log() -> object:
 
 
 def query_reasons() -> object:
-    """Query the reasons of a refusal, as an explanation does."""
+    """Query the reasons of a refusal, as `explain` does."""
     found = OperationGraph(make_matmul_graph(), open_target("sm89")).heuristics("A", reasons=True)
     return found.candidates, len(found.configs), found.answer.text
 
@@ -199,7 +199,7 @@ WORK_FUNCTIONS: dict[str, WorkFunction] = {
         build_plan_with_log,
     )
 }
-SLOW_WORK_NAMES = ("explain_refused_graph", "build_one_plan", "build_plan_with_log")  # too slow to trace
+SLOW_WORK_NAMES = ("explain_refused_graph", "build_one_plan", "build_plan_with_log")  # too slow with a trace function
 
 
 class Interruption:
@@ -236,10 +236,12 @@ def interrupt_by_signal(
 
 
 def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
-    """Return whether Python leaves a ``with`` or a generator, where a signal cannot raise."""
+    """Return whether Python is leaving a ``with`` block or generator, where a signal handler cannot raise."""
     if event == "c_call":
         return getattr(given, "__name__", "") in ("__exit__", "release")
-    if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:  # perhaps a dropped one
+    if (
+        event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR
+    ):  # the generator may be in the middle of its deletion
         return True
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return event in ("line", "call") and line.lstrip().startswith(("with ", "def __exit__"))
@@ -290,7 +292,7 @@ def interrupt_by_callback(
     try:
         yield
     finally:
-        interruption.fired = interruption.fired or TimeLimit()  # no more
+        interruption.fired = interruption.fired or TimeLimit()  # raise no further exception
         capi.cudnnSetCallback(0, None)
 
 
@@ -328,7 +330,7 @@ INTERRUPTION_METHODS: dict[str, InterruptionMethod] = {
 
 
 def _measure_work(work: WorkFunction) -> tuple[Any, float, int]:
-    """Return the result of the work, its duration, and its number of trace events."""
+    """Run the work; return its result, its duration, and the number of trace events."""
     work()
     began = time.perf_counter()
     answer = work()
@@ -360,9 +362,9 @@ def _interrupt_thread(work: WorkFunction, length_s: float, draw: random.Random) 
         try:
             begun.set()
             work()
-            library().raise_stored_exception()  # raise what waited for the end of a native object
+            library().raise_stored_exception()  # an exception stored while C code ran
             is_late = True
-            while True:  # the exception arrives now
+            while True:  # wait for the exception, which is now late
                 time.sleep(0)
         except TimeLimit:
             ended.append("late" if is_late else "arrived")
@@ -377,7 +379,7 @@ def _interrupt_thread(work: WorkFunction, length_s: float, draw: random.Random) 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(TimeLimit))
     thread.join(20)
     if thread.is_alive():
-        while thread.is_alive():  # lost: it waits for ever
+        while thread.is_alive():  # the exception was lost: end the endless loop
             ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(SystemExit))
             thread.join(0.1)
         return True, "lost"
@@ -385,7 +387,7 @@ def _interrupt_thread(work: WorkFunction, length_s: float, draw: random.Random) 
 
 
 def _find_leftover_state() -> str:
-    """Return a description of the state that an interruption left, such as a pending exception, or an empty text."""
+    """Return a description of wrong state after an interruption, such as a stored exception, or an empty text."""
     if get_stored_exceptions().pending_count.value:
         return "an exception still waits"
     with capture_log() as log:
@@ -404,7 +406,7 @@ def interrupt_randomly(
     counts: Counter[str] = Counter()
     failures: list[str] = []
     unraisable: list[str] = []
-    pythons: list[object] = []  # callbacks of weak references of Python's own library, which lose exceptions
+    pythons: list[object] = []  # exceptions lost in weak reference callbacks of Python's own library
 
     def record_unraisable(one: Any) -> None:
         is_pythons = getattr(one.object, "__module__", "") in ("_weakrefset", "weakref")
@@ -434,7 +436,7 @@ def interrupt_randomly(
                 with INTERRUPTION_METHODS[method](interruption, length_s, events, draw):
                     answer = WORK_FUNCTIONS[name]()
                     in_time = interruption.fired is not None
-                library().raise_stored_exception()  # raise what waited for the end of a native object
+                library().raise_stored_exception()  # an exception stored while C code ran
             except BaseException as error:
                 caught, in_time = error, True
             where = f"{interruption.kind.__name__} in {interruption.where}"
@@ -468,7 +470,7 @@ def interrupt_randomly(
 
 
 def main() -> None:
-    """Interrupt calls as the command line says, and print the result as JSON."""
+    """Interrupt calls with the seed and count of the command line, and print the result as JSON."""
     seed, count, *rest = sys.argv[1:]
     methods = tuple(rest[0].split(",")) if rest and rest[0] else ()
     print(

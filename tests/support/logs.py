@@ -1,4 +1,4 @@
-"""Logs for tests: captured records as log files, and graphs compared without facts that logs omit."""
+"""Logs for tests: write captured records as log files, and compare graphs without facts that logs omit."""
 
 from __future__ import annotations
 

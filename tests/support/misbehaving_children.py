@@ -1,4 +1,4 @@
-"""Programs of child processes that break the protocol of requests and answers, each in one way."""
+"""Child process programs that each break the protocol of requests and answers in one way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def answer_correctly() -> None:
 
 
 def answer_late() -> None:
-    """Answer the first request as an earlier request."""
+    """Answer the first request as if it were an earlier one."""
 
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         os.write(_find_answer_descriptor(), b'{"number": 0, "first": "of an earlier question"}\n')
@@ -96,7 +96,7 @@ def _find_answer_descriptor() -> int:
 def _is_socket(descriptor: int) -> bool:
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
-    except OSError:  # the descriptor of the directory listing itself
+    except OSError:  # the closed descriptor of the directory listing
         return False
 
 

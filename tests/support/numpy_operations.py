@@ -130,7 +130,7 @@ def _iterate_pool_windows(
 
 
 def compute_max_pool(x: Array, out: tuple[int, ...], padding: float, **sides: Any) -> tuple[Array, Array]:
-    """Return the largest element of each window and its index in the window; all padding has one value."""
+    """Return the largest element of each window and its index in the window; `padding` is the value around it."""
     y, index = np.zeros((*x.shape[:2], *out)), np.zeros((*x.shape[:2], *out), int)
     for n, c in np.ndindex(*x.shape[:2]):
         for place, found in _iterate_pool_windows(x.shape, out=out, **sides):
@@ -141,7 +141,7 @@ def compute_max_pool(x: Array, out: tuple[int, ...], padding: float, **sides: An
 
 
 def compute_average_pool(x: Array, out: tuple[int, ...], *, exclude: bool, **sides: Any) -> Array:
-    """Return the average of each window, with padding or without it (`exclude`)."""
+    """Return the average of each window; `exclude` leaves out padding."""
     y = np.zeros((*x.shape[:2], *out))
     for n, c in np.ndindex(*x.shape[:2]):
         for place, found in _iterate_pool_windows(x.shape, out=out, **sides):

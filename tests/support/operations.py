@@ -119,7 +119,7 @@ def _make_norm_backward_fields(g: GraphBuilder) -> dict[str, Any]:
     }
 
 
-def _rng_fields_maker(
+def _make_rng_fields_maker(
     chosen: enums.RngDistribution, seed: int | None = None, **numbers: float
 ) -> Callable[[GraphBuilder], dict[str, Any]]:
     def make_fields(g: GraphBuilder) -> dict[str, Any]:
@@ -233,17 +233,19 @@ _register_graph(
     },
 )
 _BERNOULLI = enums.RngDistribution.BERNOULLI
-_register_graph("rng bernoulli", D.OPERATION_RNG, _rng_fields_maker(_BERNOULLI, bernoulli_dist_probability=0.75))
-_register_graph("rng seeded", D.OPERATION_RNG, _rng_fields_maker(_BERNOULLI, 1234, bernoulli_dist_probability=0.75))
+_register_graph("rng bernoulli", D.OPERATION_RNG, _make_rng_fields_maker(_BERNOULLI, bernoulli_dist_probability=0.75))
+_register_graph(
+    "rng seeded", D.OPERATION_RNG, _make_rng_fields_maker(_BERNOULLI, 1234, bernoulli_dist_probability=0.75)
+)
 _register_graph(
     "rng uniform",
     D.OPERATION_RNG,
-    _rng_fields_maker(enums.RngDistribution.UNIFORM, uniform_dist_minimum=-1.0, uniform_dist_maximum=2.0),
+    _make_rng_fields_maker(enums.RngDistribution.UNIFORM, uniform_dist_minimum=-1.0, uniform_dist_maximum=2.0),
 )
 _register_graph(
     "rng normal",
     D.OPERATION_RNG,
-    _rng_fields_maker(enums.RngDistribution.NORMAL, normal_dist_mean=0.5, normal_dist_standard_deviation=2.0),
+    _make_rng_fields_maker(enums.RngDistribution.NORMAL, normal_dist_mean=0.5, normal_dist_standard_deviation=2.0),
 )
 _register_graph(
     "paged cache",

@@ -1,7 +1,8 @@
 """Code blocks of the documentation pages and the README, by language.
 
-``python`` is run and has to print the text after ``# ->``; ``sh`` is run. Code that needs a GPU, torch, a cluster or
-another program is ``py`` or ``console``, and only checked: names, commands and options exist. ``text`` is output.
+``python`` blocks are run and must print the text after ``# ->``; ``sh`` blocks are run. Code that needs a GPU, torch, a
+cluster or another program is in ``py`` or ``console`` blocks; tests only check that its names, commands and options
+exist. ``text`` blocks are output.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def read_code_blocks(page: str, text: str) -> list[CodeBlock]:
 
 
 CODE_BLOCKS = [block for page, text in PAGE_TEXTS.items() for block in read_code_blocks(page, text)]
-#: Commands in the prose and the tables of pages.
+#: Commands in the running text and tables of pages.
 INLINE_CODE = [
     (page, code)
     for page, text in PAGE_TEXTS.items()

@@ -1,4 +1,4 @@
-"""Attention calls of a shape class on torch tensors, with results expected from float64 per sequence."""
+"""Attention calls of a shape class on torch tensors, with float64 reference results per sequence."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ShapeClassCall:
     lens_q: list[int]
     lens_kv: list[int]
     seed: int = 0
-    most: tuple[int, int] | None = None  # rows of each dense sequence; by default the longest length
+    most: tuple[int, int] | None = None  # rows of a dense sequence of Q and K; by default the longest lengths
     buffers: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ class ShapeClassCall:
         return {name: x.stride(0) * (kv if name in of_kv else q) for name, x in self.buffers.items()}
 
     def iterate_result_errors(self, *, backward: bool) -> Iterator[tuple[str, float]]:
-        """Yield each result's largest error, per sequence; padding rows must be zero."""
+        """Yield the largest error of each result per sequence; padding rows must be zero."""
         for i in range(len(self.lens_q)):
             rows = self._select_rows_of_sequence(i)
             want = compute_reference_results(
@@ -182,7 +182,9 @@ def compute_reference_results(kind: CallKind, x: Mapping[str, Any], call: ShapeC
     p = torch.where(torch.isfinite(stats)[..., None], torch.exp(scores - stats[..., None]), 0.0)
     o = torch.einsum("hij,jhd->ihd", p, v.repeat_interleave(groups, 1))
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # autograd's thread has no context yet
+        warnings.filterwarnings(
+            "ignore", message="Attempting to run cuBLAS"
+        )  # autograd's thread has no CUDA context yet
         gradients = torch.autograd.grad(o, (q, k, v), x["do"].double())
     found = {"o": o, "stats": stats.T} | dict(zip(("dq", "dk", "dv"), gradients, strict=True))
     return {name: torch.nan_to_num(value.detach(), neginf=-math.inf) for name, value in found.items()}

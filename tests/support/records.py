@@ -1,4 +1,4 @@
-"""Records of GPU runs in logs/; a test without its record is skipped and names the command that writes it."""
+"""Read records of GPU runs in logs/; without the record, a test is skipped with the command that writes it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RECORD_COMMANDS: Mapping[str, str] = {
 
 
 def _make_skip_reason(name: str) -> str:
-    """Return the reason of a skip: the missing record and the command that writes it."""
+    """Return the reason to skip a test: the missing record, and the command that writes it."""
     command = next(command for start, command in RECORD_COMMANDS.items() if name.startswith(start))
     return f"did not run: no record logs/{name}; {command.replace('NAME', name.replace('*', 'NAME'))}"
 

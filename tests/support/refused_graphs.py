@@ -1,4 +1,4 @@
-"""Functions that build graphs that cuDNN refuses for one mechanism, with free sizes, types and operations."""
+"""Graphs that cuDNN refuses for one reason each, with sizes, types and operations as arguments."""
 
 from __future__ import annotations
 

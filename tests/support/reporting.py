@@ -1,4 +1,4 @@
-"""Verdicts, a matrix and remedies made without a library, for tests of reports."""
+"""Sample verdicts, a matrix and remedies made without a library, for tests of reports."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
 def make_two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 10) -> Graph:
-    """Return the graph o = (q @ k) @ v, with the intermediate tensor s in F16x16 order or none."""
-    g = GraphBuilder(name.replace("\ud800", "\ufffd"), io_type=DataType.HALF)  # a name is text that UTF-8 can encode
+    """Return the graph o = (q @ k) @ v; the intermediate tensor s has the reordering F16x16 or none."""
+    g = GraphBuilder(name.replace("\ud800", "\ufffd"), io_type=DataType.HALF)  # a graph's name must be valid UTF-8
     q, k, v = g.tensor("q", (1, size, 64), alignment=2), g.tensor("k", (1, 64, size)), g.tensor("v", (1, size, 64))
     order = TensorReordering.F16x16 if ordered else TensorReordering.NONE
     g.matmul(g.matmul(q, k, name="s", data_type=DataType.HALF, reordering=order), v, name="o", virtual=False)

@@ -1,4 +1,4 @@
-"""Block torch streams during a test, independently of the host's speed."""
+"""Block torch streams during a test, so that its result does not depend on the speed of the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudnn_backend_py.native.cuda import load_driver_function
 __all__ = ["block_stream"]
 
 _WAIT_FOR_AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
-_MAX_WAIT_S = 60.0  # after this time a call that waits for the stream ends, and the test reports it
+_MAX_WAIT_S = 60.0  # time limit, so that a call that waits for the stream ends and the test fails
 
 
 @contextmanager
@@ -30,4 +30,4 @@ def block_stream(torch: Any, stream: Any) -> Iterator[None]:
     finally:
         timer.cancel()
         flag.fill_(1)
-        stream.synchronize()  # which reads the flag
+        stream.synchronize()  # wait until the stream has read the flag

@@ -1,4 +1,4 @@
-"""Run commands in this process with a pipe or a terminal of any width as output."""
+"""Run commands in this process with a pipe or a terminal of given width as output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_command_at_width(call: Callable[[], object], width: int | None, *, termi
     Parameters
     ----------
     width
-        Columns: of the terminal, or for a pipe the value of ``COLUMNS``; None for no such variable.
+        Columns of the terminal, or for a pipe the value of ``COLUMNS``; None unsets the variable.
     """
     columns = {} if terminal or width is None else {"COLUMNS": str(width)}
     kept = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
@@ -69,7 +69,7 @@ def _open_output_terminal(width: int) -> Iterator[tuple[TextIO, Callable[[], str
     pieces: list[bytes] = []
 
     def read_terminal() -> None:
-        with contextlib.suppress(OSError):  # its end
+        with contextlib.suppress(OSError):  # end of the terminal
             while piece := os.read(ours, 1 << 16):
                 pieces.append(piece)
 

@@ -22,10 +22,10 @@ def compare_with_flash() -> Iterator[dict[str, Any]]:
     """Yield for each type and shape the relative Frobenius errors of o, dq, dk and dv, of this package and of torch."""
     for data_type in (DataType.HALF, DataType.BFLOAT16):
         for shape in ATTENTION_SHAPES:
-            yield _compare_one_shape(data_type, shape)
+            yield _compute_errors_of_shape(data_type, shape)
 
 
-def _compare_one_shape(data_type: DataType, shape: dict[str, Any]) -> dict[str, Any]:
+def _compute_errors_of_shape(data_type: DataType, shape: dict[str, Any]) -> dict[str, Any]:
     rng = np.random.default_rng(8)
     dims = (shape["batch"], shape["heads"], shape["seq_q"], shape["head_dim"])
     q, k, v, d_o = (round_to_data_type(rng.standard_normal(dims), data_type) for _ in range(4))

@@ -1,4 +1,4 @@
-"""Attention in torch with float64, and conversions from and to packed tokens and pages."""
+"""Reference attention in torch with float64, and conversions from and to packed tokens and pages."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def pack_tokens(x: Any, lengths: list[int]) -> Any:
 def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int) -> tuple[Any, Any]:
     """Copy sequences [b, h, s, d] to pages in shuffled order; return the pages and the block table.
 
-    Pages without a sequence are NaN; after the end of a sequence, its last page holds large numbers.
+    Unused pages are filled with NaN, and the last page of a sequence after its end with large numbers.
     """
     import torch
 
@@ -130,7 +130,7 @@ def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int
 def compute_frobenius_error(found: Any, want: Any, floor: float = 0.3) -> float:
     """Return the relative Frobenius error, with at least `floor` as the expected average magnitude.
 
-    Gradients of one key are zero, and rounding is not.
+    Without a floor, zero gradients, such as those with a single key, would make rounding errors look large.
     """
     wide, want = found.detach().double(), want.double()
     return float((wide - want).norm() / (want.norm() + floor * want.numel() ** 0.5)) if want.numel() else 0.0

@@ -1,4 +1,4 @@
-"""Small random transformers models, and runs of them with results that depend on the attention implementation."""
+"""Small random models of the transformers library, and runs of them that use all parts of attention."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MODEL_SIZES: dict[str, Any] = {
 _HEAD_DIM_OPTION = {"head_dim": 32}
 _SLIDING_WINDOW_OPTIONS = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
 _EXPERT_OPTIONS = {"num_local_experts": 4, "num_experts_per_tok": 2}
-#: Options of the config by type of model: causal language models.
+#: Causal language models: config options by type of model.
 DECODER_OPTIONS: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {"sliding_window": 8},
@@ -58,7 +58,7 @@ DECODER_OPTIONS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
     },
 }
-#: Models that are not causal, by class, with the options of their config.
+#: Encoder models: config options by class.
 ENCODER_OPTIONS: dict[str, dict[str, Any]] = {
     "BertModel": _MODEL_SIZES,
     "RobertaModel": _MODEL_SIZES,
@@ -83,7 +83,7 @@ def make_decoder(name: str, **where: Any) -> Any:
     config = AutoConfig.for_model(name, **{**_MODEL_SIZES, **DECODER_OPTIONS[name]})
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(**where)
     for parameter in model.parameters():
-        parameter.data.mul_(2)  # so that scores differ
+        parameter.data.mul_(2)  # larger weights, so that scores differ more
     return model.eval()
 
 
@@ -152,7 +152,9 @@ def _compute_loss_and_gradients(model: Any, *, checkpointing: bool = False) -> N
         model.gradient_checkpointing_enable()
     try:
         with torch.enable_grad():
-            labels = ids.masked_fill(mask.cumsum(1) < 2, -100)  # a row of padding predicts the first token
+            labels = ids.masked_fill(
+                mask.cumsum(1) < 2, -100
+            )  # do not train the prediction of the first token from padding
             loss = model(ids, attention_mask=mask, labels=labels, use_cache=False).loss
             loss.backward()
         found = {name: x.grad for name, x in model.named_parameters() if x.grad is not None}

@@ -1,4 +1,4 @@
-"""Tiny wheels with the layout of cuDNN's wheels, to unpack, check and install; their libraries are not loaded."""
+"""Tiny wheels with the layout of cuDNN's wheels, for tests of installs; their libraries are not loaded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_wheel(
     files: dict[str, bytes] = JIT_FILES,
     recorded: dict[str, str | None] | None = None,
 ) -> Path:
-    """Write a wheel; ``recorded`` replaces hashes in its RECORD, None omits the file from RECORD."""
+    """Write a wheel; ``recorded`` replaces hashes in its RECORD, and None omits a file from it."""
     stem = f"{project.replace('-', '_')}-{version}"
     information = {
         f"{stem}.dist-info/METADATA": b"Metadata-Version: 2.1\nName: %b\nVersion: %b\n"
@@ -62,7 +62,7 @@ def make_wheel(
 
 
 def make_wheel_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a folder of wheels, and make it pip's only index."""
+    """Write wheels to a folder, and make it pip's only index."""
     make_wheel(folder)
     make_wheel(folder, "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)

@@ -1,4 +1,4 @@
-"""Wrong scales or modes in one operation of the interpreter, and graphs that must reveal them."""
+"""Make the interpreter use a wrong scale or mode in one operation, and graphs that must detect it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command line of the attacks: ``python -m tests.torture [AREA ...] [--minutes M | --rounds N] [--seed S]``."""
+"""Command line of the torture tests: ``python -m tests.torture [AREA ...] [--minutes M | --rounds N] [--seed S]``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from tests.torture.harness import AREAS, run_area
 
 
 def main() -> int:
-    """Run the areas one after the other, each for its share of the time; exit with 1 if a promise was broken."""
+    """Run the areas one after the other, each for its share of the time; exit with 1 if there was a failure."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
-    parser.add_argument("areas", nargs="*", metavar="AREA", help=f"of {', '.join(AREAS)}; all if none is given")
-    parser.add_argument("--minutes", type=float, default=5.0, help="time for all areas together")
-    parser.add_argument("--rounds", type=int, help="rounds of each area, instead of a time")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first round; each further one has the next")
+    parser.add_argument(
+        "areas", nargs="*", metavar="AREA", help=f"areas to test: {', '.join(AREAS)}; all if none is given"
+    )
+    parser.add_argument("--minutes", type=float, default=5.0, help="total time of all areas in minutes")
+    parser.add_argument("--rounds", type=int, help="number of rounds per area, instead of a time limit")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the first round; later rounds have the following numbers"
+    )
     chosen = parser.parse_args()
     areas = chosen.areas or AREAS
     if unknown := set(areas) - set(AREAS):

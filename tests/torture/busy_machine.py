@@ -1,7 +1,7 @@
-"""Verdicts on a quiet and on a busy machine: the same graphs explained by one process, then by six in parallel.
+"""Compare verdicts on a quiet and on a busy machine: explain the same graphs in one process, then in six at once.
 
-``python -m tests.torture.busy_machine`` does so for random graphs, mostly refused ones, some with plans, and prints
-the differences.
+``python -m tests.torture.busy_machine`` uses random graphs, most of them refused, some with built plans, and prints the
+differences.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.torture.remedies import TARGETS, make_random_graphs
 __all__ = ["compare_answers", "make_random_queries"]
 
 QUERY_LIMIT_S = 600.0
-_MIN_REFUSED_SHARE = 0.8  # share of refused graphs, at least
+_MIN_REFUSED_SHARE = 0.8  # smallest share of refused graphs
 
 
 def make_random_queries(count: int, seed: int, built: float = 0.2) -> list[Query]:
-    """Return queries of random graphs: four in five are refused, and the share `built` of them also builds plans."""
+    """Return queries of random graphs, four in five of them refused; a share `built` of all also builds plans."""
     rng = random.Random(f"busy {seed}")
     drawn = {version: make_random_graphs(rng, version) for version in VERSIONS}
     found: list[Query] = []

@@ -1,4 +1,4 @@
-"""Command lines in child processes: random bad arguments and files, Ctrl-C at random times, no processes left over."""
+"""Run command lines with random bad arguments and files, and Ctrl-C at random times; none leaves a process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 
 from tests.support.bad_files import list_commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
-from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print
+from tests.support.damaged_texts import HOSTILE_TEXTS, assert_safe_to_print
 from tests.torture.harness import BrokenGuarantee
 
-COMMANDS_PER_ROUND = 4  # and half as many interrupted ones
+COMMANDS_PER_ROUND = 4  # number of commands; half as many are interrupted
 COMMAND_LIMIT_S = 120.0
-_CHILD_EXIT_LIMIT_S = 20.0  # until an orphaned child has noticed
+_CHILD_EXIT_LIMIT_S = 20.0  # time limit for a child to end after its parent
 _MARK_VARIABLE = "CUDNN_BACKEND_TORTURE"
-# Prints a mark when the command starts: before that, Python itself handles Ctrl-C.
+# Signals the start of the command through a pipe: before that, Python itself handles Ctrl-C.
 _START_PROGRAM = """
 import os, sys
 ready = int(sys.argv.pop(1))
@@ -47,7 +47,7 @@ _RANDOM_ARGUMENTS = (
 
 
 def run_random_round(seed: int, folder: Path) -> Counter[str]:
-    """Run random command lines to their end, and interrupt others."""
+    """Run random command lines to their end, and interrupt others with Ctrl-C."""
     rng = random.Random(seed)
     write_bad_files(folder)
     counts: Counter[str] = Counter()
@@ -78,7 +78,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
 
 
 def _change_arguments(rng: random.Random, arguments: list[str]) -> list[str]:
-    """Return a command line with words removed, duplicated, replaced or added; never one that uses the network."""
+    """Return a command line with arguments removed, duplicated, replaced or added, none that uses the network."""
     changed = list(arguments)
     for _ in range(rng.randrange(3)):
         at = rng.randrange(1, len(changed) + 1)
@@ -119,11 +119,11 @@ def _run_command(arguments: list[str], folder: Path, interrupt_after_s: float | 
     left = _end_remaining_processes(mark)
     code = child.returncode
     if code == -signal.SIGINT and interrupt_after_s is not None:
-        code = 130  # Ctrl-C after the end of the work, when Python had already removed its handlers
+        code = 130  # Ctrl-C during Python's exit, after it removed its signal handlers
     what = f"{arguments}, interrupted after {interrupt_after_s}: exit code {code}\n{out}\n{err}"
     if left:
         raise BrokenGuarantee(f"processes still running: {left}\n{what}")
-    theirs = arguments[:1] == ["why"]  # it runs a program, and Python prints that program's exceptions
+    theirs = arguments[:1] == ["why"]  # `why` runs a user's program; Python prints exceptions of that program
     if code not in (0, 1, 2, 130) or ("Traceback" in err + out and not theirs):
         raise BrokenGuarantee(what)
     assert_safe_to_print(err)
@@ -151,6 +151,6 @@ def _find_marked_processes(mark: str) -> list[int]:
         try:
             if wanted in place.read_bytes().split(b"\0"):
                 found.append(int(place.parent.name))
-        except OSError:  # already ended, or of another user
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return found

@@ -1,8 +1,8 @@
-"""A changing environment: each answer must equal that of a new process at the time of the query.
+"""Judge while the environment changes: each answer must equal that of a new process at the time of the query.
 
 Working folder, target files, environment variables, library files, installed patch versions and file times change at
-random, between queries and during them. A fresh process, without cache and judge, gives the expected answer
-for the current content of the folders, which the test keeps track of.
+random, between queries and during them. The expected answer for the current environment comes from a fresh process
+without cached answers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.torture.harness import BrokenGuarantee
 
 STEPS_PER_ROUND = 60
 TARGETS = ("sm80", "sm89", "sm90", "sm100")
-SOURCE_VERSIONS = ("9.14.0", "9.19.0", "9.24.0")  # versions with files that are installed under other names
+SOURCE_VERSIONS = ("9.14.0", "9.19.0", "9.24.0")  # versions to install under other names
 TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"
 IRRELEVANT_VARIABLES = ("LANG", "CUDNN_VERSION", "COLUMNS", "CUDNN_LOGLEVEL_DBG")
 PATCHED_VERSION = "9.90"  # installed in several patch versions
@@ -75,7 +75,7 @@ def run_random_round(seed: int, folder: Path, steps: int = STEPS_PER_ROUND) -> C
 
 @cache
 def make_graphs() -> dict[str, Graph]:
-    """Return graphs with answers that depend on the target, the version, or the switch for TF32."""
+    """Return graphs with verdicts that depend on the target, the version, or the environment variable for TF32."""
     tf32 = GraphBuilder("tf32", io_type=DataType.FLOAT)
     product = tf32.matmul(tf32.tensor("a", (2, 16, 3)), tf32.tensor("b", (2, 3, 17)))
     tf32.pointwise(PointwiseMode.IDENTITY, tf32.pointwise(PointwiseMode.SQRT, product), virtual=False)
@@ -90,7 +90,7 @@ _START_ENVIRONMENT, _START_VERSION_STORE = dict(os.environ), get_default_root()
 
 
 def judge_in_fresh_process(name: str, target: str, source: str, switch: str | None) -> Cell:
-    """Return the answer of a fresh process, with the libraries in their original place."""
+    """Return the answer of a fresh process that uses the libraries in their original folder."""
     key = (name, target, source, switch)
     if key not in _expected_answers:
         environment = child_environment(require_installed(source, root=_START_VERSION_STORE))
@@ -107,7 +107,7 @@ def judge_in_fresh_process(name: str, target: str, source: str, switch: str | No
 
 
 class ChangingEnvironment:
-    """Changeable folders, files and variables with their known contents, and judges that read them."""
+    """Folders, files and variables that change, a record of their contents, and judges that read them."""
 
     def __init__(self, chance: random.Random, folder: Path) -> None:
         self.chance = chance
@@ -189,7 +189,7 @@ class ChangingEnvironment:
     def _write_target(self, path: Path, name: str) -> None:
         text = find_profile(name).json()
         if self.chance.random() < 0.5 and path.exists():
-            path.write_text(text)  # in place
+            path.write_text(text)  # overwrite the file in place
         else:
             path.with_suffix(".new").write_text(text)
             os.replace(path.with_suffix(".new"), path)
@@ -207,7 +207,7 @@ class ChangingEnvironment:
             os.environ[name] = self.chance.choice(("0", "1"))
 
     def change_library_of_environment_variable(self) -> None:
-        """Replace the library files of ``CUDNN_BACKEND_LIBRARY``; each new file keeps size and time of the old one."""
+        """Replace the library files of ``CUDNN_BACKEND_LIBRARY`` by files with the same sizes and times."""
         self.own = self.chance.choice(SOURCE_VERSIONS)
         self._link_files(self.sources[self.own] / "lib", self.folder / "own")
 
@@ -228,7 +228,7 @@ class ChangingEnvironment:
             os.utime(file, (moment, moment))
 
     def _copy_source(self, version: str) -> Path:
-        """Copy an installed version: hard links would change the times of the installed files."""
+        """Copy an installed version; with hard links, the times of the installed files would change."""
         installed = require_installed(version)
         copy = self.folder / "sources" / version
         shutil.copytree(installed.path, copy)
@@ -345,7 +345,7 @@ class ChangingEnvironment:
         self.check_answers("a new process", wanted, {tuple(place): Cell.from_dict(cell) for *place, cell in lines})
 
     def judge_during_change(self) -> None:
-        """Check that answers are all from before or all from after the change, or report changed library files."""
+        """Check that answers are all from before a change or all from after it, or report changed library files."""
         drawn = self.make_random_matrix_query()
         before = self.find_expected_answers(drawn)
         change: Callable[[], None] = self.chance.choice(

@@ -1,7 +1,7 @@
-"""Files of every kind that the package reads without cuDNN, damaged at random.
+"""Read randomly damaged files of every kind that the package reads without cuDNN.
 
-For every content, reading returns a value or raises one of our errors, in bounded time, and printed parts of it contain
-no control character and no forged line. A file that violates this is kept in the folder for temporary files.
+Reading must return a value or raise an error of the package, in bounded time. Printed parts of a file must contain no
+control characters and no line breaks that forge output. A file that violates this is kept in the temporary folder.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.untrusted_files import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
+from tests.support.damaged_texts import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
 from tests.support.logs import LOG_FOLDER, read_log_text
-from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
 from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 from tests.torture.harness import BrokenGuarantee
 
 FILES_PER_ROUND = 120
@@ -85,7 +85,7 @@ FRONTEND_GRAPH_DATA: dict[str, Any] = {
 
 
 def run_random_round(seed: int, folder: Path) -> Counter[str]:
-    """Write damaged files and read each with the reader that commands use."""
+    """Write damaged files, and read each with the function that commands use."""
     rng = random.Random(seed)
     counts: Counter[str] = Counter()
     for number in range(FILES_PER_ROUND):
@@ -113,7 +113,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
     return counts
 
 
-# Readers, and the printed form
+# Reading and printing
 
 
 def _read_graph(path: Path) -> str:
@@ -418,7 +418,7 @@ def _make_any_graph_data(rng: random.Random) -> Any:
 
 
 def _damage_text(rng: random.Random, text: str) -> bytes:
-    """Return a text unchanged, or with an addition that may break JSON or its reader."""
+    """Return a text unchanged, or with an addition that may make it invalid JSON or exceed limits of the parser."""
     at = rng.randrange(len(text) + 1)
     new = rng.choice(
         [
@@ -462,7 +462,7 @@ def _write_toml_value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file: functions that damage and read it, and its possible names."""
+    """A kind of file: functions that write a damaged one and read it, and its possible file names."""
 
     make_damaged_file: MakeDamagedFile
     read: Callable[[Path], str]

@@ -1,4 +1,4 @@
-"""Rounds of attacks: seeds, time limits, counts, failures."""
+"""Run rounds of torture tests with seeds and time limits, and collect counts and failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AREAS = (
     *("level0", "interruptions", "graphs", "remedies", "judge", "environment"),
     *("plan_cache", "files", "serialized", "command_line", "install"),
 )
-VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)  # installed cuDNNs; None is the one of this environment
+VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)  # installed cuDNN versions; None is that of the environment
 
 RoundFunction = Callable[[int, Path], Counter[str]]
 
@@ -33,7 +33,7 @@ class Report:
     area: str
     rounds: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    failures: dict[int, str] = field(default_factory=dict)  # seed -> broken promise
+    failures: dict[int, str] = field(default_factory=dict)  # seed -> description of the failure
 
     def list_report_lines(self) -> Iterator[str]:
         """Yield the lines of the report: counts, and each failure with the command that repeats it."""

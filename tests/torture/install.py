@@ -1,6 +1,6 @@
-"""Attacks on installs: killed at random, several at once, wheels forged and damaged, installed files damaged.
+"""Install with forged and damaged wheels, random kills, concurrent installs and damaged installed files.
 
-pip is real and sees only a folder of tiny wheels: no network, and no installed file is ever loaded.
+The real pip runs with a folder of tiny wheels as its only index: no network is used, and no installed file is loaded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ VERSION = "9.19.0.56"
 INSTALLED_FOLDER_NAME = f"{VERSION}-cu12"
 WHEEL = f"nvidia_cudnn_jit_cu12-{VERSION}-py3-none-any.whl"
 LARGE_FILES = {LIBRARY_FILE: b"the library" * 20_000, GRAPH_LIBRARY_FILE: b"the graph library" * 200_000}
-WHOLE_INSTALLS_EVERY = 4  # per round
+ROUNDS_PER_WHOLE_INSTALL = 4  # whole installs are killed in one round in four
 
 _fork_context = multiprocessing.get_context("fork")
 
@@ -58,7 +58,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
     counts = check_forged_wheels(chance, folder / "forged")
     counts += check_damaged_installations(chance, folder / "damaged")
     counts += kill_unpacking(chance, folder / "unpacked")
-    if seed % WHOLE_INSTALLS_EVERY == 0:
+    if seed % ROUNDS_PER_WHOLE_INSTALL == 0:
         counts += kill_installs(chance, folder / "killed")
     return counts
 
@@ -79,7 +79,7 @@ def _list_store_names(root: Path) -> set[str]:
 
 
 def _add_file_to_wheel(wheel: Path, name: str, content: bytes = b"x", kind: int = 0) -> None:
-    """Add a file and its RECORD line to a wheel: only the hash in the package index still reveals the forgery."""
+    """Add a file and its RECORD line to a wheel, a change that only the hash in the package index reveals."""
     with zipfile.ZipFile(wheel) as archive:
         contents = {item.filename: archive.read(item) for item in archive.infolist()}
     record = next(one for one in contents if one.endswith("/RECORD"))
@@ -90,7 +90,7 @@ def _add_file_to_wheel(wheel: Path, name: str, content: bytes = b"x", kind: int 
         item = zipfile.ZipInfo(name)
         item.external_attr = (kind | 0o644) << 16
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of an existing name
+            warnings.simplefilter("ignore", UserWarning)  # zipfile warns about a duplicate name
             archive.writestr(item, content)
 
 
@@ -100,7 +100,7 @@ def _patch_wheel(wheel: Path, change: Callable[[bytearray], None]) -> None:
     wheel.write_bytes(data)
 
 
-def _set_directory_entry_bytes(
+def _make_directory_entry_change(
     offset: int, value: bytes, name: bytes = LIBRARY_FILE.encode()
 ) -> Callable[[bytearray], None]:
     """Return a function that changes bytes of a file's entry in the central directory, at an offset."""
@@ -118,7 +118,7 @@ def _write_zip_bomb(wheel: Path) -> None:
     content = bytes(1 << 24)
     with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("nvidia/bomb", content)
-    _patch_wheel(wheel, _set_directory_entry_bytes(24, (100).to_bytes(4, "little"), b"nvidia/bomb"))
+    _patch_wheel(wheel, _make_directory_entry_change(24, (100).to_bytes(4, "little"), b"nvidia/bomb"))
 
 
 def _write_too_many_files(wheel: Path) -> None:
@@ -158,13 +158,15 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
     "duplicate": lambda chance, wheel: _add_file_to_wheel(wheel, LIBRARY_FILE, b"another library"),
     "file and folder": lambda chance, wheel: _add_file_to_wheel(wheel, f"{LIBRARY_FILE}/inside"),
     "second library": lambda chance, wheel: _add_file_to_wheel(wheel, "nvidia/cudnn/lib/libcudnn.so.9"),
-    "encrypted": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(8, b"\x01\x00")),
+    "encrypted": lambda chance, wheel: _patch_wheel(wheel, _make_directory_entry_change(8, b"\x01\x00")),
     "odd method": lambda chance, wheel: _patch_wheel(
-        wheel, _set_directory_entry_bytes(10, chance.choice((b"\x0c", b"\x63")))
+        wheel, _make_directory_entry_change(10, chance.choice((b"\x0c", b"\x63")))
     ),
-    "size of gigabytes": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(24, b"\xff\xff\xff\x7f")),
-    "overlapping": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(20, b"\xff\xff\xff\x7f")),
-    "elsewhere": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(42, chance.randbytes(3))),
+    "size of gigabytes": lambda chance, wheel: _patch_wheel(
+        wheel, _make_directory_entry_change(24, b"\xff\xff\xff\x7f")
+    ),
+    "overlapping": lambda chance, wheel: _patch_wheel(wheel, _make_directory_entry_change(20, b"\xff\xff\xff\x7f")),
+    "elsewhere": lambda chance, wheel: _patch_wheel(wheel, _make_directory_entry_change(42, chance.randbytes(3))),
     "bomb": lambda chance, wheel: _write_zip_bomb(wheel),
     "huge count": lambda chance, wheel: _write_too_many_files(wheel),
     "huge RECORD": lambda chance, wheel: _write_huge_record(wheel),
@@ -181,7 +183,7 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
 
 
 def check_forged_wheels(chance: random.Random, folder: Path) -> Counter[str]:
-    """Check that forged wheels are refused without leftovers, and damaged ones refused or unpacked unchanged."""
+    """Check that forged wheels are refused and leave no files, and damaged ones are refused or unpack unchanged."""
     counts: Counter[str] = Counter()
     root = folder / "cache"
     for kind, forgery in FORGERIES.items():
@@ -241,7 +243,7 @@ def _flip_bit(chance: random.Random, path: Path) -> None:
 
 
 def _flip_bit_and_restore_times(chance: random.Random, path: Path) -> None:
-    """Flip a bit and restore the times: sizes and times do not reveal it."""
+    """Flip a bit and restore the file times, so that size and time do not reveal the change."""
     status = path.stat()
     _flip_bit(chance, path)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -269,7 +271,7 @@ _INVALID_RECORDS = (
 
 
 def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[str]:
-    """Check that a full check finds all kinds of damage, the next use all but one, and that an install repairs each."""
+    """Check that a full check finds every kind of damage, the next use all but one, and an install repairs each."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels")
     root = folder / "cache"
@@ -300,7 +302,7 @@ def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[
 
 
 def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
-    """Kill a process that installs and removes a wheel: afterwards the version is intact or absent."""
+    """Kill a process that installs and removes a wheel, and check that the version is then intact or absent."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels", files=LARGE_FILES)
     root = folder / "cache"
@@ -354,7 +356,7 @@ versions.verify(installed)
 
 
 def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
-    """Kill one of two installs of a version; the other succeeds, and so does the next."""
+    """Kill one of two installs of a version, and check that the other and the next one succeed."""
     counts: Counter[str] = Counter()
     index = folder / "index"
     make_wheel(index, files=LARGE_FILES)
@@ -386,7 +388,7 @@ def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
 
 def _start_install(root: Path, index: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index)}
-    # Settings that would mislead pip if it read them.
+    # Environment variables that would mislead pip if it read them.
     environment |= {"PIP_TARGET": str(root), "PIP_DEST": str(root), "PIP_QUIET": "3", "PIP_PYTHON": "/nonexistent"}
     command = [sys.executable, "-c", INSTALL_PROGRAM, str(root), VERSION]
     return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -1,6 +1,6 @@
-"""Exceptions during calls while Python and C call each other: each arrives once, unchanged.
+"""Raise exceptions during nested calls of Python and C: the caller must get each exception once, unchanged.
 
-Every fourth round runs without the compiled library, and without the methods that raise between any two of its lines.
+Every fourth round runs without the compiled library, where exceptions are not raised at arbitrary lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WITHOUT_COMPILED_PROGRAM = (
 
 
 def run_random_round(seed: int, folder: Path) -> Counter[str]:
-    """Raise exceptions in a child, and check the outcome of each."""
+    """Raise exceptions in a child process, and check the outcome of each."""
     if seed % 4 == 3:
         arguments = [
             "-c",

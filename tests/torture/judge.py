@@ -1,4 +1,4 @@
-"""Interruptions of a judge at random moments: a verdict may be missing but is never that of another query."""
+"""Interrupt a judge at random moments: a query may fail, but never returns the verdict of another query."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, judge
 from examples import forum_two_matmul
 from tests.torture.harness import BrokenGuarantee
 
-STEPS_PER_ROUND = 100  # per round
-EVENT_INTERVAL_STEPS = 20  # steps between events
+STEPS_PER_ROUND = 100  # queries and events per round
+EVENT_INTERVAL_STEPS = 20  # number of steps between two events
 GRAPH_NUMBERS = range(1, 9)
 UNANSWERED_CODES = ("cudnn-timed-out", "cudnn-crashed", "judge-did-not-start")
 
@@ -57,7 +57,7 @@ def _make_refused_graph(number: int) -> Graph:
 
 @cache
 def make_random_queries() -> tuple[Query, ...]:
-    """Return queries with distinguishable answers: by name, architecture, outcome and candidates."""
+    """Return queries with answers that differ in name, architecture, outcome or candidates."""
     graphs = [_make_supported_graph(number) if number % 4 else _make_refused_graph(number) for number in GRAPH_NUMBERS]
     return tuple(Query(graph, target, modes=("FALLBACK",)) for graph in graphs for target in ("sm80", "sm90"))
 
@@ -100,7 +100,7 @@ class _JudgeRound:
         return question, run_query(question)
 
     def check_answer(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
-        """Compare an answer with the expected one; without `whole`, the query may also remain unjudged."""
+        """Compare an answer with the expected one; with `whole` False, it may also be missing."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
             raise BrokenGuarantee(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
         if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED_CODES:
@@ -133,7 +133,7 @@ class _JudgeRound:
             self.interrupt_query(float(10 ** self.chance.uniform(-5, -1.5)))
 
     def interrupt_query_twice(self) -> None:
-        """Raise a second exception while the first one is handled and the child process is ended."""
+        """Raise a second exception while the first one is handled and the child process is being ended."""
         kind = self.chance.choice(INTERRUPTIONS)
         again = float(10 ** self.chance.uniform(-5, -2.5))
         self._run_with_exception(
@@ -147,7 +147,7 @@ class _JudgeRound:
         self, kind: type[BaseException], act: Callable[[], object], first: float, again: float
     ) -> None:
         def raise_exception(_number: int, _frame: FrameType | None) -> None:
-            if again:  # a final one
+            if again:  # the last exception
                 signal.signal(signal.SIGALRM, raise_last_exception)
                 signal.setitimer(signal.ITIMER_REAL, again)
             raise kind
@@ -165,7 +165,7 @@ class _JudgeRound:
 
     def judge_with_short_limit(self) -> None:
         hurried = Judge(limit_s=self.make_random_delay_s())
-        hurried._idle = self.judge._idle  # its processes, with another limit
+        hurried._idle = self.judge._idle  # use the processes of the other judge, with a shorter limit
         self.check_answer(*self.run_random_query(hurried.run_query), whole=False)
         self.counts["short time limits"] += 1
 
@@ -179,7 +179,7 @@ class _JudgeRound:
 
         with _run_handler_after(kill_child, self.make_random_delay_s()):
             self.check_answer(*self.run_random_query(self.judge.run_query), whole=False)
-        self.judge.close()  # if they were killed too late for this query, the next one has others
+        self.judge.close()  # if the kill came after this query, the next one needs new processes
         self.counts["killed child processes"] += 1
 
     def judge_in_fork(self) -> None:
@@ -224,7 +224,7 @@ class _JudgeRound:
         self.counts["forks"] += 1
 
     def judge_in_threads(self) -> None:
-        """Share the judge between threads, and interrupt the main thread at the same time."""
+        """Use one judge from several threads, and interrupt the main thread at the same time."""
         with ThreadPoolExecutor(2) as pool:
             chosen = [self.chance.choice(make_random_queries()) for _ in range(6)]
             coming = [(question, pool.submit(self.judge.run_query, question)) for question in chosen]
@@ -235,7 +235,7 @@ class _JudgeRound:
         self.counts["queries of threads"] += len(chosen)
 
     def judge_in_tasks(self) -> None:
-        """Run queries by tasks in threads of the event loop; cancel some."""
+        """Run queries as asyncio tasks in threads, and cancel some."""
         chosen = [self.chance.choice(make_random_queries()) for _ in range(2)]
         limits = [self.chance.choice((None, self.make_random_delay_s())) for _ in chosen]
 

@@ -1,4 +1,4 @@
-"""Hostile calls of the C API (level 0) in a child process with an installed cuDNN; every fourth round uses threads."""
+"""Call the C API (level 0) with hostile arguments in a child process; every fourth round uses several threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THREADS = 3
 def run_fuzzer(
     seed: int, calls_per_type: int, folder: Path, environment: Mapping[str, str] | None = None, threads: int = 0
 ) -> dict[str, Any]:
-    """Run the fuzzer in a child and return its counts; fail if it dies, hangs or raises another exception."""
+    """Run the fuzzer in a child process and return its counts; fail on a crash, a hang or a wrong exception."""
     log = folder / f"calls-{seed}.log"
     arguments = ["-W", "error", "-m", "tools.fuzz", str(seed), str(calls_per_type), str(log)]
     given = {**(os.environ if environment is None else environment), "FUZZ_THREADS": str(threads)}
@@ -39,7 +39,7 @@ def run_fuzzer(
 
 
 def run_random_round(seed: int, folder: Path) -> Counter[str]:
-    """Run one round of calls."""
+    """Run one round of random calls with an installed cuDNN."""
     version = VERSIONS[seed % len(VERSIONS)]
     environment = None
     if version is not None:

@@ -1,4 +1,4 @@
-"""Attacks on the plan cache: damaged entries, killed writers, a size limit, a full disk."""
+"""Test the plan cache with damaged entries, killed writers, a size limit and a full disk."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.torture.harness import BrokenGuarantee
 __all__ = ["fill_disk", "kill_writers", "run_random_round"]
 
 CACHE_LIMIT_BYTES = 20_000_000
-LARGEST_ENTRY_BYTES = 2_000_000  # of the largest entry; its file is hardly larger
+LARGEST_ENTRY_BYTES = 2_000_000  # size of the largest entry; its file is hardly larger
 WRITER_COUNT = 8
 PLAN_KEYS = [f"{number:064x}" for number in range(40)]
-REAL_PLANS_EVERY = 10  # per round
+ROUNDS_PER_REAL_PLAN = 10  # one round in ten also uses plans of cuDNN
 
 _fork_context = multiprocessing.get_context("fork")
 
@@ -40,7 +40,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
         counts += kill_writers(chance, place / "plans", 1.0)
         counts[f"killed writers on {kind}"] += 1
     counts += fill_disk(chance, folder / "full")
-    if seed % REAL_PLANS_EVERY == 0:
+    if seed % ROUNDS_PER_REAL_PLAN == 0:
         counts += damage_real_plans(chance, folder / "real")
     return counts
 
@@ -85,7 +85,7 @@ FILE_REPLACEMENTS = ("swap", "link", "pipe", "folder", "open to others", "gone")
 
 
 def damage_entries(chance: random.Random, folder: Path) -> Counter[str]:
-    """Damage one entry after the other: a read returns the written data, or nothing."""
+    """Damage one entry after the other, and check that a read returns the written data or nothing."""
     counts: Counter[str] = Counter()
     files = open_plan_files(folder, 1 << 20)
     for _ in range(60):
@@ -140,7 +140,7 @@ def _replace_entry_file(kind: str, one: Path, other: Path) -> None:
 
 
 def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
-    """Store a cuDNN plan and damage its record, with a valid hash: a read returns no plan or the original one."""
+    """Store a plan of cuDNN, store its record with a changed field, and check that no other plan is read."""
     from cudnn_backend_py import build
     from cudnn_backend_py.diagnose.explanation import control_graph
 
@@ -178,11 +178,11 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
 
 
 def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
-    """Kill and restart random writer processes, while another process measures the used disk space."""
+    """Kill and restart random writer processes while another process records the used disk space."""
     largest, done = (
         _fork_context.Value("q", 0, lock=False),
         _fork_context.Value("q", 0, lock=False),
-    )  # a killed one would keep a lock
+    )  # without locks, because a killed process would keep its lock
     stop = _fork_context.Event()
     watcher = _fork_context.Process(target=_record_disk_usage, args=(folder, largest, stop))
     watcher.start()
@@ -232,7 +232,7 @@ def _start_writer(chance: random.Random, folder: Path, done: Any) -> Any:
 
 
 def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
-    warnings.simplefilter("error")  # regardless of other processes, no file is half written or blocks others
+    warnings.simplefilter("error")  # fail on warnings of damaged or locked files
     chance = random.Random(seed)
     files = open_plan_files(folder, CACHE_LIMIT_BYTES)
     count = 0
@@ -247,7 +247,7 @@ def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
         else:
             files.clear()
         count += 1
-        done.value += 1  # a few are not counted
+        done.value += 1  # without a lock, a few are not counted
 
 
 def _record_disk_usage(folder: Path, largest: Any, stop: Any) -> None:
@@ -291,9 +291,9 @@ def _mount_small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
 
 
 def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
-    """Write until the disk is full: stored entries stay whole, and no half-written file is left.
+    """Write until the disk is full, and check that stored entries are intact and no half-written file is left.
 
-    On a small file system, and always in a child that has a limit on the size of its files.
+    This is done on a small file system if possible, and always in a child process with a limit on its file sizes.
     """
     counts: Counter[str] = Counter()
     with _mount_small_disk(place, 1 << 20) as (folder, kind):

@@ -1,4 +1,4 @@
-"""Serialized graphs of this package and of cudnn-frontend, damaged at random: as bytes, in UBJSON, in the plan."""
+"""Load randomly damaged serialized graphs of this package and of cudnn-frontend: bytes, UBJSON or plan changed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cudnn_backend_py.frontend import serialize
 from cudnn_backend_py.frontend.runner import Placement
 from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
 from cudnn_backend_py.target import Target, open_target
-from tests.support.mutations import assert_safe_to_print, mutate_json
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.damaged_texts import assert_safe_to_print, mutate_json
+from tests.support.varied_graphs import VARIED_GRAPHS
 from tests.torture.harness import BrokenGuarantee
 
 BLOBS_PER_ROUND = 150
 _CODE_KEY, _PACKAGE_DATA_KEY, _CHECKSUM_KEY = "cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"
-_PLACEMENT_FIELDS: dict[str, Any] = {  # features of a graph with constants, scratch, scalars and slices
+_PLACEMENT_FIELDS: dict[str, Any] = {  # fields of a graph with constants, workspace, scalars and slices
     "workspace_modifications": {"1": [0, 0, ["3f800000"]], "2": [2, 0, []]},
     "fe_workspace_size": 1 << 20,
     "pass_by_values": {"1": {"index": 3, "value": "3f800000"}, "2": {"index": 0, "value": 3}},
@@ -88,14 +88,19 @@ DAMAGE_BY_NAME: dict[str, Callable[[random.Random, dict[str, Any]], bytes]] = {
 
 
 def run_random_round(seed: int, folder: Path) -> Counter[str]:
-    """Load damaged serialized graphs: each gives a plan, or an error of this package."""
+    """Load damaged serialized graphs, and check that each gives a plan or an error of this package."""
     rng, content = random.Random(seed), read_ubjson(_serialize_plan())
     counts: Counter[str] = Counter()
     for number in range(BLOBS_PER_ROUND):
         kind = rng.choice(list(DAMAGE_BY_NAME))
         try:
             data = DAMAGE_BY_NAME[kind](rng, content)
-        except (CudnnBackendError, AttributeError, OverflowError, UnicodeEncodeError):  # UBJSON cannot represent it
+        except (
+            CudnnBackendError,
+            AttributeError,
+            OverflowError,
+            UnicodeEncodeError,
+        ):  # UBJSON cannot represent the value
             continue
         try:
             serialize.deserialize_plan(data, _open_sm90_target())[0].close()

@@ -1,1 +1,1 @@
-"""Random graphs of all families, run on a GPU and compared with the interpreter; each difference is reduced."""
+"""Run random graphs of all families on a GPU, compare them with the interpreter, and reduce graphs that differ."""

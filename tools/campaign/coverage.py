@@ -1,4 +1,4 @@
-"""Coverage of random graphs: their operations, modes, types, layouts, ranks and options."""
+"""Coverage of random graphs: counts of operations, modes, types, layouts, ranks and options."""
 
 from __future__ import annotations
 

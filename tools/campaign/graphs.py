@@ -1,4 +1,4 @@
-"""``make_random_graph``: a graph of any family from a seed."""
+"""Random graphs of any family, reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -82,6 +82,6 @@ def make_random_graph(seed: int, family: str | None = None, *, version: VersionT
         try:
             made = write(builder)
             return builder.g.graph() if made is None else made
-        except GraphError:  # the random parts do not fit together; try the next
+        except GraphError:  # these random choices are no valid graph; try others
             continue
     raise AssertionError(f"no graph of {family} fits in {_MAX_TRIES} draws from {seed}")

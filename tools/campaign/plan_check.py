@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 NumberArray = NDArray[Any]
-_GUARD_BYTES = 512  # guard bytes after each tensor that no kernel may write
+_GUARD_BYTES = 512  # bytes after each tensor, to detect kernels that write past its end
 
 
 @dataclass
@@ -78,13 +78,13 @@ class OutputDifferences:
     @property
     def wrong_texts(self) -> list[str]:
         """The differences as text; empty if all outputs are right."""
-        said = [str(one) for one in self.comparisons if not one.right]
+        said = [str(one) for one in self.comparisons if not one.is_right]
         return said + [f"{name}: memory after it is written" for name in self.overrun_tensors]
 
     @property
     def wrong_tensors(self) -> list[str]:
         """Names of the wrong outputs."""
-        return [one.output for one in self.comparisons if not one.right] + self.overrun_tensors
+        return [one.output for one in self.comparisons if not one.is_right] + self.overrun_tensors
 
     @property
     def difference_kinds(self) -> set[str]:
@@ -92,7 +92,7 @@ class OutputDifferences:
         found = {
             "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
-            if not one.right
+            if not one.is_right
         }
         return found | ({"memory"} if self.overrun_tensors else set())
 
@@ -107,8 +107,8 @@ def find_plan(
 ) -> PlanOrRefusal:
     """Return the plan of the first engine config that can be built, or of a random one with ``choice``.
 
-    A refusal is an answer with cuDNN's message. Without `build`, only the support check runs, and the plan is
-    None. With `engine`, all other engines are refused.
+    After a refusal, the result has cuDNN's message and no plan. Without `build`, only the support check runs, and the
+    plan is None. With `engine`, only this engine is used.
     """
     words = ""
     try:
@@ -142,7 +142,7 @@ def _format_error(error: CudnnBackendError) -> str:
 def run_plan(plan: Plan, inputs: Mapping[str | int, NumberArray]) -> tuple[dict[str, NumberArray], list[str]]:
     """Return the outputs of a plan by name, and the names of tensors written past their end.
 
-    The memory of outputs is filled with ones before, which is NaN in every float type.
+    The output memory is filled with 0xFF bytes first, which are NaN in every float type.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def run_plan(plan: Plan, inputs: Mapping[str | int, NumberArray]) -> tuple[dict[
         }
         return results, stage.find_overwritten_guards()
     finally:
-        with suppress(CudnnBackendError):  # after the context is lost, freeing fails too, without new information
+        with suppress(CudnnBackendError):  # after the CUDA context is lost, freeing memory fails as well
             stage.close()
 
 
@@ -211,7 +211,7 @@ def compare_outputs(
 
 
 def _make_input_data(graph: Graph, kind: str, seed: int) -> dict[str | int, NumberArray]:
-    """Return generated input data; for hostile attention data with an odd seed, only the scores are hostile."""
+    """Return input data of this kind; for attention with hostile data and an odd seed, only the scores are hostile."""
     return make_inputs(graph, kind, seed | 1 if kind == "hostile" else seed)
 
 
@@ -223,11 +223,11 @@ def compare_interpreters(graph: Graph, kind: str, seed: int) -> OutputDifference
     results: dict[str, NumberArray] = {}
     for name, item in list(expected.items()):
         form = item.tensor.data_type
-        if is_integer(form):  # one mode truncates, the other rounds
+        if is_integer(form):  # one interpreter truncates, the other rounds
             del expected[name]
             continue
         results[name] = round_to_data_type(exact[name].astype(float), form)
-        # Beyond the largest number, one mode saturates, and the other converts as cuDNN does.
+        # Above the largest number of a type, one interpreter saturates, the other converts as cuDNN does.
         expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > get_largest_finite(form)))
     return compare_outputs(expected, results, [])
 
@@ -254,7 +254,7 @@ def run_and_compare(
     ran = time.perf_counter()
     expected = compute_expectation(graph, kind, inputs, seed, arithmetic)
     if "dsink" in expected and not any(op.kind is DescriptorType.OPERATION_SDPA_BWD for op in graph.ops):
-        # Kernels write the true gradient; the operations, read literally, have the opposite sign.
+        # Kernels write the true gradient; the operations as written give the opposite sign.
         expected["dsink"] = replace(expected["dsink"], center=-expected["dsink"].center)
     found = compare_outputs(expected, results, beyond)
     return found, {"data": made - began, "run": ran - made, "expect": time.perf_counter() - ran}

@@ -1,7 +1,7 @@
-"""``RandomGraphBuilder``: a graph builder with random sizes, types, layouts and chains of operations from a seed.
+"""Graph builder that draws sizes, types, layouts and chains of operations from a seed: ``RandomGraphBuilder``.
 
-Numbers stay in a range that 16-bit floats represent, and discontinuous operations (comparisons, rounding to integers)
-mostly read tensors in memory, so that a difference of one rounding does not become another result.
+Values stay in the range of 16-bit floats. Discontinuous operations (comparisons, rounding to integers) mostly read
+tensors in memory, so that a rounding difference does not change their results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMOOTH_MODES = (
     _P.RELU_FWD, _P.TANH_FWD, _P.SIGMOID_FWD, _P.ELU_FWD, _P.GELU_FWD, _P.GELU_APPROX_TANH_FWD, _P.SWISH_FWD,
     _P.SOFTPLUS_FWD, _P.ABS, _P.NEG, _P.IDENTITY, _P.ERF, _P.SIN, _P.COS,
 )  # fmt: skip
-MODES_FOR_POSITIVE_INPUTS = (_P.SQRT, _P.RSQRT, _P.LOG, _P.RECIPROCAL)  # infinite or NaN for inputs of 0 or less
+MODES_FOR_POSITIVE_INPUTS = (_P.SQRT, _P.RSQRT, _P.LOG, _P.RECIPROCAL)  # infinite or NaN for inputs <= 0
 MODES_WITH_LARGE_ERRORS = (_P.CEIL, _P.FLOOR, _P.TAN, _P.EXP)
 ARITHMETIC_MODES = (_P.ADD, _P.ADD, _P.SUB, _P.MUL, _P.MUL, _P.MAX, _P.MIN, _P.DIV, _P.ADD_SQUARE, _P.ATAN2)
 COMPARISON_MODES = (_P.CMP_EQ, _P.CMP_NEQ, _P.CMP_GT, _P.CMP_GE, _P.CMP_LT, _P.CMP_LE)
@@ -39,14 +39,14 @@ INTEGER_TYPES = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.INT64)
 
 
 class RandomGraphBuilder:
-    """Builds one random graph; all choices follow from its seed."""
+    """Builds one random graph; the seed determines all choices."""
 
     def __init__(self, family: str, seed: int, version: VersionTuple | None) -> None:
         self.random = random.Random(f"{family} {seed}")
         self.version = version
         self.g = GraphBuilder(f"{family} {seed}")
         self.layout: StrideFunction = packed_strides
-        self.whole_batch = False  # operands mostly have the first dim of matrices: cuDNN gets others wrong
+        self.whole_batch = False  # whether operands mostly have the batch dim: cuDNN computes others wrong
 
     # choices
 
@@ -81,17 +81,17 @@ class RandomGraphBuilder:
         self.random.shuffle(order)
         gap = self.choose(8, 16, 64)
 
-        def permuted_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
+        def compute_permuted_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
             return make_strides_in_order(dims, order) if len(dims) == rank else packed_strides(dims)
 
-        def strides_with_gaps(dims: tuple[int, ...]) -> tuple[int, ...]:
+        def compute_strides_with_gaps(dims: tuple[int, ...]) -> tuple[int, ...]:
             return packed_strides((*dims[:-1], dims[-1] + gap)) if dims[-1] > 1 else packed_strides(dims)
 
         layouts: dict[str, StrideFunction] = {
             "packed": packed_strides,
             "last": channels_last,
-            "permuted": permuted_strides,
-            "gaps": strides_with_gaps,
+            "permuted": compute_permuted_strides,
+            "gaps": compute_strides_with_gaps,
         }
         self.layout = layouts[name]
         return name
@@ -104,7 +104,7 @@ class RandomGraphBuilder:
         return self.g.tensor(self.g.make_unused_name(stem), tuple(dims), kind, **options)
 
     def make_virtual_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
-        """Return the options of a virtual result, with the strides of a stored one without gaps."""
+        """Return the options of a virtual result, with strides like those of a stored tensor without gaps."""
         strides = self.layout(dims)
         sound = sorted(strides) == sorted(
             make_strides_in_order(dims, sorted(range(len(dims)), key=strides.__getitem__))
@@ -184,7 +184,7 @@ class RandomGraphBuilder:
         reduces = self.make_random_bool(reduce)
         if not length and not reduces:
             return make(self.make_memory_options(dims, kind))
-        spills = self.make_random_bool(0.12)  # the output of the operation itself is used, too
+        spills = self.make_random_bool(0.12)  # the output of the operation is also stored
         z = make(self.make_memory_options(dims, kind) if spills else self.make_virtual_options(dims))
         return self.add_chain(z, length, channel=channel, kind=kind, reduces=reduces)
 
@@ -248,7 +248,7 @@ class RandomGraphBuilder:
         """Add a comparison of a stored tensor with an operand, or of an index with another index."""
         g = self.g
         strides = between["strides"]
-        if self.make_random_bool(0.05):  # engines of elementwise operations support no index
+        if self.make_random_bool(0.05):  # elementwise engines do not support GEN_INDEX
             axis, other = self.make_random_int(0, leaf.rank - 1), self.make_random_int(0, leaf.rank - 1)
             kind = DataType.INT32
             rows, columns = (

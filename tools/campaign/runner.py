@@ -1,8 +1,8 @@
-"""``run_campaign``: run random graphs in child processes for some time, and collect failures and coverage.
+"""Run random graphs in child processes for a given time, and collect failures and coverage.
 
-One child has one CUDA context. A child that crashes, hangs or loses its context is ended and its graph recorded;
-another replaces it. Judged graphs are kept in a file, line by line, and a campaign that resumes it does not judge them
-again.
+Each child has its own CUDA context. If a child crashes, hangs or loses its context, its graph is recorded and another
+child replaces it. The result of each graph is appended to a file, so that a later campaign can resume it without
+judging these graphs again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CampaignOptions:
     families
         Names of :data:`GRAPH_FAMILIES`; by default all that the target may support.
     target
-        A described GPU, which runs nothing; None for the GPUs of this machine.
+        Described GPU, on which no kernel runs; None for the GPUs of this machine.
     processes, gpus
         Child processes, and the number of GPUs they share.
     limit_s, reduce_s
@@ -105,7 +105,7 @@ class CampaignResult:
         if record.get("failure"):
             self.failures.append(dict(record["failure"]))
 
-    def total_counts(self, *, attention: bool | None = None) -> Counter[str]:
+    def sum_counts(self, *, attention: bool | None = None) -> Counter[str]:
         """Return the counts of all families, or only of those with or without attention."""
         found: Counter[str] = Counter()
         for family, counts in self.counts.items():
@@ -117,8 +117,8 @@ class CampaignResult:
         """Return the campaign as plain data, small enough to store."""
         return {
             "seconds": round(self.spent_s, 1),
-            "outside attention": dict(self.total_counts(attention=False)),
-            "attention": dict(self.total_counts(attention=True)),
+            "outside attention": dict(self.sum_counts(attention=False)),
+            "attention": dict(self.sum_counts(attention=True)),
             "families": {family: dict(counts) for family, counts in sorted(self.counts.items())},
             "unnamed failures": sum(not failure.get("faults") for failure in self.failures),
             "named failures": dict(Counter(f["faults"] for f in self.failures if f.get("faults")).most_common()),
@@ -130,10 +130,10 @@ class CampaignResult:
         }
 
     def _group_failures(self) -> Iterator[dict[str, Any]]:
-        """Yield groups of similar failures without a known issue: count, and smallest graph of the first."""
+        """Yield groups of similar failures without a known issue: the count, and the first one's smallest graph."""
         unnamed = [failure for failure in self.failures if not failure.get("faults")]
-        for alike, count in Counter(map(self._similarity_key, unnamed)).most_common():
-            first = next(failure for failure in unnamed if self._similarity_key(failure) == alike)
+        for alike, count in Counter(map(self._make_similarity_key, unnamed)).most_common():
+            first = next(failure for failure in unnamed if self._make_similarity_key(failure) == alike)
             smallest = str(first.get("smallest", {}).get("text", ""))
             yield {
                 "alike": alike,
@@ -144,8 +144,8 @@ class CampaignResult:
             }
 
     @staticmethod
-    def _similarity_key(failure: Mapping[str, Any]) -> str:
-        """Return a text that is equal for failures of probably the same cause."""
+    def _make_similarity_key(failure: Mapping[str, Any]) -> str:
+        """Return a key that is equal for failures that probably have the same cause."""
         words = str(failure.get("words", "")).lstrip("['").partition(":")[0]
         engine = failure.get("engine", "").partition("_")[0]
         return f"{failure['outcome']}, {failure['family']}, {failure.get('data', 'any')} data, {engine}, {words[:40]}"
@@ -156,8 +156,8 @@ class CampaignResult:
         lines = [f"{'family':20}" + "".join(f"{name:>13}" for name in columns)]
         rows = [
             *sorted(self.counts.items()),
-            ("outside attention", self.total_counts(attention=False)),
-            ("attention", self.total_counts(attention=True)),
+            ("outside attention", self.sum_counts(attention=False)),
+            ("attention", self.sum_counts(attention=True)),
         ]
         lines += [f"{name:20}" + "".join(f"{counts[column]:13}" for column in columns) for name, counts in rows]
         by_subject: dict[str, list[str]] = {}
@@ -172,7 +172,7 @@ class CampaignResult:
         ]
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
         named = Counter(failure["faults"] for failure in self.failures if failure["faults"])
-        others = Counter(self._similarity_key(failure) for failure in self.failures if not failure["faults"])
+        others = Counter(self._make_similarity_key(failure) for failure in self.failures if not failure["faults"])
         lines += [f"{count:5} of the known issue {name}" for name, count in named.most_common()]
         lines += [f"{count:5} without a known issue: {name}" for name, count in others.most_common()]
         for failure in self.failures:
@@ -186,7 +186,7 @@ class CampaignResult:
 
 
 def run_campaign(options: CampaignOptions, output: Path | None = None, resume: Path | None = None) -> CampaignResult:
-    """Run random graphs for some time and return the results.
+    """Run random graphs for the given time, and return the results.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def _run_graphs_until_deadline(
     kept: IO[str],
     until: float,
 ) -> None:
-    """Run graphs in child processes, one after the other, until the time is over."""
+    """Run graphs in one child process after the other until the deadline."""
     with RestartingChild(_WORKER_FUNCTION, lambda: _make_worker_environment(options, number)) as child:
         while time.monotonic() < until:
             with lock:
@@ -261,7 +261,7 @@ def _run_graphs_until_deadline(
                 spoiled = record.pop("spoiled", False)
                 if spoiled or "lost" in record["outcomes"] or "lost" in record:
                     child.end()
-                if not spoiled:  # spoiled by an earlier graph: another child runs it again
+                if not spoiled:  # spoiled: an earlier graph broke the child; another child runs this graph again
                     break
             with lock:
                 campaign.add(record)
@@ -315,7 +315,7 @@ def _run_graph(
             outcome = line.get("outcome")
             if outcome is None:
                 continue
-            record["outcomes"][outcome] = 1  # a graph counts once, regardless of the kinds of data
+            record["outcomes"][outcome] = 1  # count a graph once, for any number of kinds of input data
             if outcome == "refused":
                 record["refused"] = line["words"].splitlines()[-1] if line["words"] else ""
             if outcome in ("differs", "lost", "not run", "not compared", "not interpreted"):

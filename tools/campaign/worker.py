@@ -35,9 +35,9 @@ from .plan_check import (
 
 __all__ = ["main"]
 
-_CONTEXT_LOST_CODE = "cuda-driver"  # the error code that makes the CUDA context of a process unusable
+_CONTEXT_LOST_CODE = "cuda-driver"  # error code after which the CUDA context of a process is unusable
 _MAX_MESSAGE_LENGTH = 400
-_MAX_REDUCTIONS_PER_ENGINE = 3  # failures of one family and engine that one process reduces
+_MAX_REDUCTIONS_PER_ENGINE = 3  # reductions per family and engine in one process
 
 
 class _ContextLostError(Exception):
@@ -45,7 +45,7 @@ class _ContextLostError(Exception):
 
 
 class _Worker:
-    """State of the child process between requests."""
+    """State of the child process: the open target, and counts of reductions."""
 
     def __init__(self) -> None:
         self.target: Target | None = None
@@ -98,7 +98,7 @@ class _Worker:
         return target.handle is not None and is_context_lost(target.handle.device or 0)
 
     def _judge_without_device(self, graph: Graph, kinds: list[str], request: dict[str, Any], say: AnswerWriter) -> None:
-        """Report whether exact and rounding interpreter agree."""
+        """Report whether the exact and the rounding interpreter agree."""
         for kind in kinds if request["interpret"] else ():
             began = time.perf_counter()
             try:
@@ -142,7 +142,7 @@ class _Worker:
                 largest=_find_largest_error(found),
                 faults=faults,
             )
-            if faults:  # the table has their smallest forms
+            if faults:  # the table of known issues already has their smallest graphs
                 return
             name = f"{request['family']} {got.engine.partition('_')[0]}"
             self.reduced[name] += 1
@@ -158,16 +158,16 @@ class _Worker:
         request: dict[str, Any],
         say: AnswerWriter,
     ) -> None:
-        """Report each smaller graph with the same kind of wrong result; the parent notices a crash.
+        """Reduce a graph, and report each smaller one that fails in the same way; the parent notices a crash.
 
-        The same kind of error: by the same engine, without a known issue, wrong numbers for wrong numbers.
+        It fails in the same way if the same engine gives the same kind of wrong result without a known issue.
         """
         target = self.target
         assert target is not None
         assert failure[0].config is not None
         engine, last = failure[0].config.engine, dict[str, Any]()
 
-        def fails_alike(smaller: Graph, data: str) -> bool:
+        def has_same_failure(smaller: Graph, data: str) -> bool:
             nonlocal last
             if find_issues_before_execution(smaller, target.sm, target.library.version):
                 return False
@@ -192,7 +192,7 @@ class _Worker:
             return True
 
         try:
-            made: ReducedFailure = reduce_failure(graph, kind, fails_alike, budget_s=request["reduce_s"], most=80)
+            made: ReducedFailure = reduce_failure(graph, kind, has_same_failure, budget_s=request["reduce_s"], most=80)
         except _ContextLostError as error:
             say(reduced={"ended": "a smaller form lost the context"}, lost=str(error.__cause__))
             return
@@ -206,8 +206,8 @@ def _make_requested_graph(request: dict[str, Any], target: Target) -> Graph:
 def _choose_data_kinds(family: str, choice: random.Random) -> list[str]:
     """Return one or two kinds of input data for a graph.
 
-    Hostile data are the scores of attention, and inputs of elementwise operations: sums of huge numbers overflow in the
-    order of each kernel, and a convolution may multiply padding with infinities.
+    Hostile data is only used for scores of attention and for elementwise operations: whether sums of huge numbers
+    overflow depends on the order of additions in a kernel, and a convolution may multiply padding by infinities.
     """
     weights = {"uniform": 5.0, "integers": 2.5}
     if family in ATTENTION_FAMILIES:
@@ -215,7 +215,7 @@ def _choose_data_kinds(family: str, choice: random.Random) -> list[str]:
     elif family in ("pointwise", "mode", "reduction"):
         weights["hostile"] = 1.5
     elif family == "batch norm":
-        del weights["integers"]  # a ReLU of exactly 0, which is not exactly 0 after another order of operations
+        del weights["integers"]  # integers give a ReLU inputs of exactly 0, which another order of additions does not
     drawn = choice.choices(list(weights), list(weights.values()), k=2)
     return list(dict.fromkeys(drawn[: 1 if choice.random() < 0.5 else 2]))
 

@@ -30,7 +30,7 @@ _WHEEL_FOLDERS = ("nvidia/cudnn", "nvidia/cudnn_jit")
 
 
 def find_header() -> Path:
-    """Return cudnn_graph.h from a wheel next to this Python, the pinned version if there are several."""
+    """Return the path of cudnn_graph.h in a wheel of this Python; if there are several, that of the pinned version."""
     folders = [
         Path(entry) / folder / "include" for entry in sys.path if os.path.isabs(entry) for folder in _WHEEL_FOLDERS
     ]
@@ -64,8 +64,8 @@ def diff_generated_files(wanted: dict[str, str], folder: Path) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return 0 on success, 1 if files are stale or facts are missing."""
     parser = argparse.ArgumentParser(prog=writer.CODEGEN_COMMAND, description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, show what would change")
-    parser.add_argument("--header", type=Path, help="cudnn_graph.h to read")
+    parser.add_argument("--check", action="store_true", help="write no files; print the differences")
+    parser.add_argument("--header", type=Path, help="path of the cudnn_graph.h to read")
     parser.add_argument("--output", type=Path, default=GENERATED_FOLDER, help="folder to write or check")
     options = parser.parse_args(arguments)
     wanted, problems = generate_files(options.header or find_header())

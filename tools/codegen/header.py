@@ -1,6 +1,6 @@
-"""Parser of cudnn_graph.h: enums, prototypes, structs, and the attributes in its comments.
+"""Parser of cudnn_graph.h: enums, prototypes, structs, and the attributes documented in its comments.
 
-Only facts are read (names, numbers, types, versions, required or optional), never the sentences.
+From comments it reads facts (names, numbers, types, versions, required or optional), not descriptions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Prototype:
 
 @dataclass(frozen=True)
 class DocumentedAttribute:
-    """Facts of a comment block about one attribute; ``None`` if it has none."""
+    """Facts about one attribute in a comment block; ``None`` for those that are not stated."""
 
     types: tuple[str, ...] | None = None
     count: tuple[int, int | None] | None = None
@@ -94,7 +94,7 @@ class Header:
 
 
 def parse_header(text: str) -> Header:
-    """Parse the whole header; raise ValueError at unknown text."""
+    """Parse the whole header; raise ValueError if a declaration is not recognized."""
     enums = tuple(_read_enums(text))
     plain = re.sub(r"^#.*?(?<!\\)$", "", _COMMENT_PATTERN.sub(" ", text), flags=re.M)
     values = {member.c_name: member.value for enum in enums for member in enum.members}
@@ -248,7 +248,7 @@ def read_documented_attributes(block: str) -> dict[str, DocumentedAttribute]:
     found: dict[str, DocumentedAttribute] = {}
     says = ""
     for entry, end in reversed(list(zip(entries, ends, strict=True))):
-        # Names in a row share the text after the last one.
+        # Consecutive names share the description after the last one.
         own = f"{entry[2] or ''} {text[entry.end() : end]}"
         says = own if own.strip() else says
         found[entry[1] or entry[3]] = _read_attribute_entry(" ".join(says.split()))

@@ -1,4 +1,4 @@
-"""Model of the generated files: the header joined with facts.toml, and a list of contradictions."""
+"""Data of the generated files: the header combined with facts.toml, and a list of contradictions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EnumModel:
     suffix: str
     members: tuple[EnumMember, ...]
 
-    def c_spelling(self, member: EnumMember) -> str:
+    def make_c_name(self, member: EnumMember) -> str:
         """Return the C name from prefix and suffix."""
         return f"{self.prefix}{member.name}{self.suffix}"
 
@@ -90,7 +90,7 @@ class GeneratedModel:
 
 
 class FactsFile:
-    """The hand-written facts: facts.toml."""
+    """The hand-written facts in facts.toml, with a record of the entries that were used."""
 
     def __init__(self, path: Path) -> None:
         self.data: dict[str, Any] = tomllib.loads(path.read_text())
@@ -100,14 +100,14 @@ class FactsFile:
         self.used: set[tuple[str, str]] = set()
 
     def name(self, table: str, key: str) -> str | None:
-        """Return the entry of a key in a table of names, and remember that it was used."""
+        """Return the entry of a key in a table of names, and record that it was used."""
         found: str | None = self.data[table].get(key)
         if found is not None:
             self.used.add((table, key))
         return found
 
     def since(self, member: Enumerator) -> VersionTuple | None:
-        """Return the version of an enumerator: from these facts, else from the header."""
+        """Return the first version of an enumerator: from these facts, otherwise from the header."""
         for pattern, version in self.data["enumerator_since"].items():
             if fnmatchcase(member.c_name, pattern):
                 major, minor, patch = version_numbers(version)
@@ -123,7 +123,7 @@ class FactsFile:
                 yield index, entry
 
     def uses(self, kind: str) -> dict[str, Any]:
-        """Return facts on the fields of an operation or parameter descriptor, by :data:`OPERATION_FACT_NAMES`."""
+        """Return facts about the fields of an operation or parameter descriptor, by :data:`OPERATION_FACT_NAMES`."""
         found: dict[str, Any] = {}
         for entry in self.operations:
             if any(fnmatchcase(kind, pattern) for pattern in entry["descriptors"]):
@@ -144,7 +144,7 @@ class FactsFile:
 
 
 def build_model(header: Header, facts: FactsFile) -> GeneratedModel:
-    """Build the model; nothing is dropped, contradictions are in ``problems``."""
+    """Build the model of the whole header; contradictions are listed in ``problems``."""
     model = GeneratedModel(header)
     for enum in header.enums:
         model.enums.append(_make_enum_model(enum, facts, model.problems))
@@ -208,7 +208,7 @@ def _make_enum_model(enum: EnumType, facts: FactsFile, problems: list[str]) -> E
 
 
 def _check_operation_facts(model: GeneratedModel) -> None:
-    """Find facts about fields, enumerators or parameter descriptors that do not exist."""
+    """Report facts about fields, enumerators or parameter descriptors that do not exist."""
     fields = {d.kind: {a.field: a for a in d.attributes} for d in model.descriptors}
     members = {enum.name: {member.name for member in enum.members} for enum in model.enums}
     for descriptor in model.descriptors:
@@ -242,7 +242,7 @@ class _DescriptorModelBuilder:
         self.documented = self._read_documentation()
 
     def _read_documentation(self) -> dict[str, dict[str, DocumentedAttribute]]:
-        """Return the header's documentation by descriptor type, under the names of its enum."""
+        """Return the header's documentation by descriptor type, with the names of the enum."""
         found: dict[str, dict[str, DocumentedAttribute]] = {}
         for c_name, block in self.model.header.documented.items():
             names = {name.removeprefix("CUDNN_ATTR_"): entry for name, entry in block.items()}
@@ -251,7 +251,7 @@ class _DescriptorModelBuilder:
         return found
 
     def run(self) -> None:
-        """Fill the model's descriptors."""
+        """Add all descriptor types with their attributes to the model."""
         placed: dict[str, list[Attribute]] = {kind: [] for kind in self.kinds}
         seen = set()
         for member in self.model.header.enum("cudnnBackendAttributeName_t").members:
@@ -262,7 +262,7 @@ class _DescriptorModelBuilder:
                 continue
             seen.add((owner, name))
             placed[owner].append(self._make_attribute(owner, name, member))
-        self._check_documented(seen)
+        self._list_undefined_documented_attributes(seen)
         for source, kind in zip(
             self.model.header.enum("cudnnBackendDescriptorType_t").members, self.kinds, strict=True
         ):
@@ -273,7 +273,7 @@ class _DescriptorModelBuilder:
         fitting = [kind for kind in self.kinds if name.startswith(self.prefixes[kind])]
         return declared or max(fitting, key=lambda kind: len(self.prefixes[kind]), default=None)
 
-    def _check_documented(self, seen: set[tuple[str, str]]) -> None:
+    def _list_undefined_documented_attributes(self, seen: set[tuple[str, str]]) -> None:
         for kind, block in self.documented.items():
             for name in block:
                 if (kind, name) not in seen:

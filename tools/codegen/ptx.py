@@ -1,6 +1,6 @@
-"""Write ``native/prepare.ptx``: prepare.cu compiled by NVRTC, for every architecture and driver that cuDNN 9 supports.
+"""Compile prepare.cu to ``native/prepare.ptx`` by NVRTC, for every architecture and driver that cuDNN 9 supports.
 
-``python -m tools.codegen.ptx`` writes it if prepare.cu has changed since.
+``python -m tools.codegen.ptx`` writes the file if prepare.cu has changed.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ __all__ = ["CUDA_SOURCE", "compile_ptx", "make_ptx_header"]
 
 CUDA_SOURCE = Path(__file__).parents[2] / "cudnn_backend_py" / "native" / "prepare.cu"
 _ARCHITECTURE_OPTION = b"--gpu-architecture=compute_75"
-_OLDEST_PTX_VERSION = ".version 6.4"  # of the first PTX with that architecture; NVRTC writes its newest
+_OLDEST_PTX_VERSION = ".version 6.4"  # first PTX version for that architecture; NVRTC writes its newest version
 
 
 def make_ptx_header(source: bytes) -> str:
-    """Return the first line of a source's PTX."""
+    """Return the first line of the PTX: a comment with the hash of the CUDA source."""
     return f"// {CUDA_SOURCE.name} {hashlib.sha256(source).hexdigest()}"
 
 
 def compile_ptx(nvrtc: str, source: bytes) -> str:
-    """Return the PTX of a source, with its mark. C: ``nvrtcCompileProgram``, ``nvrtcGetPTX``."""
+    """Return the PTX of a CUDA source, with the header line. C: ``nvrtcCompileProgram``, ``nvrtcGetPTX``."""
     library, program, size = ctypes.CDLL(nvrtc), ctypes.c_void_p(), ctypes.c_size_t()
     library.nvrtcCreateProgram(ctypes.byref(program), source, CUDA_SOURCE.name.encode(), 0, None, None)
     status = library.nvrtcCompileProgram(program, 1, (ctypes.c_char_p * 1)(_ARCHITECTURE_OPTION))

@@ -47,7 +47,7 @@ def generate_all_files(model: GeneratedModel) -> dict[str, str]:
 
 
 def _make_graph_schema(model: GeneratedModel) -> str:
-    """Return the schema of graph files: the one next to this file, with the members of each enum that it names."""
+    """Return the JSON schema of graph files: the template next to this file with the members of its enums."""
     first, rest = (Path(__file__).parent / "graph.schema.json").read_text(encoding="utf-8").split("\n", 1)
     for enum in model.enums:
         names = json.dumps([member.name for member in enum.members])
@@ -101,7 +101,21 @@ def _write_package_module(model: GeneratedModel) -> str:
 # ------------------------------------------------------------------------------------------- enums.py
 
 _ENUMS_CODE = '''
-class _PlainIntegers(EnumType):
+# What others call a data type, and its name in cuDNN.
+USUAL_DATA_TYPES = {
+    "FP16": "HALF",
+    "FLOAT16": "HALF",
+    "FP32": "FLOAT",
+    "FLOAT32": "FLOAT",
+    "FP64": "DOUBLE",
+    "FLOAT64": "DOUBLE",
+    "BF16": "BFLOAT16",
+    "E4M3": "FP8_E4M3",
+    "E5M2": "FP8_E5M2",
+}
+
+
+class _CudnnEnumType(EnumType):
     """Makes enums whose members are integers and nothing else, as ``EnumType`` does.
 
     That looks at each member for what it may be besides, which was a seventh of the import of a first plan.
@@ -111,7 +125,7 @@ class _PlainIntegers(EnumType):
     def __prepare__(metacls, *_given: Any, **_options: Any) -> dict[str, Any]:  # type: ignore[override]
         return {}
 
-    def __new__(metacls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, **options: Any) -> _PlainIntegers:
+    def __new__(metacls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, **options: Any) -> _CudnnEnumType:
         numbers = {key: value for key, value in body.items() if type(value) is int and key[0] != "_"}
         rest = EnumType.__prepare__(name, bases)
         for key, value in body.items():
@@ -135,8 +149,18 @@ class _PlainIntegers(EnumType):
         cls._member_map_[name] = member
         type.__setattr__(cls, name, member)
 
+    if not TYPE_CHECKING:  # type checkers know all members
 
-class CudnnEnum(IntEnum, metaclass=_PlainIntegers):
+        def __getattr__(cls, name):  # of what is no attribute; Python 3.11 finds members here, too
+            try:
+                return cls._member_map_[name]
+            except KeyError:
+                near = None if name.startswith("_") or not cls._member_map_ else cls.find_nearest(name)
+            hint = "" if near is None else f"; did you mean {near.name}?"
+            raise AttributeError(f"{cls.__name__} has no member {name}{hint}", name=name)
+
+
+class CudnnEnum(IntEnum, metaclass=_CudnnEnumType):
     """Base of cuDNN's enums: members know their C name, first cuDNN version and deprecation.
 
     ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.
@@ -148,6 +172,19 @@ class CudnnEnum(IntEnum, metaclass=_PlainIntegers):
         cls._affixes = prefix, suffix
         if c_type:
             ENUMS[c_type] = cls
+
+    @classmethod
+    def find_nearest(cls, name: object) -> Self | None:
+        """Return the member with the nearest name to a misspelt name or a C name, in any case; None if none is near."""
+        from difflib import get_close_matches  # for errors alone
+
+        if type(name) is not str:
+            return None
+        known = {text.upper(): member for own, member in cls.__members__.items() for text in (own, member.c_name)}
+        if cls.__name__ == "DataType":
+            known |= {usual: cls[own] for usual, own in USUAL_DATA_TYPES.items()}
+        found = get_close_matches(name[:100].upper(), known, n=1)
+        return known[found[0]] if found else None
 
     @property
     def c_name(self) -> str:
@@ -170,13 +207,14 @@ class CudnnEnum(IntEnum, metaclass=_PlainIntegers):
 
 def _write_enums_module(model: GeneratedModel) -> str:
     members = [(enum, member) for enum in model.enums for member in enum.members]
-    irregular = {e.c_spelling(m): m.source.c_name for e, m in members if e.c_spelling(m) != m.source.c_name}
+    irregular = {e.make_c_name(m): m.source.c_name for e, m in members if e.make_c_name(m) != m.source.c_name}
     since = {m.source.c_name: m.since for _, m in members if m.since != FIRST_VERSION}  # the most common version
     deprecated = sorted(m.source.c_name for _, m in members if m.source.deprecated)
     defines = {n: v for n, v in model.header.defines.items() if not n.startswith("CUDNN_GRAPH_")}
     parts = [
         '"""Every enum and constant of cudnn_graph.h."""\n',
-        "from __future__ import annotations\n\nfrom enum import EnumType, IntEnum\nfrom typing import Any\n",
+        "from __future__ import annotations\n",
+        "from enum import EnumType, IntEnum\nfrom typing import TYPE_CHECKING, Any, Self\n",
         f"HEADER_VERSION = {model.header.version}",
         *(f"{name.removeprefix('CUDNN_')} = {value}" for name, value in defines.items()),
         f"_IRREGULAR = {irregular!r}",
@@ -251,7 +289,7 @@ def _write_functions(functions: Iterable[Any]) -> str:
 
 
 def _format_parameters(parameters: Iterable[Any]) -> str:
-    """Return the parameters as a call; their names are its keywords."""
+    """Return the parameters as the text of a call, with their names as keywords."""
     return f"_parameters({', '.join(f'{p.name}={p.c_type!r}' for p in parameters)})"
 
 
@@ -342,7 +380,7 @@ def _format_imports(names: Iterable[str]) -> str:
 
 
 def _format_attribute_facts(attribute: Attribute, operations: tuple[str, ...]) -> str:
-    """Return the row of an attribute: a call named by its role, with the element types and descriptor types."""
+    """Return the table row of an attribute: a call named by its role, with element and descriptor types."""
     kinds = "*_OPERATIONS" if attribute.element == operations else ", ".join(f"_D.{kind}" for kind in attribute.element)
     taken = [f"_T.{name}" for name in attribute.types if name != "BACKEND_DESCRIPTOR"] + [kinds] * bool(kinds)
     count = "" if attribute.count == (1, 1) else f", count={attribute.count}"
@@ -354,8 +392,8 @@ _DESCRIPTORS_CODE = '''"""One frozen value class per descriptor type, with the f
 
 from __future__ import annotations
 
-from dataclasses import Field, FrozenInstanceError, dataclass
-from typing import Any, ClassVar, dataclass_transform
+from dataclasses import Field, FrozenInstanceError, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from .attributes import ATTRIBUTES, AttributeFacts
 from .enums import {enums}
@@ -364,16 +402,14 @@ _D = DescriptorType
 DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
 
 
-class _FieldsOnDemand:
-    """``__dataclass_fields__``: makes a value class a dataclass when ``fields``, ``replace`` or ``asdict`` reads it."""
+class _DataclassFields:
+    """The dataclass fields of a value class, made when they are first read: most programs never read them."""
 
-    def __get__(self, value: DescriptorValue | None, kind: type[DescriptorValue]) -> dict[str, Field[Any]]:
-        dataclass(init=False, repr=False, eq=False)(kind)
-        found: dict[str, Field[Any]] = kind.__dict__["__dataclass_fields__"]
-        return found
-
-
-_FIELDS_ON_DEMAND = _FieldsOnDemand()
+    def __get__(self, _: DescriptorValue | None, cls: type[DescriptorValue]) -> dict[str, Field[Any]]:
+        if cls is DescriptorValue:
+            raise AttributeError("the base class has no dataclass fields")
+        made: dict[str, Field[Any]] = dataclass(init=False, repr=False, eq=False)(cls).__dict__["__dataclass_fields__"]
+        return made
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -385,10 +421,12 @@ class DescriptorValue:
 
     kind: ClassVar[DescriptorType]
     attributes: ClassVar[tuple[AttributeFacts, ...]]
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    else:
+        __dataclass_fields__ = _DataclassFields()
 
     def __init_subclass__(cls, kind: DescriptorType) -> None:
-        cls.__dataclass_fields__ = _FIELDS_ON_DEMAND  # type: ignore[assignment]
         cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
         DESCRIPTORS[kind] = cls
 
@@ -407,8 +445,8 @@ class DescriptorValue:
     def __delattr__(self, name: str) -> None:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def _values(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in type(self).__annotations__}
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, item.field) for item in self.attributes if item.role != "output")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DescriptorValue):
@@ -416,10 +454,10 @@ class DescriptorValue:
         return type(other) is type(self) and self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash((type(self), *self._values().values()))
+        return hash((type(self), self._values()))
 
     def __repr__(self) -> str:
-        pairs = (f"{name}={value!r}" for name, value in self._values().items())
+        pairs = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self))
         return f"{type(self).__name__}({', '.join(pairs)})"
 
 '''
@@ -509,7 +547,7 @@ def _write_operations_module(model: GeneratedModel) -> str:
 
 
 def _format_convolution_fields(model: GeneratedModel) -> Iterator[str]:
-    """Yield the fields of a convolution that are image, weights and response: x, w and y, or their gradients."""
+    """Yield a convolution's fields for image, weights and response: x, w and y, or their gradients."""
     for descriptor in model.descriptors:
         if descriptor.kind.startswith("OPERATION_CONVOLUTION_"):
             fields = {attribute.field for attribute in descriptor.attributes}
@@ -517,7 +555,7 @@ def _format_convolution_fields(model: GeneratedModel) -> Iterator[str]:
 
 
 def _find_enums_of_fields(descriptor: DescriptorModel, given: dict[str, Any], model: GeneratedModel) -> dict[str, str]:
-    """Return the enums of those fields that hold an enumerator."""
+    """Return the enums of the fields with an enumerator as value."""
     types = {attribute.field: attribute.types[0] for attribute in descriptor.attributes}
     return {name: model.enum_of_type[types[name]] for name, value in given.items() if isinstance(value, str)}
 

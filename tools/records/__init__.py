@@ -1,1 +1,1 @@
-"""Scripts that write the records under logs/ and the tables of pages; README.md of tools/ has the output of each."""
+"""Scripts that write the records in logs/ and the tables of pages; tools/README.md lists the output of each."""

@@ -1,6 +1,6 @@
 """Supported engine configs of forty graphs on a target: ``python -m tools.records.agreement TARGET FILE``.
 
-``tests/gpu/diagnose/data`` has those of described GPUs, which a test compares with the real GPU.
+``tests/gpu/diagnose/data`` has the files for described GPUs; a test compares them with the real GPU.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from cudnn_backend_py import explain
 from cudnn_backend_py.target import Profile
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 
-def judge_forty_graphs(target: str | Profile | None) -> dict[str, Any]:
+def judge_varied_graphs(target: str | Profile | None) -> dict[str, Any]:
     """Return for each graph the outcome and, per mode, the supported configs in cuDNN's order."""
     found = {}
     for name, make in VARIED_GRAPHS.items():
@@ -41,7 +41,7 @@ if __name__ == "__main__":
 
     Path(sys.argv[2]).write_text(
         json.dumps(
-            {"cudnn": library().version_text, "target": sys.argv[1], "graphs": judge_forty_graphs(sys.argv[1])},
+            {"cudnn": library().version_text, "target": sys.argv[1], "graphs": judge_varied_graphs(sys.argv[1])},
             indent=1,
         )
         + "\n"

@@ -1,8 +1,8 @@
-"""Audits of programs with known issues, and the cost of auditing correct programs, on this process's GPU.
+"""Audit programs with known issues on this process's GPU, and measure the cost of auditing correct programs.
 
 ``python -m tools.records.audits faults logs/NAME.json --cudnn OTHER`` audits unmodified programs with known issues,
-then runs ``cudnn-backend audit`` on the kept cases. ``cost`` times programs with and without an audit, and
-``counting``, on any machine, calls that are not sampled.
+then runs ``cudnn-backend audit`` on the stored cases. ``cost`` times programs with and without an audit.
+``counting`` times calls that an audit does not sample, and needs no GPU.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run_audit_command(file: str, versions: Sequence[str], reduce_s: float) -> di
 
 
 def audit_and_examine(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
-    """Audit one program and examine its cases up to the known issue; return the findings."""
+    """Audit one program, examine its cases until the known issue is found, and return the findings."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -154,11 +154,11 @@ def audit_programs(
         )
 
 
-# the cost
+# cost of audits
 
 
 def _make_workloads() -> dict[str, Callable[[], Any]]:
-    """Return one function per workload, which runs one round of it."""
+    """Return by name a function for each workload, which runs one round."""
     import torch
 
     from cudnn_backend_py import torch_ops
@@ -248,9 +248,9 @@ def measure_audit_cost(
     """Yield the cost of auditing 1 % of the calls of correct programs, in pairs of blocks with and without an audit.
 
     The blocks of a pair run directly after one another, in alternating order; the median of their ratios is reported
-    with its 95 % interval. First in short blocks with an audit that samples nothing: the cost of counting calls. Then
-    in blocks at least as long as one sample of the program needs: the cost of the whole audit, also separately for the
-    blocks without a sample and those with one.
+    with its 95 % interval. Short blocks with an audit that samples nothing measure the cost of counting calls. Blocks
+    that are at least as long as one sample measure the cost of the whole audit, also separately for blocks with and
+    without a sample.
     """
     from cudnn_backend_py.audit import audit
     from cudnn_backend_py.audit.look import COST, EVERY
@@ -274,8 +274,8 @@ def measure_audit_cost(
             "program": name,
             "counting": judge_overhead(*counting, MAX_COST_SHARE),
             "audited": found,
-            "without_a_sample": _judge_selected_pairs(times, [count == 0 for count in sampled]),
-            "with_samples": _judge_selected_pairs(times, [count > 0 for count in sampled]),
+            "without_a_sample": _measure_overhead_of_pairs(times, [count == 0 for count in sampled]),
+            "with_samples": _measure_overhead_of_pairs(times, [count > 0 for count in sampled]),
             "own_account": round(report.cost, 5),
             "counted_ns": round(1e9 * report.counted_s / max(1, report.calls)),
             "setup_s": round(report.setup_s, 3),
@@ -289,10 +289,10 @@ def measure_audit_cost(
         }
 
 
-def _judge_selected_pairs(
+def _measure_overhead_of_pairs(
     times: tuple[list[StepTime], list[StepTime]], chosen: Sequence[bool]
 ) -> dict[str, Any] | None:
-    """Return the verdict on the selected pairs of times, or None if no pair is selected."""
+    """Return the overhead that the selected pairs of times show, or None if no pair is selected."""
     some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
     return judge_overhead(some[0], some[1], MAX_COST_SHARE) if any(chosen) else None
 
@@ -302,7 +302,7 @@ def _time_pairs(
 ) -> tuple[tuple[list[StepTime], list[StepTime]], list[int], AuditReport]:
     """Return times without and with an audit in turn, the samples per audited block, and the audit's report.
 
-    One audit covers all blocks and pauses in those without: its time is spent in the others only.
+    One audit runs through all blocks, and is paused in the blocks without an audit.
     """
     from cudnn_backend_py.audit.case import CaseFolder
     from cudnn_backend_py.audit.watch import RunningAudit
@@ -327,7 +327,7 @@ def _time_pairs(
 
 
 def measure_unsampled_call_cost() -> dict[str, int]:
-    """Return the nanoseconds that an audit adds to an unsampled call, by way of passing arguments."""
+    """Return the nanoseconds that an audit adds to an unsampled call, for positional and keyword arguments."""
     import torch
 
     from cudnn_backend_py.audit import audit
@@ -373,11 +373,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["faults", "cost", "counting"])
     parser.add_argument("record", nargs="?", type=Path)
-    parser.add_argument("--cudnn", action="append", default=[], help="another version, or the path of its libcudnn")
+    parser.add_argument(
+        "--cudnn", action="append", default=[], help="another cuDNN version, or the path of its libcudnn"
+    )
     parser.add_argument("--reduce", type=float, default=20.0)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=12.0, help="of blocks, for each program")
-    parser.add_argument("--block", type=float, default=0.5, help="seconds of a block, at least")
+    parser.add_argument("--seconds", type=float, default=12.0, help="total seconds of blocks for each program")
+    parser.add_argument("--block", type=float, default=0.5, help="shortest time of a block in seconds")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
     record = start_record(f"audit-{options.what}", ("cudnn_backend_py", "python", "cudnn", "gpus", "driver version"))
@@ -390,7 +392,7 @@ def main() -> int:
             if not row["ok"]:
                 print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
         record["programs"] = [summarize_for_record(row) for row in rows]
-    else:  # counting needs no GPU
+    else:  # 'counting' needs no GPU
         record["unsampled_ns"] = measure_unsampled_call_cost()
         print(f"an unsampled call takes more, in ns: {record['unsampled_ns']}", flush=True)
         record["programs"] = rows = []

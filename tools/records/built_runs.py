@@ -1,7 +1,7 @@
-"""The graphs of tests/support/built.py, run on this machine's GPU and compared with the interpreter.
+"""Run the typical graphs of tests/support/typical_graphs.py on this machine's GPU, and compare with the interpreter.
 
 ``python -m tools.records.built_runs logs/NAME.json`` writes the record for docs/operations.md, each
-graph run in its own process, which it may crash; ``python -m tools.records.built_runs --graph NAME`` runs one.
+graph run in its own process, because it may crash; ``python -m tools.records.built_runs --graph NAME`` runs one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, get_tolerance
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import run_python
 from tests.support.interpreting import make_typical_inputs
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 from tools.records.operations_page import AGREES, REFUSED
 
 __all__ = ["compute_error_limit", "run_graph", "run_in_child"]
@@ -49,7 +49,7 @@ MAX_MESSAGE_LENGTH = 1500  # characters kept of cuDNN's message
 
 
 def compute_error_limit(graph: Graph, name: str) -> float:
-    """Return the largest accepted relative error of an output, by the rounding of the coarsest type involved."""
+    """Return the largest accepted relative error of an output, for the least precise type that the graph writes."""
     own = get_tolerance(graph.tensor(name), None)
     if graph.tensor(name).data_type not in TOLERANCES:
         return own
@@ -64,7 +64,7 @@ def run_graph(name: str) -> dict[str, Any]:
     try:
         operation_graph = OperationGraph(graph, target)
         answers = [operation_graph.heuristics(mode) for mode in ("A", "FALLBACK")]
-    except (CudnnStatusError, NotSupported, UsageError) as error:  # the last of kinds that a library lacks
+    except (CudnnStatusError, NotSupported, UsageError) as error:  # UsageError: the library lacks an operation
         return {"said": REFUSED, "words": str(error)[:MAX_MESSAGE_LENGTH]}
     configs = [config for answer in answers for config in answer.configs]
     if not configs:
@@ -84,7 +84,7 @@ def _run_first_config(graph: Graph, configs: list[EngineConfig], inputs: Mapping
         given: dict[str | int, Any] = {
             name: encode(value, graph.tensor(str(name)).data_type) for name, value in inputs.items()
         }
-        # Elements that the graph does not write stay NaN, as in the interpreter.
+        # Elements that the graph does not write remain NaN, as in the interpreter.
         got: dict[Any, Any] = {
             tensor.name: _find_unwritten_output(tensor.dims, tensor.data_type) for tensor in graph.outputs
         }

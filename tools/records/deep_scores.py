@@ -1,7 +1,7 @@
-"""Attention with scores far below 0 in every row, run on this process's GPU and compared with float64.
+"""Run attention with scores far below 0 in every row on this process's GPU, and compare with float64.
 
-The logarithm of a row's sum of exponentials is near the level of the scores, and a score of 0 instead of -inf in a
-kernel overflows if the level is below -88.7, the logarithm of the largest float32: exp(0 - lse).
+Then the log-sum-exp of a row is near the level of its scores. A kernel that uses a score of 0 instead of -inf
+computes exp(0 - lse), which overflows if the level is below -88.7, minus the logarithm of the largest float32.
 
 ``python -m tools.records.deep_scores logs/NAME.json`` runs all cases and writes the record.
 """
@@ -36,7 +36,7 @@ from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
 from tools.campaign.plan_check import find_plan, run_plan
 
-__all__ = ["SCORE_LEVELS", "DeepScoresCase", "make_deep_scores_cases", "run_deep_scores_case"]
+__all__ = ["SCORE_LEVELS", "VeryLowScoresCase", "make_very_low_scores_cases", "run_very_low_scores_case"]
 
 SCORE_LEVELS = (-20.0, -80.0, -87.0, -90.0, -120.0, -1e3, -1e4)
 MASK_NAMES = ("none", "causal", "padding", "shorter", "bias", "causal bias", "deep bias")
@@ -44,18 +44,18 @@ ATTENTION_SHAPES = (
     (64, 64), (128, 128), (192, 192), (320, 320), (64, 192), (192, 64), (128, 192), (100, 72), (128, 100),
     (1, 64), (1, 97), (1, 128),
 )  # fmt: skip
-ERROR_LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # of the relative error of a whole output
+ERROR_LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # relative error of a whole output
 RECORD_KIND = "deep-scores"
 WORKER_COUNT = 20
 _CASES_PER_CHILD = 24  # cases per child process
-_LAST_CASE_LIMIT_S = 8.0  # time limit of a case that was begun in time
+_LAST_CASE_LIMIT_S = 8.0  # time limit of a case that was started before the deadline
 NO_TIME_LIMIT_S = 86_400.0  # no limit: poll() accepts no more than 24 days
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class DeepScoresCase:
-    """An attention graph that is run with scores at several levels below 0."""
+class VeryLowScoresCase:
+    """An attention graph to run with scores at several levels below 0."""
 
     backward: bool
     unified: bool
@@ -92,19 +92,19 @@ class DeepScoresCase:
         return make(self.problem(), implementation=form, version=known, allow_hazards=True)  # type: ignore[arg-type]
 
 
-def make_deep_scores_cases(version: tuple[int, ...]) -> list[DeepScoresCase]:
+def make_very_low_scores_cases(version: tuple[int, ...]) -> list[VeryLowScoresCase]:
     """Return the cases of a cuDNN version; the unified form has masks since 9.21, and a backward pass."""
     forms = (False, True) if version >= (9, 21, 0) else (False,)
     sizes = ((s_q, s_kv, d) for (s_q, s_kv), d in itertools.product(ATTENTION_SHAPES, (64, 128)))
     return [
-        DeepScoresCase(backward, unified, mask, *size, kind)
+        VeryLowScoresCase(backward, unified, mask, *size, kind)
         for size, mask, kind, unified, backward in itertools.product(
             sizes, MASK_NAMES, ("HALF", "BFLOAT16"), forms, (False, True)
         )
     ]
 
 
-def _make_data(case: DeepScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+def _make_data(case: VeryLowScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Return Q, K, V, dO and bias with every score near the level, and options of the reference."""
     draw = np.random.default_rng([int(-level), case.seq_q, case.seq_kv])
     kind, scale = DataType[case.data_type], case.head_dim**-0.5
@@ -131,7 +131,7 @@ def _make_data(case: DeepScoresCase, level: float) -> tuple[dict[str, FloatArray
 
 
 def _compute_reference_outputs(
-    case: DeepScoresCase, numbers: dict[str, FloatArray], options: dict[str, Any]
+    case: VeryLowScoresCase, numbers: dict[str, FloatArray], options: dict[str, Any]
 ) -> dict[str, FloatArray]:
     """Return the reference outputs; for a backward pass also add O and the statistics to ``numbers``."""
     q, k, v, do = (numbers[name] for name in ("q", "k", "v", "do"))
@@ -144,7 +144,7 @@ def _compute_reference_outputs(
     return {"dq": back.dq, "dk": back.dk, "dv": back.dv}
 
 
-def run_deep_scores_case(case: DeepScoresCase, target: Target) -> dict[str, Any]:
+def run_very_low_scores_case(case: VeryLowScoresCase, target: Target) -> dict[str, Any]:
     """Run a case at every level; return "agrees", or the wrong outputs and their known issues."""
     version = target.library.version
     graph = case.graph(version)
@@ -165,7 +165,7 @@ def run_deep_scores_case(case: DeepScoresCase, target: Target) -> dict[str, Any]
     return found | {"outcome": "differs" if wrong else "agrees"}
 
 
-def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float) -> str:
+def _run_and_compare(case: VeryLowScoresCase, graph: Graph, plan: Any, level: float) -> str:
     numbers, options = _make_data(case, level)
     wanted = _compute_reference_outputs(case, numbers, options)
     lengths = {name: options[name].reshape(1, 1, 1, 1) for name in ("seq_len_q", "seq_len_kv") if name in options}
@@ -175,7 +175,7 @@ def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float
         if values is not None and not tensor.by_value:
             given[tensor.uid] = values if values.shape == tensor.dims else values.swapaxes(-1, -2)
             if values.shape == tensor.dims and tensor.rank == 4 and tensor.strides[-2] == 1 < tensor.strides[-1]:
-                given[tensor.uid] = values.swapaxes(-1, -2)  # a square tensor described as transposed
+                given[tensor.uid] = values.swapaxes(-1, -2)  # a square tensor that the graph describes as transposed
     results, beyond = run_plan(plan, given)
     words = [f"{name}: memory after it is written" for name in beyond]
     limit = ERROR_LIMITS[DataType[case.data_type]] + abs(level) * 2.0**-20  # scores are float32
@@ -189,7 +189,7 @@ def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float
         if lost.any():
             words.append(f"{name}: {int(lost.sum())} of {lost.size} are no numbers")
             continue
-        if name in ("dq", "dk"):  # the first column of Q and K has the level, and its gradient cancels
+        if name in ("dq", "dk"):  # the first column of Q and K sets the level; its gradient cancels
             got, want = got[..., 1:], want[..., 1:]
         kept = np.isfinite(want)
         size = max(float(np.sqrt(np.mean(np.square(want[kept])))), 1e-3)
@@ -199,11 +199,11 @@ def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float
     return "; ".join(words) or "agrees"
 
 
-# many
+# runs in child processes
 
 
 def run_cases_in_children(
-    cases: Iterable[DeepScoresCase], workers: int = WORKER_COUNT, seconds: float = NO_TIME_LIMIT_S
+    cases: Iterable[VeryLowScoresCase], workers: int = WORKER_COUNT, seconds: float = NO_TIME_LIMIT_S
 ) -> Iterator[dict[str, Any]]:
     """Yield the results of cases from child processes, a few cases each, until the deadline."""
     todo, until = list(cases), time.monotonic() + seconds
@@ -213,7 +213,7 @@ def run_cases_in_children(
             yield from found
 
 
-def _run_groups_in_children(cases: list[DeepScoresCase], until: float) -> list[dict[str, Any]]:
+def _run_groups_in_children(cases: list[VeryLowScoresCase], until: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
@@ -250,13 +250,15 @@ def make_record(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run some cases for a parent, or all and write a record."""
+    """Run the cases that a parent process passes, or run all cases and write a record."""
     parser = argparse.ArgumentParser(description="Run attention with scores far below 0 on this GPU.")
     parser.add_argument("record", nargs="?", type=Path)
-    parser.add_argument("--cases", help="as JSON, for a child")
-    parser.add_argument("--every", type=int, default=1, help="only each n-th case")
+    parser.add_argument("--cases", help="cases as JSON, for a child process")
+    parser.add_argument("--every", type=int, default=1, help="run only every n-th case")
     parser.add_argument("--workers", type=int, default=WORKER_COUNT)
-    parser.add_argument("--seconds", type=float, default=NO_TIME_LIMIT_S, help="when to begin no more of them")
+    parser.add_argument(
+        "--seconds", type=float, default=NO_TIME_LIMIT_S, help="seconds after which no further case is started"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", KnownIssueWarning)
     target = open_target()
@@ -265,14 +267,14 @@ def main() -> None:
         for one in json.loads(arguments.cases):
             if time.monotonic() > until:
                 return
-            said = run_deep_scores_case(DeepScoresCase(*one), target)
+            said = run_very_low_scores_case(VeryLowScoresCase(*one), target)
             print(json.dumps(said), flush=True)
             if said["outcome"] == "failed":  # the context may be lost: another child runs the rest
                 return
         return
-    cases = make_deep_scores_cases(target.library.version)[:: arguments.every]
+    cases = make_very_low_scores_cases(target.library.version)[:: arguments.every]
     target.close()
-    random.Random(0).shuffle(cases)  # so that the cases that time allows are of every kind
+    random.Random(0).shuffle(cases)  # so that cases of every kind run before the time is over
     record = make_record(list(run_cases_in_children(cases, arguments.workers, arguments.seconds)))
     write_record(record, arguments.record)
     print(json.dumps({key: record[key] for key in ("outcomes", "named", "engines")}))

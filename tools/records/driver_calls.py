@@ -1,7 +1,7 @@
 """CUDA driver calls that cuDNN makes on a GPU: ``python -m tools.records.driver_calls FILE`` (needs a C compiler).
 
-The file has a line for each call, below a line that says what cuDNN does; see ``tools/driver_trace.c``. Graphs are the
-first of each family of ``cudnn-backend target verify``.
+The file has a line for each call, below a heading for each step of cuDNN; see ``tools/driver_trace.c``. The graphs are
+the first of each family of ``cudnn-backend target verify``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TRACE_FILE_VARIABLE = "DRIVER_TRACE"
 
 
 def trace_driver_calls(file: Path) -> int:
-    """Run the build function in a child process that writes its driver calls to a file; return the exit code."""
+    """Build the graphs in a child process that writes its driver calls to a file; return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "driver_trace.so"
         source = ROOT / "tools" / "driver_trace.c"

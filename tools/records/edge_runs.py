@@ -1,8 +1,8 @@
-"""Edge cases of operations, and random problems, run on this process's GPU and compared with the interpreter.
+"""Run edge cases of operations and random problems on this process's GPU, and compare with the interpreter.
 
 ``python -m tools.records.edge_runs logs/NAME.json`` runs all of them and writes the record for docs/operations.md.
-With ``--output DIR`` the results are kept: a line of JSON for each, and the elements of each output that
-differ from the interpreter's, with others evenly spaced, as NumPy files.
+With ``--output DIR`` results are stored: a line of JSON for each, and as NumPy files the elements of each output that
+differ from the interpreter's, and an evenly spaced sample of the others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RECORD_KIND = "edges"
 RANDOM_PROBLEMS_PER_FAMILY = 300  # problems of each family
 MAX_TRIES = 20  # attempts per problem number, until cuDNN has an engine
 MAX_ENGINES = 4  # engines per graph at most
-FAMILIES_WITH_ONE_ENGINE = ("pointwise", "convert", "virtual")  # families with only one engine
+FAMILIES_WITH_ONE_ENGINE = ("pointwise", "convert", "virtual")  # families of edge cases that are run on one engine
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +54,7 @@ def _get_target() -> Target:
 
 
 def build_plan_per_engine(graph: Graph, target: Target, most: int) -> list[Plan] | str:
-    """Build one plan per engine, from the first config that compiles; return cuDNN's refusal if there is none."""
+    """Build one plan per engine from its first config that compiles; return cuDNN's message if there is none."""
     plans: dict[int, Plan] = {}
     words: list[str] = []
     try:
@@ -74,7 +74,7 @@ def build_plan_per_engine(graph: Graph, target: Target, most: int) -> list[Plan]
 
 
 def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, Array]:
-    """Return the raw outputs of a run; memory is filled with 0x55 bytes before it."""
+    """Run a plan and return the raw outputs; output memory is filled with 0x55 bytes first."""
     arrays: dict[str | int, Array] = {
         name: encode(value, graph.tensor(name).data_type) for name, value in values.items()
     }
@@ -91,7 +91,7 @@ def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, A
 
 
 def compute_number_spacing(values: Array, kind: DataType) -> Array:
-    """Return the distance between neighbouring numbers of a type at each value; 1 for integers."""
+    """Return the distance between adjacent numbers of a type at each value; 1 for integers."""
     forms = {T.FLOAT: (23, -126), T.HALF: (10, -14), T.BFLOAT16: (7, -126), T.DOUBLE: (52, -1022)}
     forms |= {T.FP8_E4M3: (3, -6), T.FP8_E5M2: (2, -14)}
     if kind not in forms:
@@ -105,7 +105,7 @@ def compute_number_spacing(values: Array, kind: DataType) -> Array:
 def find_differences(
     case: EdgeCase, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, str]:
-    """Return where an output differs from the interpreter's, and the counts by kind as text."""
+    """Return the positions where an output differs from the interpreter's, and the counts by kind as text."""
     kind = graph.tensor(name).data_type
     exact, want, found = (np.asarray(item, np.float64) for item in (exact, want, found))
     compared, allowed = find_compared_elements_and_limits(case, graph, name, want, exact, values)
@@ -135,7 +135,7 @@ def find_differences(
 def find_compared_elements_and_limits(
     case: EdgeCase, graph: Graph, name: str, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, Array]:
-    """Return which elements are compared, and their allowed error besides one rounding of the result."""
+    """Return which elements are compared, and their allowed error in addition to one rounding of the result."""
     unit = 2.0**-23
     everywhere = np.ones(want.shape, np.bool_)
     if case.family in ("pointwise", "convert", "virtual"):
@@ -160,11 +160,11 @@ def find_compared_elements_and_limits(
         everywhere &= np.isfinite(want) & (np.abs(want) < 1e30)
         if case.family == "pool":
             everywhere &= _find_windows_without_nan(case, values)
-    return everywhere, case.allowed_share * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
+    return everywhere, case.allowed_relative_error * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
 
 
 def _find_windows_without_nan(case: EdgeCase, values: dict[Any, Array]) -> Array:
-    """Return which pooling windows contain a number and no NaN; engines treat NaN differently."""
+    """Return which pooling windows contain a number and no NaN; engines differ in their results for NaN."""
     graph = EDGE_CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
     y = next(tensor for tensor in graph.outputs if not tensor.name.endswith(".idx"))
     made = interpret(graph, values)[y.name]
@@ -219,7 +219,7 @@ def run_random_problem(name: str) -> CaseRecord:
     import torch
 
     from tools.records.random_operations import (
-        compute_share_of_allowed_error,
+        compute_largest_error_ratio,
         make_random_convolutions,
         make_random_norms,
     )
@@ -242,7 +242,7 @@ def run_random_problem(name: str) -> CaseRecord:
             kind = problem.graph.tensor(output).data_type
             found = decode(got[output], kind)
             for against, wanted in (("PyTorch", want), ("the interpreter", ours[output])):
-                share = compute_share_of_allowed_error(found, wanted, size, problem, kind)
+                share = compute_largest_error_ratio(found, wanted, size, problem, kind)
                 record["shares"][kind.name] = max(record["shares"].get(kind.name, 0.0), share)
                 if not share <= 1:
                     record["outcome"] = "differs"
@@ -298,7 +298,7 @@ def _run_waiting_cases(waiting: list[str], records: list[CaseRecord], folder: Pa
             child = None
             continue
         records.append({"name": name, **answer})
-        if answer["outcome"] == "failed":  # its CUDA context may be lost
+        if answer["outcome"] == "failed":  # the child's CUDA context may be lost
             _stop_child(child)
             child = None
     if child is not None:
@@ -332,7 +332,7 @@ def _stop_child(child: subprocess.Popen[str]) -> None:
 
 
 def _run_requested_cases(folder: Path | None) -> None:
-    """Answer each name on stdin with its record, one line each."""
+    """Read names of cases from stdin, run each, and write its record as one line."""
     cases = EDGE_CASES | REFUSED_EDGE_CASES
     for line in sys.stdin:
         name = line.rstrip("\n")
@@ -376,10 +376,12 @@ def _select_kept_fields(record: CaseRecord) -> CaseRecord:
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("record", nargs="?", type=Path)
-    parser.add_argument("--output", type=Path, help="a folder to keep in what came out")
-    parser.add_argument("--serve", action="store_true", help="answer names on stdin")
+    parser.add_argument("--output", type=Path, help="folder in which to store results")
+    parser.add_argument("--serve", action="store_true", help="run the cases named on stdin, for a parent process")
     parser.add_argument("--workers", type=int)
-    parser.add_argument("--random", type=int, default=RANDOM_PROBLEMS_PER_FAMILY, help="problems of each family")
+    parser.add_argument(
+        "--random", type=int, default=RANDOM_PROBLEMS_PER_FAMILY, help="number of random problems of each family"
+    )
     given = parser.parse_args()
     if given.serve:
         _run_requested_cases(given.output)

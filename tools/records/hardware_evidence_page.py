@@ -1,4 +1,4 @@
-"""``docs/hardware-evidence.md``: number of GPU results by architecture, cuDNN version and graph family."""
+"""The page docs/hardware-evidence.md: number of GPU results by architecture, cuDNN version and graph family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of known issues of cuDNN, by operation."""
+"""The page docs/known-issues.md: known issues of cuDNN, by operation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def render_known_issues_page() -> str:
 def _format_issue_row(row: KnownIssue) -> str:
     where = [row.version_range_text.removeprefix("cuDNN ")] if row.until or row.since > (9, 0, 0) else []
     where += [f"sm_{sm}" for sm in row.sm]
-    summary = re.split("[;:] ", row.evidence)[0]  # `explain` has the rest
+    summary = re.split("[;:] ", row.evidence)[0]  # `explain` prints the whole text
     link = f"[{row.source_project}]({row.source})" if row.source.startswith("https://") else ""
     source = "; ".join(filter(None, (summary, link)))
     cells = (f"`{row.code}`{' (refused)' * row.refused}", row.what, row.effect, ", ".join(where), row.fix, source)

@@ -1,6 +1,6 @@
 """Execute the notebook of the docs and store its outputs: ``python -m tools.records.notebook``.
 
-Cells are run in this process, because the notebook has no commands for Jupyter: no kernel is installed or started.
+Cells run in this process without a Jupyter kernel, because they have no Jupyter commands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Support of each operation by architecture and cuDNN version: judges tests/support/built.py without a GPU.
+"""Judge the typical graphs of tests/support/typical_graphs.py by architecture and cuDNN version, without a GPU.
 
 ``python -m tools.records.operation_support 9.14.0-full 9.19.0-full default`` judges with these versions, which need
 all engines, and writes ``docs/tables/operation-support.json``; ``make regen`` writes its
@@ -49,7 +49,7 @@ def _shorten_version(found: Matrix) -> dict[str, Any]:
 
 def main() -> None:
     """Judge all graphs and store the verdicts."""
-    from tests.support.built import TYPICAL_GRAPHS
+    from tests.support.typical_graphs import TYPICAL_GRAPHS
 
     parser = argparse.ArgumentParser(description="Judge every kind of operation.")
     parser.add_argument("versions", nargs="+")

@@ -1,4 +1,4 @@
-"""The tables of docs/operations.md, for ``make regen``."""
+"""The tables of docs/operations.md, written by ``make regen``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.interpreter import OPERATIONS as INTERPRETED
 from cudnn_backend_py.plans.refusals import find_furthest_reason, read_refusals
-from tests.support.built import (
+from tests.support.typical_graphs import (
     BLOCK_SCALED_ENGINES,
     FRONTEND_METHODS,
     KINDS_FOR_OTHER_GPUS,
-    KINDS_WRITTEN_AS_PARTS,
+    KINDS_WRITTEN_AS_SEVERAL_OPERATIONS,
     OPERATION_KINDS,
     TYPICAL_GRAPHS,
 )
@@ -36,7 +36,7 @@ __all__ = [
 D = DescriptorType
 
 PAGE_PATH = ROOT / "docs" / "operations.md"
-RECORD_PATHS = sorted(ROOT.glob("logs/operations-*.json"))  # of built_runs.py
+RECORD_PATHS = sorted(ROOT.glob("logs/operations-*.json"))  # written by built_runs.py
 AGREES, REFUSED, UNMEASURED = "agrees", "refused", NOT_MEASURED
 ESCAPED_BAR = "\\|"  # in a cell of a table
 
@@ -94,7 +94,7 @@ def describe_outcome(found: Mapping[str, Any]) -> str:
 
 
 def _describe_gpu_runs(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
-    """Return how many graphs of an operation agree with the interpreter on a GPU, and other outcomes."""
+    """Return the number of graphs of an operation that agree with the interpreter on a GPU, and other outcomes."""
     names = [name for name, case in TYPICAL_GRAPHS.items() if case.kind is kind]
     said = [describe_outcome(graphs.get(name, {})) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
@@ -103,7 +103,6 @@ def _describe_gpu_runs(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
 
 
 def make_operations_table() -> str:
-    """Return the table of all operations."""
     found = {case.kind for case in TYPICAL_GRAPHS.values()}
     supported = {case.kind for case in TYPICAL_GRAPHS.values() if case.supported}
     records = read_records()
@@ -131,7 +130,7 @@ def make_operations_table() -> str:
             if kind in _GRAPHS_THE_INTERPRETER_REFUSES
             else runs,
             (", ".join(f"`{name}`" for name in FRONTEND_METHODS.get(kind, ())) or "none")
-            + (", in parts" if kind in KINDS_WRITTEN_AS_PARTS else ""),
+            + (", in parts" if kind in KINDS_WRITTEN_AS_SEVERAL_OPERATIONS else ""),
             _describe_supported_gpus(kind),
             *(_describe_gpu_runs(kind, graphs) for graphs in records.values()),
         )
@@ -145,7 +144,7 @@ def _format_table_row(*cells: str) -> str:
 
 
 def make_graphs_table() -> str:
-    """Return the table of sample graphs."""
+    """Return the table of the typical graphs in tests/support/typical_graphs.py."""
     records = read_records()
     lines = [
         f"| graph | operation | {' | '.join(('described GPUs', 'reason of a refusal', *records))} |",
@@ -184,7 +183,7 @@ def make_block_scales_table() -> str:
 
 
 def _describe_largest_error(found: Mapping[str, Any]) -> str:
-    """Return the largest relative error of a graph that agrees, or the other outcome."""
+    """Return the largest relative error of a graph that agrees with the interpreter, or another outcome."""
     said = describe_outcome(found)
     return f"{max(item['relative'] for item in found['outputs'].values()):.0e}" if said == AGREES else said
 

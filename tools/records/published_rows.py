@@ -1,7 +1,7 @@
 """Judge the rows of cudnn-frontend's published benchmarks: ``python -m tools.records.published_rows CSV RECORD``.
 
-The CSV is one, or several one after the other, of ``benchmark/sdpa_benchmark_training/results`` of cudnn-frontend: rows
-of attention that ran on a GB200 or GB300. Each is judged with its own cuDNN version, which must be installed.
+The CSV is a file, or several joined files, of ``benchmark/sdpa_benchmark_training/results`` of cudnn-frontend: rows of
+attention that ran on a GB200 or GB300. Each row is judged with its own cuDNN version, which must be installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random convolutions and norms, and PyTorch's results for them on the CPU in float64."""
+"""Random convolutions and norms, with PyTorch's results on the CPU in float64."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder
 from cudnn_backend_py.generated.enums import ConvolutionMode, NormMode
 from cudnn_backend_py.graph.formats import round_to_data_type
 
-__all__ = ["RandomProblem", "compute_share_of_allowed_error", "make_random_convolutions", "make_random_norms"]
+__all__ = ["RandomProblem", "compute_largest_error_ratio", "make_random_convolutions", "make_random_norms"]
 
 Array = NDArray[Any]
 N, T = NormMode, DataType
-ROUNDING_ERRORS = {T.HALF: 2.0**-11, T.BFLOAT16: 2.0**-8, T.FLOAT: 2.0**-24}  # half the distance of numbers at 1
+ROUNDING_ERRORS = {T.HALF: 2.0**-11, T.BFLOAT16: 2.0**-8, T.FLOAT: 2.0**-24}  # half the distance between numbers near 1
 
 
 @dataclass
 class RandomProblem:
-    """A graph with its inputs, and by output PyTorch's result and the sum of the magnitudes of its terms."""
+    """A graph with its inputs, and for each output PyTorch's result and the sum of the magnitudes of its terms."""
 
     title: str
     graph: Graph
@@ -34,14 +34,14 @@ class RandomProblem:
     is_convolution: bool = False
 
 
-def compute_share_of_allowed_error(
+def compute_largest_error_ratio(
     found: Array, want: Array, size: Array, problem: RandomProblem, kind: DataType
 ) -> float:
     """Return the largest ratio of an error to its allowed error.
 
-    Allowed are two roundings of the result, and roundings of float32 of the sum of all magnitudes: 8 in a norm, 32 in a
-    convolution; 2^15 of them for products of float32, because tensor cores cut both factors to 11 bits, and of
-    BFLOAT16, because one engine for gradients accumulates in the type of its result.
+    The allowed error is two roundings of the result, plus a number of float32 roundings of the sum of all magnitudes: 8
+    for a norm, 32 for a convolution, and 2^15 for products of float32, because tensor cores round both factors to 11
+    bits, and of BFLOAT16, because one gradient engine accumulates in the type of its result.
     """
     roundings = (32.0 if problem.kind is T.HALF else 2.0**15) if problem.is_convolution else 8.0
     allowed = (

@@ -1,6 +1,6 @@
-"""Records of verdicts on random graphs without a GPU: ``python -m tools.records.random_verdicts SUBJECT FILE``.
+"""Record verdicts on random graphs without a GPU: ``python -m tools.records.random_verdicts SUBJECT FILE``.
 
-``engines`` checks every engine of graphs that the heuristics refuse, ``versions`` compares the outcomes of several
+``engines`` checks every engine for graphs that the heuristics refuse, ``versions`` compares the outcomes of several
 cuDNN versions, and ``code`` reads the architecture of built plans. ``--help`` lists the options.
 """
 
@@ -31,7 +31,7 @@ _VERDICT_TIME_LIMIT_S = 300.0
 
 
 def make_random_graphs(count: int, first: int) -> Iterator[tuple[str, Graph]]:
-    """Yield random graphs with their names, of each family in turn, with operations of the oldest version."""
+    """Yield names and random graphs of each family in turn, with operations that the oldest version has."""
     families = [name for name in GRAPH_FAMILIES if name != "mode"]
     for seed in range(first, first + count):
         family = families[seed % len(families)]
@@ -39,7 +39,7 @@ def make_random_graphs(count: int, first: int) -> Iterator[tuple[str, Graph]]:
 
 
 def _remove_numbers_from_cause(verdict: Verdict) -> str:
-    """Return the first sentence of the cause without numbers, so that equal causes can be counted."""
+    """Return the first sentence of the cause without numbers, to count equal causes."""
     text = verdict.cause.headline if verdict.cause is not None else ""
     return re.sub(r"\d+", "N", text)[:120]
 
@@ -125,10 +125,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("subject", choices=["engines", "versions", "code"])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--count", type=int, default=200, help="graphs, or plans of 'code'")
+    parser.add_argument("--count", type=int, default=200, help="number of graphs, or of plans for 'code'")
     parser.add_argument("--first", type=int, default=0, help="seed of the first graph")
     parser.add_argument("--target", action="append", help="described GPU; repeatable")
-    parser.add_argument("--version", action="append", default=[], help="installed cuDNN, in order; repeatable")
+    parser.add_argument(
+        "--version", action="append", default=[], help="installed cuDNN version; repeatable, oldest first"
+    )
     given = parser.parse_args()
     began = time.monotonic()
     if given.subject == "code":

@@ -1,7 +1,7 @@
-"""Collection of cuDNN's refusal reasons: random graphs, judged for described GPUs.
+"""Collect cuDNN's refusal reasons from random graphs, judged for described GPUs.
 
-``python -m tools.records.reasons --minutes 5 --version 9.19.0`` adds the reasons it gets to
-``docs/tables/reasons.json``, from which the site writes an entry for each reason.
+``python -m tools.records.reasons --minutes 5 --version 9.19.0`` adds the reasons to
+``docs/tables/reasons.json``; the site has an entry for each of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cudnn_backend_py import GraphError
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.plans.refusals import Reason
-from tests.support.mutants import make_random_mutants
+from tests.support.randomly_changed_graphs import make_random_mutants
 from tools.website.reasons import make_search_key
 
 __all__ = ["REASONS_TABLE_PATH", "collect_reasons", "judge_random_graphs", "list_reasons"]
@@ -35,7 +35,7 @@ def list_reasons(verdict: Verdict) -> set[Reason]:
 
 
 def judge_random_graphs(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verdict]]:
-    """Yield queries of random graphs with their verdicts, endlessly."""
+    """Yield queries of random graphs with their verdicts, without end."""
     rng = random.Random(seed)
     with Judge(limit_s=60.0) as judge:
         for drawn in make_random_mutants(rng):
@@ -45,7 +45,7 @@ def judge_random_graphs(seed: int, version: str | None = None) -> Iterator[tuple
 
 
 def collect_reasons(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
-    """Add reasons of random graphs to the table for some seconds; return the number of queries."""
+    """Add reasons of random graphs to the table until the time is over; return the number of queries."""
     rows = {make_search_key(row["text"]): row for row in table["reasons"]}
     end = time.monotonic() + seconds
     queries = 0
@@ -74,10 +74,10 @@ def collect_reasons(table: dict[str, Any], seed: int, version: str | None, secon
 
 
 def main() -> None:
-    """Collect reasons for some minutes and store them."""
+    """Collect reasons for the given time, and store them."""
     parser = argparse.ArgumentParser(description="Collect cuDNN's reasons.")
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--version", default=None, help="an installed cuDNN; else the available one")
+    parser.add_argument("--version", default=None, help="installed cuDNN version; by default that of the environment")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=REASONS_TABLE_PATH)
     options = parser.parse_args()

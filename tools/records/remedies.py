@@ -1,6 +1,6 @@
-"""Check of printed remedies: each change, target or version named in a verdict must be supported.
+"""Check printed remedies: each change, target or version that a verdict names must make the graph supported.
 
-``python -m tools.records.remedies`` does so for every refused verdict of the tables of attention, and writes a record.
+``python -m tools.records.remedies`` checks every refused verdict of the attention tables, and writes a record.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SUPPORT_TABLE_FOLDER = ROOT / "tests/library/diagnose/data"
 
 
 def read_remedy(verdict: Verdict) -> str:
-    """Return the remedy, or suggestion, in the printed verdict."""
+    """Return the remedy or suggestion in the printed verdict."""
     lines = render_text(verdict).splitlines()
     said = [line.partition(":")[2].strip() for line in lines if line.startswith(("remedy:", "suggestion:"))]
     return said[0] if said else ""
@@ -138,7 +138,7 @@ def make_query(cell: TableCell, version: str, *, build: bool = False) -> Query |
     return Query(graph, target, own, build=build)
 
 
-# the campaign
+# check of a whole version
 
 
 def _select_cells_to_check(version: str) -> list[TableCell]:
@@ -187,7 +187,7 @@ def check_remedies_of_version(version: str, *, build: bool, sample: int | None, 
     }
 
 
-def _run_campaigns(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _check_versions(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for version in arguments.versions:
         if not arguments.only_built:
             yield check_remedies_of_version(version, build=False, sample=arguments.sample, workers=arguments.workers)
@@ -196,18 +196,18 @@ def _run_campaigns(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run the campaign."""
+    """Check the remedies of the given versions, and write a record."""
     parser = argparse.ArgumentParser(prog="python -m tools.records.remedies", description=main.__doc__)
-    parser.add_argument("versions", nargs="+", help="cuDNN versions that are here, such as 9.19.0")
-    parser.add_argument("--sample", type=int, help="how many cells of each; all if not given")
-    parser.add_argument("--built", type=int, default=0, help="number of cells to judge with a plan as well")
-    parser.add_argument("--only-built", action="store_true", help="judge only with a plan")
+    parser.add_argument("versions", nargs="+", help="installed cuDNN versions, such as 9.19.0")
+    parser.add_argument("--sample", type=int, help="number of cells per version; by default all")
+    parser.add_argument("--built", type=int, default=0, help="number of cells to judge also with built plans")
+    parser.add_argument("--only-built", action="store_true", help="judge only with built plans")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args(given)
     record = start_record("remedies")
     record["rounds"] = []
-    for one in _run_campaigns(arguments):
+    for one in _check_versions(arguments):
         record["rounds"].append(one)
         text = write_record(record, arguments.output)
     print(text)

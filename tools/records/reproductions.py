@@ -1,4 +1,4 @@
-"""Graphs of known issues that ``cudnn-backend target verify`` runs; some of ``tests/known_issues`` are in the wheel."""
+"""Select graphs of ``tests/known_issues`` for the wheel, where ``cudnn-backend target verify`` runs them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.known_issues import EXAMPLES, make_example_graph
 
 __all__ = ["make_reproductions_json"]
 
-_OLDEST_VERSION = (9, 14, 0)  # issues that were gone by then are left out
-_MAX_TENSOR_BYTES = 256 << 20  # of the tensors of a graph
+_OLDEST_VERSION = (9, 14, 0)  # issues that earlier versions fixed are left out
+_MAX_TENSOR_BYTES = 256 << 20  # largest total size of a graph's tensors
 
 
 def make_reproductions_json() -> str:

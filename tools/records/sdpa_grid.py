@@ -1,6 +1,6 @@
 """Random calls of torch's scaled_dot_product_attention, and torch's backend choice for each (needs a GPU).
 
-``python -m tools.records.sdpa_grid FILE`` writes the answers of this torch, for tests without a GPU.
+``python -m tools.records.sdpa_grid FILE`` writes the choices of the installed torch, for tests without a GPU.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ CASE_VARIATIONS: tuple[tuple[dict[str, Any], ...], ...] = (
 
 
 def make_random_cases(number: int, seed: int = 18) -> list[dict[str, Any]]:
-    """Return cases: each value of every aspect alone, then combinations of up to three."""
+    """Return cases: each variation alone, then random combinations of up to three."""
     found = [dict(BASE_CASE)] + [{**BASE_CASE, **choice} for aspect in CASE_VARIATIONS for choice in aspect]
     chance = random.Random(seed)
     while len(found) < number:
@@ -179,7 +179,7 @@ def _capture_standard_error() -> Iterator[list[str]]:
 
 
 def report_backends(case: dict[str, Any], torch: Any) -> dict[str, Any]:
-    """Return which of cuDNN, flash and efficient attention torch could use for a case, and which it selects."""
+    """Return which of cuDNN, flash and efficient attention torch can use for a case, and which it selects."""
     call = make_arguments(case, torch)
     cuda = torch.backends.cuda
     answer: dict[str, Any] = {"words": []}
@@ -216,7 +216,7 @@ def main(path: str, number: int = 320) -> None:
     """Write torch's backend choice for every case, and for a few under each environment variable, as JSON."""
     import torch
 
-    # torch sets its order then
+    # this makes torch set its priority order
     torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.half, device="cuda")] * 3)
     cases = make_random_cases(number)
     answers = [_report_backends_or_error(case, torch) for case in cases]
@@ -236,7 +236,7 @@ def main(path: str, number: int = 320) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], *(int(text) for text in itertools.islice(sys.argv, 2, 3)))
-    if len(sys.argv) > 3:  # the same again under variables that torch reads once per process
+    if len(sys.argv) > 3:  # repeat with environment variables that torch reads only once per process
         for setting in sys.argv[3:]:
             name, _, value = setting.partition("=")
             target = Path(sys.argv[1]).with_suffix(f".{name}.json")

@@ -1,6 +1,6 @@
-"""Write docs/attention-speed.md and its pictures from H200 records.
+"""Write docs/attention-speed.md and its plots from H200 records.
 
-``make regen`` writes the page. ``python -m tools.records.speed_page`` draws the pictures with matplotlib.
+``make regen`` writes the page. ``python -m tools.records.speed_page`` draws the plots with matplotlib.
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ def list_missing_measurements(record: RecordData) -> Iterator[str]:
 
 
 def make_speed_page() -> str:
-    """Return the text of the page."""
     compared, classes, model = (read_h200_record(name) for name in ("compare", "shape-classes", "model"))
     shapes = len({row["shape"] for row in classes["rows"]})
     makers = list(model["makers"])

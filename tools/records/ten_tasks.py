@@ -1,8 +1,8 @@
 """Run ten tasks of a new user, as the website describes them, in a fresh environment with the wheel.
 
-``python -m tools.records.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
-there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The look-up needs the built site.
-With ``--gpu``, only the tasks that need a GPU of sm_90 are done, with the torch of this Python.
+``python -m tools.records.ten_tasks WHEEL`` creates the environment outside the checkout, runs the commands of the pages
+there and writes ``logs/ten-tasks.json``. ``--torch FOLDER`` is a folder with torch. One task needs the built site.
+With ``--gpu``, only the tasks that need an sm_90 GPU are run, with the torch of this Python.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class UserTask:
     shows, exit_code
         Expected output and exit code of the last command.
     trouble
-        Obstacle at the first attempt, and its outcome.
+        Obstacle at the first attempt, and how it was resolved.
     left
-        Part that was not done, and the reason.
+        Part of the task that was not run, and the reason.
     """
 
     task: str
@@ -173,7 +173,7 @@ GPU_TASKS = (
         page="docs/tutorials/torch.md",
         commands=("python attend.py",),
         files={"attend.py": "import torch\nfrom torch.nn.functional import scaled_dot_product_attention\n\nfrom cudnn"},
-        shows="torch's own differs by 0.0",  # from float32: two roundings of values up to 8 to bfloat16 are 0.0625
+        shows="torch's own differs by 0.0",  # from float32: two bfloat16 roundings of values up to 8 are 0.0625
         trouble="the page had the call alone, of tensors that no one has: it has a program now",
     ),
     UserTask(
@@ -251,8 +251,10 @@ def main() -> None:
     """Create the environment, do the tasks, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("--torch", type=Path, help="a folder to import torch from")
-    parser.add_argument("--gpu", action="store_true", help="what needs a GPU of sm_90, next to this Python's torch")
+    parser.add_argument("--torch", type=Path, help="folder to import torch from")
+    parser.add_argument(
+        "--gpu", action="store_true", help="run only the tasks that need an sm_90 GPU, with this Python's torch"
+    )
     options = parser.parse_args()
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:  # torch's extension may still be built in it
         home = Path(name)
@@ -262,11 +264,11 @@ def main() -> None:
             (site / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
         begun = time.monotonic()
         extras = "" if options.gpu else "[jit-cu12,test]"
-        # A pytest next to torch has its command outside the environment.
+        # If pytest is installed next to torch, its command is outside the environment.
         wanted = [f"{options.wheel.resolve()}{extras}"], *([["--ignore-installed", "pytest"]] if options.gpu else [])
         for words in wanted:
             pip = [str(home / "venv" / "bin" / "pip"), "install", "--quiet", *words]
-            # A checkout in PYTHONPATH would count as installed.
+            # With a checkout in PYTHONPATH, the package would count as installed.
             subprocess.run(pip, check=True, env={**os.environ, "PYTHONPATH": ""})
         installed = round(time.monotonic() - begun, 1)
         environment = {

@@ -1,6 +1,6 @@
 """Compare 200 random graphs between two cuDNN versions: ``python -m tools.records.upgraded OLD NEW FILE``.
 
-Graphs that are called unchanged are judged with both versions again, by separate code, and compared byte by byte.
+Graphs reported as unchanged are judged again with both versions by separate code, and compared byte by byte.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JUDGED_TARGET = "h100"
 
 
 def make_random_graphs(count: int = GRAPH_COUNT) -> dict[str, Graph]:
-    """Return random graphs by name, of every family in turn, with operations of the oldest version."""
+    """Return random graphs by name, of every family in turn, with operations that the oldest version has."""
     families = [name for name in GRAPH_FAMILIES if name != "mode"]
     named = ((families[seed % len(families)], seed) for seed in range(count))
     return {f"{family} {seed}": make_random_graph(seed, family, version=(9, 14, 0)) for family, seed in named}

@@ -1,4 +1,4 @@
-"""Measure what a cuDNN upgrade changes on this machine's GPU; verify with a second run and the old version.
+"""Measure how a cuDNN upgrade changes times on this machine's GPU, and confirm it in new processes.
 
 ``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at training
 lengths; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is the command under
@@ -31,7 +31,7 @@ TOKENS, WIDTH, AT_ONCE = 16384, 2048, 4
 
 
 def make_all_graphs() -> dict[str, Graph]:
-    """Return the graphs by their names."""
+    """Return random graphs and attention graphs by name."""
     found = make_random_graphs(GRAPH_COUNT)
     for seq, dim, causal in ATTENTION_SIZES:
         sizes: dict[str, Any] = {"batch": TOKENS // seq, "heads": WIDTH // dim, "seq_q": seq, "head_dim": dim}
@@ -46,7 +46,7 @@ def compute_time_ratio(us: TimePair | None) -> float | None:
 
 
 def round_ratio(name: str, ratios: Mapping[str, float | None]) -> float | None:
-    """Return a ratio for the record."""
+    """Return the ratio of a graph with three decimals, None if it was not measured."""
     found = ratios.get(name)
     return None if found is None else round(found, 3)
 
@@ -59,7 +59,7 @@ def find_graphs_with_changed_time(ratios: Mapping[str, float | None]) -> list[st
 def time_in_new_processes(
     names: Iterable[str], random_graphs: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
 ) -> dict[str, float | None]:
-    """Return the time ratios from new processes."""
+    """Return by graph the ratio of new to old time, measured in new processes."""
     return {
         name: compute_time_ratio(us)
         for name, us in _time_all_graphs(list(names), random_graphs, versions, AT_ONCE, until, str)
@@ -67,7 +67,7 @@ def time_in_new_processes(
 
 
 def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the record; graphs with changed times come first, and the last are omitted if time runs out."""
+    """Return the record; graphs with changed times are repeated first, the others as long as there is time."""
     until = time.monotonic() + seconds
     old, new = (
         setup.version for setup in read_judging_environments([str(checked["old"]), str(checked["new"])]).values()
@@ -108,7 +108,7 @@ def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float
 
 
 def main() -> None:
-    """Write the graphs or the record."""
+    """Write the graphs, or the record, as the first argument requests."""
     what, folder, *more = sys.argv[1:]
     if what == "graphs":
         Path(folder).mkdir()

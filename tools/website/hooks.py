@@ -1,4 +1,4 @@
-"""MkDocs hooks: write pages during the build, and redirect links outside of ``docs/`` to copies."""
+"""MkDocs hooks: write pages during the build, and copy files outside ``docs/`` that pages link to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GENERATED_DATA_FILES = {
     "`operations.json`": "operations.json",
     "`llms.txt`": "../llms.txt",
 }
-#: Pages of the site from files outside ``docs/``.
+#: Pages that are made from files outside ``docs/``.
 GENERATED_PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "project/changelog.md",
@@ -54,12 +54,12 @@ _LINK_PATTERN = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def _resolve_link(link: str, folder: str) -> str:
-    """Return the path in the repository of a link in a file of `folder`."""
+    """Return the path in the repository to which a link in a file of `folder` refers."""
     return posixpath.normpath(posixpath.join(folder, link)).rstrip("/")
 
 
 def _make_site_path(place: str) -> str:
-    """Return the site's path for a path of the repository."""
+    """Return the path in the site of a file of the repository."""
     if place in GENERATED_PAGES:
         return GENERATED_PAGES[place]
     if place.startswith(f"{DATA_FOLDER}/"):
@@ -68,7 +68,7 @@ def _make_site_path(place: str) -> str:
 
 
 def _rewrite_links(text: str, folder: str, page: str) -> str:
-    """Return Markdown of a file in `folder` of the repository with links for its page in the site."""
+    """Return the Markdown of a file in `folder` with its links changed to paths in the site."""
 
     def rewrite_link(match: re.Match[str]) -> str:
         target = _make_site_path(_resolve_link(match[2], folder))
@@ -83,7 +83,7 @@ def _split_outside_code(text: str, change: Any) -> str:
 
 
 def _find_linked_files(text: str, folder: str) -> set[str]:
-    """Return the files outside ``docs/`` that a page links to, which the site has to include."""
+    """Return the files outside ``docs/`` that a page links to; the site includes them."""
     found: set[str] = set()
 
     def collect_links(part: str) -> str:
@@ -125,7 +125,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "tables/operations.json": format_json(
             {"schema": "cudnn-backend-py/operations", "version": 1, "operations": list_operations()}
         ),
-        "llms.txt": "",  # on_post_build
+        "llms.txt": "",  # written by on_post_build
         "assets/reasons-data.js": f"window.cudnnReasons = {json.dumps(make_lookup_table(), ensure_ascii=False)};\n",
     }
     texts["tutorials/notebook.md"], pictures = _read_notebook()
@@ -147,7 +147,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Change links that leave ``docs/`` to the copies in the site."""
+    """Change links to files outside ``docs/`` to their copies in the site."""
     if page.file.src_uri in PAGES_WITH_WIDE_TABLES:
         page.meta["hide"] = ["navigation"]
     if page.file.generated_by:
@@ -162,21 +162,21 @@ _navigation_pages: list[tuple[str, str, str]] = []
 
 
 def on_nav(nav: Navigation, **_: Any) -> None:
-    """Keep the pages in their order, for llms.txt."""
+    """Store the order of the pages for llms.txt."""
     _navigation_pages[:] = [
         ((page if page.parent is None else page.parent).title, page.file.src_uri, page.file.url) for page in nav.pages
     ]
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
-    """Make wide tables reachable by keyboard, because they scroll, and give each known issue an anchor."""
+    """Make wide tables scrollable by keyboard, and give each known issue an anchor."""
     if page.file.src_uri == "known-issues.md":
         html = re.sub(r"<td><code>([\w-]+)</code>", r'<td id="\1"><code>\1</code>', html)
     return re.sub(r"<table>", '<table tabindex="0">', html)
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Give the search dialog a name for screen readers."""
+    """Add a name to the search dialog for screen readers."""
     return output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )

@@ -1,7 +1,7 @@
 """Check every link of the built site: ``python -m tools.website.links site``.
 
-Each ``href`` and ``src`` has to refer to a file of the site, and a fragment to an element there. Links to other sites
-are checked only for their form. The strict build checks Markdown; this checks its output.
+Each ``href`` and ``src`` has to refer to a file of the site, and a fragment to an element there. Of links to
+other sites only the form is checked. MkDocs checks the Markdown sources; this program checks the HTML output.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["find_dead_links"]
 
 
 class _LinkParser(HTMLParser):
-    """The ids of a page, and its links."""
+    """Collects the ids and links of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ def find_dead_links(site: Path) -> list[str]:
         reader.feed(path.read_text(encoding="utf-8"))
     dead = []
     for path, reader in pages.items():
-        if path.name == "404.html":  # served at any depth: its links start at the server's root
+        if path.name == "404.html":  # the server shows this page for any path: its links start at the server's root
             continue
         name = path.relative_to(site.resolve())
         links = dict.fromkeys(reader.links)

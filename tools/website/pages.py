@@ -1,4 +1,4 @@
-"""Pages written by the build of the site: gallery, commands, enums, files, cuDNN's reasons, tables."""
+"""Pages that the build of the site writes: gallery, commands, enums, files, cuDNN's reasons, JSON tables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _read_docstring(path: Path) -> str:
 
 
 def find_graph_files() -> list[Path]:
-    """Return the examples that have a graph and can be read without cuDNN."""
+    """Return the example files that define a graph and can be read without cuDNN."""
     return [
         path
         for path in sorted((ROOT / "examples").glob("*.py"))
@@ -60,7 +60,7 @@ def find_graph_files() -> list[Path]:
 
 
 def write_gallery() -> str:
-    """Return the gallery: each example graph with its drawing, its text and the command that judges it."""
+    """Return the page of examples: each graph with its drawing, its text and the command that judges it."""
     parts = [
         "---\nhide: [navigation]\n---\n\n# Gallery of graphs\n\n"
         "Graphs to copy, each with the command that judges it. Boxes are operations with their results, rounded boxes "
@@ -109,7 +109,7 @@ def _list_commands(command: click.Command, path: str) -> Iterator[tuple[str, cli
 
 
 def write_commands() -> str:
-    """Return the help of every command, in the sections of the help."""
+    """Return the page of commands: the help text of each, in the sections of the main help."""
     parts = [
         "# Commands\n\nThe help of every command. Common options, exit codes and completion: "
         "[The command line](../how-to/command-line.md).\n"
@@ -129,7 +129,7 @@ def write_commands() -> str:
 
 
 def write_enums() -> str:
-    """Return every enum of the header, with the numbers and the versions that added them."""
+    """Return the page of all enums of the header, with numbers and the versions that added them."""
     parts = [
         "---\nsearch:\n  boost: 0.2\n---\n\n# Enums\n\n"
         "Every enum of `cudnn_graph.h`, from `cudnn_backend_py.enums`. Names are those of C without the common prefix "
@@ -161,7 +161,7 @@ def _read_first_line(path: Path) -> str:
 
 
 def write_files() -> str:
-    """Return the files of each folder of the package, with the first line of their docstrings."""
+    """Return the page of source files by folder of the package, with the first line of their docstrings."""
     package = ROOT / "cudnn_backend_py"
     parts = [
         "---\nsearch:\n  boost: 0.2\n---\n\n# Files\n\n"
@@ -207,7 +207,7 @@ def write_reasons() -> str:
 
 
 def _write_message_section() -> str:
-    """Return the section of program messages: meaning, and how each program shows cuDNN's reasons."""
+    """Return the section of messages of other programs: the meaning, and how each program shows cuDNN's reasons."""
     how = "".join(f"\n| {name or 'any other'} | {text} |" for name, text in LOG_INSTRUCTIONS.items())
     parts = [f"\n## Messages of programs {{ #messages }}\n\n| program | cuDNN's own reasons |\n|---|---|{how}\n"]
     parts += map(_format_message_mark, (*MESSAGE_ENTRIES, *STATUS_ENTRIES))

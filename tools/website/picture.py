@@ -1,4 +1,4 @@
-"""The picture of the README and the first page, drawn from the forum's graph by ``make regen``."""
+"""Draw the picture of the README and the home page from the example graph of a forum thread."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["draw_readme_picture"]
 
 
 def draw_readme_picture() -> str:
-    """Return the drawing as a stand-alone file, in the colours of the reader's system."""
+    """Return the drawing as a stand-alone SVG in the light or dark colours of the reader's system."""
     return draw_svg_file(graph(), {"s"})

@@ -1,6 +1,6 @@
-"""The site's entries for cuDNN's reasons, each with its rule.
+"""The site's entries for cuDNN's reasons, each with the rule that explains it.
 
-``docs/assets/reasons.js`` finds the entry of a text in the browser, from :func:`make_lookup_table`.
+In the browser, ``docs/assets/reasons.js`` looks up the entry of a text in the data of :func:`make_lookup_table`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RuleHeading:
 
 @dataclass(frozen=True, slots=True)
 class ReasonEntry:
-    """A reason, its rule, and the versions and architectures that gave it."""
+    """A reason of cuDNN, its rule, and the versions and architectures that it was seen with."""
 
     status: str
     text: str
@@ -134,7 +134,7 @@ def make_message_anchor(row: MessagePattern) -> str:
 
 
 def _convert_pattern_for_browser(pattern: str) -> str:
-    """Return a pattern without inline flags: letters of either case become sets of both."""
+    """Return a pattern without the inline flag for case: each letter becomes a set of both cases."""
 
     def join_alternatives(text: str) -> str:
         return re.sub(

@@ -1,4 +1,4 @@
-"""A griffe extension that rewrites the API reference's docstrings before they are parsed."""
+"""A griffe extension that converts docstrings for the API reference to Markdown before they are parsed."""
 
 from __future__ import annotations
 

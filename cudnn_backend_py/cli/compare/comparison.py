@@ -380,8 +380,8 @@ def _select_timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dic
     """Time the built engine configs, and return them with their times."""
     times = child.measure(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
     return [
-        {**config, "gpu": summarize_microseconds(Timing.of(found["cold"]))}
-        | ({"host": summarize_microseconds(Timing.of(found["host"]))} if found["host"] else {})
+        {**config, "gpu": summarize_microseconds(Timing.from_times(found["cold"]))}
+        | ({"host": summarize_microseconds(Timing.from_times(found["host"]))} if found["host"] else {})
         for config, found in zip(built.configs, times, strict=False)
     ]
 

@@ -52,7 +52,7 @@ def measure_gpu_times(
                 if ahead_us:
                     torch.cuda._sleep(int(ahead_us * _MAX_CYCLES_PER_US))
                 times[name] += clock.time_runs(contenders[name], stream, flushes=FLUSHES_AHEAD)
-    return {name: Timing.of(found) for name, found in times.items()}
+    return {name: Timing.from_times(found) for name, found in times.items()}
 
 
 def measure_host_times(contenders: Mapping[str, Batch], batches: int, calls: int) -> dict[str, Timing]:
@@ -60,7 +60,7 @@ def measure_host_times(contenders: Mapping[str, Batch], batches: int, calls: int
     import torch
 
     times = timing.time_host_calls(contenders, batches, calls, torch.cuda.synchronize)
-    return {name: Timing.of(found) for name, found in times.items()}
+    return {name: Timing.from_times(found) for name, found in times.items()}
 
 
 def make_batches_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:

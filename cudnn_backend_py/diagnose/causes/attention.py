@@ -192,7 +192,7 @@ def explain_low_precision(case: RefusalCase, reason: Reason) -> Cause | None:
         )
     change = case.find_remedy("data_type")
     if change is not None:
-        return blame_change("data-type", case, change, reason)
+        return blame_change("data-type", case, change, reason if _TYPE_WORDS.search(reason.text) else None)
     if not _TYPE_WORDS.search(reason.text):
         return Cause("refused", f"cuDNN: {format_statement(reason)}", Basis.RULE, "quoted; nothing else was measured")
     return Cause("data-type", f"{found}; cuDNN refuses it on sm_{case.target.sm}{format_quote(reason)}", Basis.RULE)

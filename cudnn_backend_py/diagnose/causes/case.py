@@ -445,6 +445,9 @@ def _name_layout(tensor: Tensor) -> str:
     return "row-major" if row_major else "column-major" if tensor.strides[-1] > tensor.strides[-2:][0] else ""
 
 
+SILENT_TEXT = "said nothing more"  # how this package's own text in place of an empty one ends
+
+
 def format_statement(reason: Reason) -> str:
     """Return the statement of a reason on one line."""
     return " ".join(reason.statement.split()).partition(" at: ")[0].rstrip(".")
@@ -458,7 +461,7 @@ def format_quote(reason: Reason) -> str:
 
 
 def _is_readable(words: str) -> bool:
-    silent = words.endswith("said nothing more")  # this package's own words for an empty text
+    silent = words.endswith(SILENT_TEXT)
     return not silent and re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
 
 

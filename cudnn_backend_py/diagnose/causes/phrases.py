@@ -55,13 +55,13 @@ _TYPE_CHANGE_KINDS = ("data_type", "intermediate_type")
 REASON_PHRASES = (
     ReasonPhrase(r"INCOMPATIBLE_CUDART.*compiled with cuda toolkit", "cuda_toolkit"),
     ReasonPhrase(r"is_valid_spatial_dim", "convolution_dims"),
-    ReasonPhrase(r"Dim\[\w+\] !=|must be \(.*but found", "dims", ("dims",)),
+    ReasonPhrase(r"Dim\[\w+\] !=|must be \(.*but found|tensor dimensions must be", "dims", ("dims",)),
     ReasonPhrase(r"!has\w+Desc\(\)|!\w+Used\b", "missing_tensor"),
     ReasonPhrase(r"Port\.tensor\.(?:hasSameShape|isSimilarTo)", "same_tensors"),
     ReasonPhrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
     ReasonPhrase(r"getNumElementsWithStride|overlap", "overlapping"),
     ReasonPhrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
-    ReasonPhrase(r"pointer alignment", "alignment", ("alignment",)),
+    ReasonPhrase(r"pointer alignment|_ptrAlign", "alignment", ("alignment",)),
     ReasonPhrase(r"ragged \(packed\) Stats", "ragged_stats", ("ragged_stats",)),
     ReasonPhrase(
         r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b", "head_dim", ("pad_head_dim",)
@@ -76,7 +76,7 @@ REASON_PHRASES = (
     ReasonPhrase(r"(?i)layout|stride|row major|nhwc|is_supported$", "layout", ("layout",)),
     ReasonPhrase(r"(?i)contiguous", "layout"),
     ReasonPhrase(r"(?i)interleaved", kinds=("layout",)),
-    ReasonPhrase(r"(?i)alignment|aligned|_ptrAlign", "alignment"),
+    ReasonPhrase(r"(?i)alignment|aligned", "alignment"),
     ReasonPhrase(r"(?i)align", kinds=("alignment",)),
     ReasonPhrase(r"(?i)virtual", "virtual", ("virtual",)),
     ReasonPhrase(r"(?i)ragged", "option", ("layout",)),

@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from ...generated.enums import DescriptorType, TensorReordering
+from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
 from ...plans.refusals import Reason
-from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, join_names
+from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, iterate_changes, join_names
+from ...rewrite.changes.change import ATTENTION
 from ...rewrite.changes.layout import align_to_elements
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.relations import BLOCK_SCALES
@@ -28,12 +29,14 @@ from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
 from .case import (
     FORM_CHANGES,
+    SILENT_TEXT,
     RefusalCase,
     blame_change,
     blame_exact_change,
     describe_contrast,
     format_best_quote,
     format_quote,
+    format_statement,
     get_type_word,
     is_supported,
 )
@@ -285,7 +288,24 @@ def explain_dims(case: RefusalCase, reason: Reason) -> Cause | None:
         Any version.
     """
     change = case.find_remedy("dims")
-    return None if change is None else blame_change("shape", case, change, reason)
+    return _blame_dims_and_architecture(case, reason) if change is None else blame_change("shape", case, change, reason)
+
+
+def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
+    """Return as the cause wrong dims of a graph that this architecture does not support with the right dims either."""
+    change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
+    if change is None:
+        return None
+    others = dataclasses.replace(case, graph=change.graph).supporting_architectures
+    if not others:
+        return None
+    do = "do" if len(others) > 1 else "does"
+    headline = (
+        f"sm_{case.target.sm} does not support the graph, {', '.join(others)} {do} with other dims: "
+        f"{describe_contrast(case.graph, change)}{format_quote(reason)}"
+    )
+    remedy = f"{format_target_remedy(others)}; and {change.title}"
+    return Cause("shape", headline, Basis.MEASURED, "the graph with these dims was judged there", remedy)
 
 
 @register_phrase_rule
@@ -493,12 +513,32 @@ def explain_data_type(case: RefusalCase, reason: Reason) -> Cause | None:
     if change is not None:
         small = any(case.graph.tensor(name).data_type in LOW_PRECISION_TYPES for name in change.tensors)
         return (small and blame_combined_options(case, "data type")) or blame_change("data-type", case, change, reason)
+    if "mathPrec" in reason.text and (found := _list_unusual_compute_types(case.graph)):
+        return Cause("data-type", f"{found} (cuDNN's condition: {format_statement(reason)})", Basis.RULE, reason.text)
     memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
         kinds.setdefault(get_type_word(tensor.data_type), []).append(tensor)
     found = "; ".join(f"{join_names(tensors)} {kind}" for kind, tensors in kinds.items())
-    return Cause("data-type", f"data types are not supported: {found}{format_quote(reason)}", Basis.RULE, reason.text)
+    if quote := format_quote(reason):
+        headline = f"data types are not supported: {found}{quote}"
+    else:
+        said = format_statement(reason)
+        condition = "" if said.endswith(SILENT_TEXT) else f" (cuDNN's condition: {said})"
+        headline = f"cuDNN refuses a data type{condition}; in memory: {found}"
+    return Cause("data-type", headline, Basis.RULE, reason.text)
+
+
+def _list_unusual_compute_types(graph: Graph) -> str:
+    """Return a phrase that names the operations that compute in another type than float32; empty if all do."""
+    kinds: dict[str, list[str]] = {}
+    for op in graph.ops:
+        kind = getattr(op, "compute_type", DataType.FLOAT)
+        if kind is not DataType.FLOAT:
+            kinds.setdefault(get_type_word(kind), []).append(op.name)
+    return ", ".join(
+        f"{', '.join(names)} {'compute' if len(names) > 1 else 'computes'} in {kind}" for kind, names in kinds.items()
+    ) + (", which the engine does not support" if kinds else "")
 
 
 @register_phrase_rule
@@ -680,6 +720,20 @@ def explain_block_scale(case: RefusalCase) -> Cause | None:
     return Cause("architecture", headline, Basis.MEASURED, judged, remedy)
 
 
+def _format_attention_dims(graph: Graph) -> str:
+    """Return the dims of Q, K, V and O of an SDPA operation, or the sizes in a graph of matmuls; else empty."""
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in ATTENTION:
+            names: dict[tuple[int, ...], list[str]] = {}
+            for port in ("q", "k", "v", "o"):
+                tensor = op.fields[port]
+                names.setdefault(tensor.dims, []).append(tensor.name)
+            return ", ".join(f"{', '.join(named)} {list(dims)}" for dims, named in names.items())
+    found = find_attention_dims(graph)
+    sizes = {"d": found.d, "s_q": found.s_q, "s_kv": found.s_kv}
+    return ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
+
+
 @register_phrase_rule
 def explain_shape(case: RefusalCase, reason: Reason) -> Cause | None:
     """A dim has a size that the engines do not support.
@@ -698,9 +752,7 @@ def explain_shape(case: RefusalCase, reason: Reason) -> Cause | None:
         return blame_change("shape", case, change, reason)
     if not format_quote(reason):
         return None
-    dims = find_attention_dims(case.graph)
-    sizes = {"d": dims.d, "s_q": dims.s_q, "s_kv": dims.s_kv}
-    found = ", ".join(f"{name} {one.size}" for name, one in sizes.items() if one is not None)
+    found = _format_attention_dims(case.graph)
     headline = f"the dims are not supported{f': {found}' if found else ''}{format_quote(reason)}"
     return Cause("shape", headline, Basis.RULE, reason.text)
 

@@ -242,8 +242,9 @@ def _make_headline(verdict: Verdict) -> str:
     if first is None:
         return "cuDNN supports it"
     word = "builds" if first.state == "built" else "comes first"
-    note = f"{verdict.outcome}{verdict.note}; " if verdict.note else ""
-    return f"{note}{len(taken)} of {len(verdict.candidates)} engine configs supported; engine {first.engine} {word}"
+    note = f"{verdict.outcome}{verdict.support_note}; " if verdict.support_note else ""
+    count = f"{len(taken)} of {len(verdict.candidates)} engine configs supported"
+    return f"{note}{count}; {first.tag or 'an engine without a name'} {word}"
 
 
 def _format_cell(cell: Cell) -> str:

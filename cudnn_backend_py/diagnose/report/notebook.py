@@ -51,21 +51,21 @@ _render_value.register(tuple, render_tables_html)
 
 
 @_render_value.register
-def _(graph: Graph) -> str | None:
+def _render_graph(graph: Graph) -> str | None:
     return draw_svg_file(graph) or None
 
 
 @_render_value.register
-def _(executable: Executable) -> str:
+def _render_executable(executable: Executable) -> str:
     return render_plan_html(executable.plan)
 
 
 @_render_value.register
-def _(remedy: Remedy) -> str:
+def _render_remedy(remedy: Remedy) -> str:
     return render_remedies_html([remedy])
 
 
 @_render_value.register
-def _(since: Since) -> str:
+def _render_since(since: Since) -> str:
     cells = {(since.graph, since.target, version): cell for version, cell in since.asked.items()}
     return render_matrix_html(Matrix((since.graph,), (since.target,), since.versions, cells))

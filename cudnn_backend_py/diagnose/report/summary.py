@@ -13,10 +13,10 @@ from rich.text import Text
 from ...plans.candidate import CANNOT_LOAD
 from ...printable import printable, printable_lines
 from ...terminal import table_text
-from ..verdict import Verdict
+from ..verdict import STAGES_AFTER_CHECK, Outcome, Verdict
 from .text import OUTCOME_STYLES
 
-__all__ = ["format_summary", "render_summary"]
+__all__ = ["format_graph_line", "format_summary", "render_summary"]
 
 MAX_COLUMNS = 100
 _LABEL_COLUMNS = 9
@@ -42,9 +42,9 @@ def format_summary(verdict: Verdict) -> str:
 
 def _make_lines(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
-    by_others = "" if verdict.only_fallback is not None else verdict.note
+    by_others = "" if verdict.only_fallback is not None else verdict.support_note
     only = " by FALLBACK only" if verdict.only_fallback is not None else by_others
-    outcome = f"{verdict.outcome.value.upper()}{only}{verdict.depth}"
+    outcome = f"{verdict.outcome.value.upper()}{only}{verdict.build_note}"
     where = f"on {where}, cuDNN {verdict.cudnn}"
     left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{outcome}: graph '' {where}"))
     name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."
@@ -56,11 +56,11 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
             yield from _format_row("remedy" if cause.asked else "fix", cause.advice, lines=2)
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
         yield from _format_row("remedy", verdict.only_fallback.advice)
-    if known:
+    if known and (verdict.outcome is not Outcome.NOT_SUPPORTED or verdict.stage in STAGES_AFTER_CHECK):
         yield from _format_row("issue", _format_first(known), lines=2 if cause is None else 1)
     if verdict.lint:
         yield from _format_row("lint", _format_first(verdict.lint))
-    yield from _format_row("graph", _format_graph(verdict.graph_text))
+    yield from _format_row("graph", format_graph_line(verdict.graph_text))
     if (configs := _format_configs(verdict)) is not None:
         yield from _format_row("configs", configs)
 
@@ -72,7 +72,7 @@ def _format_first(texts: Sequence[str]) -> str:
 
 def _format_row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
     """Yield a label and a text in at most `lines` lines; longer text is cut, as -v shows all of it."""
-    clean = " ".join(printable_lines(printable(text)).split())
+    clean = " ".join(printable_lines(printable(" ".join(text.split()))).split())
     wrapped = textwrap.wrap(clean, MAX_COLUMNS - _LABEL_COLUMNS, break_on_hyphens=False) or [""]
     if len(wrapped) > lines:
         last = _shorten_text(" ".join(wrapped[lines - 1 :]), MAX_COLUMNS - _LABEL_COLUMNS)
@@ -90,7 +90,7 @@ def _shorten_text(text: str, columns: int) -> str:
     return (kept.rpartition(" ")[0] or kept) + _ELLIPSIS
 
 
-def _format_graph(text: str) -> str:
+def format_graph_line(text: str) -> str:
     """Return the graph in one line: inputs, operations and outputs."""
     tensors: dict[str, tuple[str, str]] = {}
     operations: list[str] = []

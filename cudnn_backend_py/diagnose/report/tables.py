@@ -19,7 +19,7 @@ from ..surveys.inputs import DEFAULT_VERSION
 from ..surveys.matrix import Cell, Matrix
 from ..surveys.since import Since
 from ..surveys.upgrade import Difference, Effect, Upgrade
-from ..verdict import Outcome, Verdict
+from ..verdict import STAGES_AFTER_CHECK, Outcome, Verdict
 from .text import make_indented_lines, make_line
 
 __all__ = [
@@ -54,17 +54,17 @@ def format_matrix_markdown(matrix: Matrix) -> str:
     """Return the tables of :func:`render_matrix` as Markdown."""
     lines = []
     for graph in matrix.graphs:
-        rows, number = _number_causes(matrix, graph)
+        rows, marks, causes = _number_causes(matrix, graph)
         cells = {(target, version): cell for (name, target, version), cell in matrix.cells.items() if name == graph}
         lines += [f"## {_escape_markdown(graph)}", ""]
         lines += format_markdown_table(
             map(_escape_markdown, ("target", *matrix.versions)),
             (
-                [_escape_markdown(target), *("" if cell is None else _format_mark(cell, number).plain for cell in row)]
+                [_escape_markdown(target), *("" if cell is None else _format_mark(cell, marks).plain for cell in row)]
                 for target, row in rows.items()
             ),
         )
-        notes = [f"{letter}{index}: {headline}" for (letter, headline), index in number.items()]
+        notes = [f"{mark}: {headline}" for mark, headline in causes.items()]
         notes += [remark.plain for remark in _render_remarks(cells)]
         lines += ["", *(f"* {_escape_markdown(one)}" for one in notes), ""]
     return "\n".join([*lines, _render_legend(list(matrix.cells.values())).plain]) + "\n"
@@ -88,32 +88,54 @@ def _format_full_wheels(lacking: Iterable[str]) -> list[Text]:
 
 def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
     """Return the table of a graph, its causes, and the remarks that do not apply to every cell."""
-    rows, number = _number_causes(matrix, graph)
+    rows, marks, causes = _number_causes(matrix, graph)
     tables: list[RenderableType] = [make_line(graph, "bold")]
     for first in range(0, len(matrix.versions), _MAX_VERSION_COLUMNS):
         part = slice(first, first + _MAX_VERSION_COLUMNS)
         table = WordTable("target", *map(printable, matrix.versions[part]))
         for target, row in rows.items():
-            marks = (Text("") if cell is None else _format_mark(cell, number) for cell in row[part])
-            table.add_row(make_line(target), *marks)
+            shown = (Text("") if cell is None else _format_mark(cell, marks) for cell in row[part])
+            table.add_row(make_line(target), *shown)
         tables += [table, Text("")]
-    told = (make_line(f"{one[0]}{number[one]:<3}", _LETTER_STYLES[one[0]]).append(make_line(one[1])) for one in number)
+    told = (make_line(f"{mark:<4}", _LETTER_STYLES[mark[0]]).append(make_line(text)) for mark, text in causes.items())
     cells = {(target, version): cell for (name, target, version), cell in matrix.cells.items() if name == graph}
     return [*tables, *told, *_render_remarks(cells, everywhere)]
 
 
-def _number_causes(matrix: Matrix, graph: str) -> tuple[dict[str, list[Cell | None]], dict[tuple[str, str], str]]:
-    """Return a graph's cells by target (None if not judged), and a number for each distinct letter and cause."""
+def _number_causes(
+    matrix: Matrix, graph: str
+) -> tuple[dict[str, list[Cell | None]], dict[tuple[str, str], str], dict[str, str]]:
+    """Return a graph's cells by target (None if not judged), the mark of each letter and cause, and a text per mark.
+
+    Causes that differ only in the architecture they name first have one mark, and a text that names all of them.
+    """
     rows = {
         target: [matrix.cells.get((graph, target, version)) for version in matrix.versions] for target in matrix.targets
     }
     found = [cell for row in rows.values() for cell in row if cell is not None]
-    causes = dict.fromkeys((cell.letter, cell.headline) for cell in found if cell.headline)
-    return rows, {cause: str(index) for index, cause in enumerate(causes, 1)}
+    marks: dict[tuple[str, str], str] = {}
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # architectures by letter and the rest of the cause
+    for letter, headline in dict.fromkeys((cell.letter, cell.headline) for cell in found if cell.headline):
+        named = re.search(r"\bsm_\d+\b", headline)
+        parts = (headline,) if named is None else tuple(re.split(rf"\b{named[0]}\b", headline))
+        architectures = alike.setdefault((letter, parts), [])
+        architectures += [] if named is None else [named[0]]
+        marks[letter, headline] = f"{letter}{list(alike).index((letter, parts)) + 1}"
+    texts = {
+        f"{letter}{number}": _join_alternatives(names).join(parts)
+        for number, ((letter, parts), names) in enumerate(alike.items(), 1)
+    }
+    return rows, marks, texts
 
 
-def _format_mark(cell: Cell, number: Mapping[tuple[str, str], str]) -> Text:
-    return Text(cell.letter + number.get((cell.letter, cell.headline), ""), _LETTER_STYLES[cell.letter])
+def _join_alternatives(names: Sequence[str]) -> str:
+    """Return names as text such as "a, b or c"; empty if there are none."""
+    *first, last = names or [""]
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _format_mark(cell: Cell, marks: Mapping[tuple[str, str], str]) -> Text:
+    return Text(marks.get((cell.letter, cell.headline), cell.letter), _LETTER_STYLES[cell.letter])
 
 
 def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
@@ -123,7 +145,9 @@ def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str]
     """
     where: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for place, cell in cells.items():
-        for label, said in (("known issue", cell.hazards), ("remark", cell.remarks)):
+        refused = cell.outcome is Outcome.NOT_SUPPORTED and cell.stage not in STAGES_AFTER_CHECK
+        hazards = () if refused else cell.hazards
+        for label, said in (("known issue", hazards), ("remark", cell.remarks)):
             for one in (text for text in said if text not in told):
                 where.setdefault((label, one), []).append(place)
     for (label, one), places in sorted(where.items(), key=lambda item: item[0][0]):
@@ -155,7 +179,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     """
     where = f"graph {verdict.graph!r} on {verdict.target_title}, cuDNN {verdict.cudnn}"
     parts: list[RenderableType] = [
-        make_line(f"{verdict.outcome.value.upper()}{verdict.note}{verdict.depth}: {where}", "bold")
+        make_line(f"{verdict.outcome.value.upper()}{verdict.support_note}{verdict.build_note}: {where}", "bold")
     ]
     if verdict.cause is not None:
         parts.append(make_line(f"cause: {verdict.cause.headline}"))
@@ -185,7 +209,7 @@ def _explain_no_change(verdict: Verdict) -> str:
     """Return the line for a graph that needs no change; if only FALLBACK supports it, with the modes to try."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
-        return f"nothing needs to be changed: {how}{verdict.note}"
+        return f"nothing needs to be changed: {how}{verdict.support_note}"
     others = [mode for mode in verdict.modes if mode != "FALLBACK"]
     return f"nothing needs to be changed: {how}; for a program without FALLBACK: --mode {' --mode '.join(others)}"
 
@@ -202,8 +226,9 @@ def render_since(since: Since) -> Group:
     judged = len(since.asked) - len(since.unjudged)
     at_latest = " at the latest" if since.open_before else ""
     at_least = " at least" if since.open_after else ""
+    until = " on" if since.last == since.versions[-1] else f" to {since.last}{at_least}"
     span = (
-        f"supported since {since.first}{at_latest}, last by {since.last}{at_least}"
+        f"supported from {since.first}{at_latest}{until}"
         if since.first is not None
         else f"supported by none of the {judged} versions that could judge"
         if since.unjudged
@@ -218,7 +243,12 @@ def render_since(since: Since) -> Group:
         Text.assemble(make_line(f"graph {since.graph!r} on {since.target}: "), make_line(span + refused, style))
     ]
     if since.first == since.versions[0]:
-        lines.append(Text(f"{since.first} is the oldest version available: support may be older", "dim"))
+        lines.append(Text(f"{since.first} is the oldest installed version: support may be older", "dim"))
+    elif since.first is not None:
+        before = since.versions[since.versions.index(since.first) - 1]
+        lines.append(
+            Text(f"{before} is the installed version before {since.first}: support may have begun in between", "dim")
+        )
     lines += [Text.assemble(("repaired issue: ", "bold"), make_line(issue)) for issue in since.repaired]
     if since.repaired:
         sound = f"{since.sound} supports the graph without it" if since.sound else "no version supports it without it"

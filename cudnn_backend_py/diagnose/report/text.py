@@ -41,10 +41,9 @@ def _format_label(label: str, text: str) -> Text:
 
 
 def _format_candidate(candidate: Candidate) -> list[RenderableType]:
-    name = "engine not named" if candidate.engine is None else f"engine {candidate.engine}"
     knobs = " ".join(f"{key.removeprefix('CUDNN_KNOB_TYPE_')}={value}" for key, value in candidate.knobs.items())
     head = make_line(f"{candidate.mode:<9}")
-    head.append(name, "bold").append(make_line(f" {knobs} ".rstrip() + " "))
+    head.append(candidate.tag or "engine not named", "bold").append(make_line(f" ({knobs}) " if knobs else " "))
     head.append(make_line(candidate.state, _STATE_STYLES.get(candidate.state, "")))
     notes = [*candidate.behavior_notes, *candidate.numerical_notes]
     if candidate.workspace_bytes is not None:
@@ -69,7 +68,9 @@ def render_verdict(verdict: Verdict, frameworks: Mapping[str, str] | None = None
     parts: list[RenderableType] = [
         Text.assemble(
             (verdict.outcome.value.upper(), OUTCOME_STYLES[verdict.outcome]),
-            make_line(f"{verdict.note}{verdict.depth}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
+            make_line(
+                f"{verdict.support_note}{verdict.build_note}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"
+            ),
         )
     ]
     if verdict.cause is not None:

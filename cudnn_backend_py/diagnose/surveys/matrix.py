@@ -418,7 +418,7 @@ def make_answer_folder(folder: Path) -> KeyedRecordFolder:
         reason="its files are trusted as cuDNN's answers",
         code="cache-folder-not-private",
     )
-    return KeyedRecordFolder(private, schema=_CACHE_SCHEMA, suffix="answer", max_bytes=None, durable=False)
+    return KeyedRecordFolder(private, schema=_CACHE_SCHEMA, suffix="answer", max_bytes=None)
 
 
 class AnswerCache:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from itertools import islice
+from itertools import chain, islice
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ...errors import CudnnBackendError, GraphError
-from ...generated.enums import DIM_MAX, DataType, DescriptorType, TensorReordering
+from ...generated.enums import DIM_MAX, CudnnEnum, DataType, DescriptorType, TensorReordering
 from ...printable import shown
-from ..data_types import find_type
+from ..data_types import find_member, find_type, suggest_member
 from ..ir import Graph, Op, Operation, Tensor, packed_strides
 from ..strides import channels_last, preserve_order
 from ..tensor import LEAST, MOST
@@ -73,10 +73,11 @@ def _make_type_error(name: str, value: object, needed: str, is_tensor: bool) -> 
 
 
 def wrap_checked_method(method: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a builder method so that it undoes its changes on failure and reports arguments of wrong types.
+    """Wrap a builder method: it takes enumerators by name, undoes its changes on failure, and names wrong arguments.
 
-    Types are looked at only where something else than an error of ours comes out of the method.
+    Other types are looked at only where something else than an error of ours comes out of the method.
     """
+    call: Callable[..., R] = method
 
     @functools.wraps(method)
     def call_and_undo_on_error(*args: P.args, **options: P.kwargs) -> R:
@@ -84,7 +85,10 @@ def wrap_checked_method(method: Callable[P, R]) -> Callable[P, R]:
         assert isinstance(builder, BuilderBase)
         before = builder._save_state()
         try:
-            return method(*args, **options)
+            if any(isinstance(value, str) for value in chain(args, options.values())):
+                positional, named = _read_enumerators(method, args, options)
+                return call(*positional, **named)
+            return call(*args, **options)
         except BaseException as error:
             builder._restore_state(*before)
             if isinstance(error, Exception) and not isinstance(error, CudnnBackendError):
@@ -94,6 +98,41 @@ def wrap_checked_method(method: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call_and_undo_on_error
+
+
+def _read_enumerators(
+    method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments with enumerators in place of their names."""
+    positional, named = list(args), dict(options)
+    for place, name, enum in _list_enumerator_parameters(method):
+        value = positional[place] if place < len(positional) else named.get(name)
+        if not isinstance(value, str):
+            continue
+        if (member := find_member(enum, value)) is None:
+            raise GraphError(
+                f"{name}= is {shown(value)}, {enum.__name__} is needed{suggest_member(enum, value)}",
+                code="wrong-field-type",
+            )
+        if place < len(positional):
+            positional[place] = member
+        else:
+            named[name] = member
+    return positional, named
+
+
+@functools.cache
+def _list_enumerator_parameters(method: Callable[..., Any]) -> tuple[tuple[int, str, type[CudnnEnum]], ...]:
+    """Return place, name and enum of each parameter that takes an enumerator and no text."""
+    hints = get_type_hints(method)
+    found = []
+    for place, name in enumerate(inspect.signature(method).parameters):
+        hint = hints.get(name)
+        kinds = get_args(hint) or (hint,)
+        enums = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, CudnnEnum)]
+        if enums and str not in kinds:
+            found.append((place, name, enums[0]))
+    return tuple(found)
 
 
 def make_checked_mixin(kind: type[T]) -> type[T]:
@@ -494,8 +533,8 @@ class BuilderBase:
             return value
         return self.scalar(value, rank=rank, name=self.make_unused_name(stem), **options)
 
-    def _choose_compute_type(self, given: DataType | str | None) -> DataType:
-        return self.compute_type if given is None else _read_type(given)  # DataType.FLOAT is 0: "or" will not do
+    def _choose_compute_type(self, given: DataType | None) -> DataType:
+        return self.compute_type if given is None else given  # DataType.FLOAT is 0: "or" will not do
 
     def _add_with_result(
         self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]

@@ -119,7 +119,7 @@ class Comparison:
     factor: float | None = None
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         """Whether no element exceeds its error bound, and the errors as a whole are explained by rounding."""
         return self.beyond == 0 and self.factor is None and (self.drift is None or self.drift <= MAX_DRIFT)
 
@@ -133,7 +133,7 @@ class Comparison:
             text += f"[{place}] is {self.got:.9g}, {self.wanted:.9g} +- {self.bound:.3g} is right"
         elif self.factor is not None:
             text += f": all of them are {self.factor:.6g} times the expected values"
-        elif not self.right:
+        elif not self.is_right:
             text += f": all of them are off, [{place}] is {self.got:.9g}, {self.wanted:.9g} is right"
         return text
 

@@ -458,14 +458,14 @@ class _GraphRun:
         words = self.why_not_compared
         if expected is not None:
             comparisons = tuple(item.compare(written[name]) for name, item in expected.items())
-            wrong = [str(item) for item in comparisons if not item.right]
+            wrong = [str(item) for item in comparisons if not item.is_right]
             state, words = ("wrong", "; ".join(wrong)) if wrong else ("right", "")
         times: dict[str, Any] = {}
         if self.time and state != "wrong":
             for _ in range(WARM_UP_RUNS):
                 stage.time_runs(plan, pack)
             cold, warm = zip(*(stage.time_runs(plan, pack) for _ in range(SAMPLE_COUNT)), strict=True)
-            times = {"cold": Timing.of(list(cold)), "warm": Timing.of(list(warm))}
+            times = {"cold": Timing.from_times(list(cold)), "warm": Timing.from_times(list(warm))}
         return replace(blank, state=state, words=words, comparisons=comparisons, **times)
 
 

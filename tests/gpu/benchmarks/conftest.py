@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.gpus import require_fused_attention
+from tests.support.gpu_requirements import require_fused_attention
 
 
 @pytest.fixture(scope="package", autouse=True)

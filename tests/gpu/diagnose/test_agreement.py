@@ -14,8 +14,8 @@ from cudnn_backend_py.diagnose.causes.phrases import DEVICE_NEED_BY_PATTERN
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.target import Profile, find_profile
 from tests.support.figures import add_figure
-from tests.support.zoo import VARIED_GRAPHS
-from tools.records.agreement import judge_forty_graphs
+from tests.support.varied_graphs import VARIED_GRAPHS
+from tools.records.agreement import judge_varied_graphs
 
 DATA_FOLDER = Path(__file__).parent / "data"
 
@@ -32,7 +32,7 @@ def describe_own_gpu() -> Profile:
 
 @pytest.fixture(scope="module")
 def verdicts_on_gpu() -> dict[str, Any]:
-    return judge_forty_graphs(None)
+    return judge_varied_graphs(None)
 
 
 def stored_verdicts() -> dict[str, Any] | None:
@@ -125,7 +125,7 @@ def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
 
 def test_the_described_gpu_agrees_with_the_real_gpu(verdicts_on_gpu: dict[str, Any]) -> None:
     compare_verdicts(
-        judge_forty_graphs(describe_own_gpu()),
+        judge_varied_graphs(describe_own_gpu()),
         verdicts_on_gpu,
         "described GPU, with this machine's driver, against live",
     )

@@ -9,10 +9,10 @@ from cudnn_backend_py import OperationGraph, open_target
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, explain, read_graphs
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import flash_forward, forum_two_matmul
-from examples.attention_known_issues import graph_of
+from examples.attention_known_issues import make_reproduction_graph
 from tests.support.child import run_python
 from tests.support.figures import add_figure
-from tests.support.gpus import is_measured_here
+from tests.support.gpu_requirements import is_measured_here
 
 TORCH_ATTENTION_PROGRAM = """
 import torch
@@ -55,7 +55,7 @@ def test_logged_torch_attention_is_read_back_with_the_same_verdict(tmp_path: Pat
 
 def test_a_plan_that_fails_at_execution_gives_a_verdict() -> None:
     with Judge() as judge:
-        verdict = judge.run_query(Query(graph_of("unaligned-strides:address"), execute=True))
+        verdict = judge.run_query(Query(make_reproduction_graph("unaligned-strides:address"), execute=True))
         assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "execute")
         assert verdict.cause is not None
         assert verdict.cause.code == "execution-fails"

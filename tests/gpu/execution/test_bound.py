@@ -26,7 +26,7 @@ from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.target import Target
-from tests.support.gpus import find_first_engine_config, needs_two_gpus
+from tests.support.gpu_requirements import find_first_engine_config, needs_two_gpus
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 B, H, S, D = 2, 4, 256, 64

@@ -21,7 +21,7 @@ from cudnn_backend_py.target import Target
 from examples import forum_two_matmul
 from tests.support.figures import add_figure
 from tests.support.flash import FLASH_SHAPE, compute_causal_attention, make_flash_graph
-from tests.support.gpus import find_first_engine_config
+from tests.support.gpu_requirements import find_first_engine_config
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from cudnn_backend_py import library
 from cudnn_backend_py.frontend.notebooks import split_exported_cells
 from tests.support import first_result
 from tests.support.child import ROOT, run_python
-from tests.support.gpus import assert_program_succeeded
-from tests.support.seed_cells import NOTEBOOK_FOLDERS, find_notebook, join_cells
+from tests.support.gpu_requirements import assert_program_succeeded
+from tests.support.notebook_cells import NOTEBOOK_FOLDERS, find_notebook, join_cells
 
 NO_TORCH_REASON = "did not run: torch is not installed, and the program's tensors are torch's"
 # A process that used torch's autograd sometimes aborts at exit, with either module: one and two of 14 on an H200.

@@ -21,7 +21,7 @@ from cudnn_backend_py.interpreter.philox import dropout_mask
 from cudnn_backend_py.target import Target
 from tests.support.attention_runs import MAX_FROBENIUS_ERRORS, AttentionRun, run_attention_cases
 from tests.support.figures import add_figure
-from tests.support.gpus import (
+from tests.support.gpu_requirements import (
     find_first_engine_config,
     get_least_expected_count,
     is_measured_here,
@@ -283,7 +283,11 @@ def test_errors_are_not_larger_than_those_of_torch_flash() -> None:
 def test_compute_sanitizer_memcheck_reports_nothing() -> None:
     command = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", sys.executable]
     done = subprocess.run(
-        [*command, "-m", "tests.support.sanitized"], capture_output=True, text=True, check=False, env=dict(os.environ)
+        [*command, "-m", "tests.support.compute_sanitizer_runs"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=dict(os.environ),
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "ERROR SUMMARY: 0 errors" in done.stdout

@@ -12,7 +12,7 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import from_memory, to_memory
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.build import shared_target
-from tests.support.gpus import skip_if_not_measured
+from tests.support.gpu_requirements import skip_if_not_measured
 
 
 def make_boolean_graph(which: str, dims: tuple[int, ...]) -> Graph:

@@ -11,7 +11,7 @@ from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES
 from tests.support.figures import add_figure
 from tools.records.edge_runs import RANDOM_PROBLEMS_PER_FAMILY, list_random_problem_names, run_cases_in_children
 
-from ...support.gpus import is_measured_here, skip_if_not_measured
+from ...support.gpu_requirements import is_measured_here, skip_if_not_measured
 
 OPERATION_FAMILIES = ("convolution", "norm")
 

@@ -12,8 +12,8 @@ from tests.support.figures import add_figure
 from tools.records.built_runs import WORKER_COUNT, run_in_child
 from tools.records.operations_page import AGREES, REFUSED, read_gpu_and_version, read_records
 
-from ...support.built import KINDS_FOR_OTHER_GPUS, TYPICAL_GRAPHS
-from ...support.gpus import get_current_sm, get_least_expected_count
+from ...support.gpu_requirements import get_current_sm, get_least_expected_count
+from ...support.typical_graphs import KINDS_FOR_OTHER_GPUS, TYPICAL_GRAPHS
 
 
 @pytest.fixture(scope="module")

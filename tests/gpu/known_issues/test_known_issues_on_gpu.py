@@ -55,7 +55,7 @@ from tests.support.child import ROOT
 from tests.support.figures import add_figure
 from tools.campaign.plan_check import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
 
-from ...support.gpus import get_least_expected_count, is_measured_here, list_measured_gpus
+from ...support.gpu_requirements import get_least_expected_count, is_measured_here, list_measured_gpus
 
 Array = NDArray[Any]
 WORKER_COUNT = 8
@@ -454,7 +454,11 @@ def serve_outcomes() -> None:
 
     def send_outcome(request: Mapping[str, Any], say: AnswerWriter) -> None:
         name = request["name"]
-        words = describe_run(RUN_BY_GRAPH[name]) if name in RUN_BY_GRAPH else attention_known_issues.run_here(name)
+        words = (
+            describe_run(RUN_BY_GRAPH[name])
+            if name in RUN_BY_GRAPH
+            else attention_known_issues.run_in_this_process(name)
+        )
         say(seen=words, lost=is_context_lost(0))
 
     serve(send_outcome)

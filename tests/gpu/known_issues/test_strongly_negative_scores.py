@@ -9,9 +9,9 @@ import pytest
 
 from cudnn_backend_py import open_target
 from tests.support.figures import add_figure
-from tools.records.deep_scores import make_deep_scores_cases, run_cases_in_children
+from tools.records.deep_scores import make_very_low_scores_cases, run_cases_in_children
 
-from ...support.gpus import is_measured_here, skip_if_not_measured
+from ...support.gpu_requirements import is_measured_here, skip_if_not_measured
 
 CASE_STEP = 7  # of the cases: python -m tools.records.deep_scores runs all
 
@@ -20,7 +20,7 @@ CASE_STEP = 7  # of the cases: python -m tools.records.deep_scores runs all
 def attention_results() -> list[dict[str, Any]]:
     """Return the results of cases with every mask, shape and form."""
     target = open_target()
-    cases = make_deep_scores_cases(target.library.version)
+    cases = make_very_low_scores_cases(target.library.version)
     target.close()
     items = list(run_cases_in_children(cases[::CASE_STEP]))
     add_figure("deep scores", outcomes=dict(Counter(item["outcome"] for item in items)))

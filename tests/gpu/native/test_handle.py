@@ -23,7 +23,7 @@ from cudnn_backend_py.target import Target, read_device, read_device_profile
 from tests.gpu.execution.test_execute import build_first_plan, check_flash_attention
 from tests.support.figures import add_figure
 from tests.support.flash import make_flash_graph
-from tests.support.gpus import find_first_engine_config
+from tests.support.gpu_requirements import find_first_engine_config
 
 AOT_PLAN_VARIABLE = "CUDNN_BACKEND_AOT_PLAN"
 

@@ -21,7 +21,7 @@ from cudnn_backend_py.target import list_profiles, read_device
 from tests.support.child import run_python
 from tests.support.figures import add_figure
 from tests.support.flash import compute_causal_attention
-from tests.support.gpus import find_first_engine_config
+from tests.support.gpu_requirements import find_first_engine_config
 
 pytestmark = pytest.mark.usefixtures("cache")
 PLAN_AHEAD_PROGRAM = """

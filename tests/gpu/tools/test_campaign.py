@@ -14,7 +14,7 @@ from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
 from tools.campaign.plan_check import find_plan, run_and_compare
 from tools.campaign.runner import CampaignOptions, run_campaign
 
-from ...support.gpus import get_least_expected_count, skip_if_not_measured
+from ...support.gpu_requirements import get_least_expected_count, skip_if_not_measured
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_wrong_scale_in_the_interpreter_is_found_and_reduced(gpu: Target, monk
 
 def test_a_campaign_runs_in_child_processes(gpu: Target) -> None:
     found = run_campaign(CampaignOptions(seconds=60, most=30, processes=2, reduce_s=5))
-    assert found.total_counts()["graphs"] == 30
-    assert found.total_counts()["compared"] >= get_least_expected_count("graphs of a campaign that are compared")
+    assert found.sum_counts()["graphs"] == 30
+    assert found.sum_counts()["compared"] >= get_least_expected_count("graphs of a campaign that are compared")
     assert not [failure for failure in found.failures if not failure["faults"]]
     assert set(found.counts) <= set(GRAPH_FAMILIES)

@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py.torch_ops import set_shapes
 from cudnn_backend_py.torch_ops.extension import Build, get_extension_folder, load_module
-from tests.support.gpus import require_fused_attention
+from tests.support.gpu_requirements import require_fused_attention
 
 
 @pytest.fixture(scope="package", autouse=True)

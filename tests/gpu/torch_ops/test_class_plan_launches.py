@@ -162,7 +162,7 @@ class PythonShapeClass:
         self.backward, named = backward, map_tensors_by_name(inputs, outputs)
         self.reading = read_call(backward, named, OPERATOR_OPTIONS)
         problem = describe_problem(backward, named, self.reading)
-        self.problem, self.bounds = problem, find_best_shape_class_bounds(problem, self.reading.needed)
+        self.problem, self.bounds = problem, find_best_shape_class_bounds(problem, self.reading.needed_bounds)
         self.plan = UnbuiltClassPlan(problem, self.bounds, backward)
 
     def recipe(self, inputs: Any, outputs: Any) -> Any:
@@ -184,7 +184,7 @@ class PythonShapeClass:
         return (
             r.related_plans == self.reading.related_plans
             and not r.copied
-            and find_best_shape_class_bounds(self.problem, r.needed) == self.bounds
+            and find_best_shape_class_bounds(self.problem, r.needed_bounds) == self.bounds
         )
 
     def check_launch(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:

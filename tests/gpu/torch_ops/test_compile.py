@@ -14,7 +14,7 @@ from cudnn_backend_py.torch_ops import (
 )
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
 from cudnn_backend_py.torch_ops.operators import load_torch
-from tests.support.gpus import needs_two_gpus
+from tests.support.gpu_requirements import needs_two_gpus
 from tests.support.streams import block_stream
 from tests.support.torch_reference import (
     Masks,

@@ -19,9 +19,9 @@ from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.runner import Runner
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.figures import add_figure
-from tests.support.gpus import skip_if_not_measured
+from tests.support.gpu_requirements import skip_if_not_measured
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
 
 GRAPH_NAMES = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")

@@ -20,7 +20,7 @@ from cudnn_backend_py.target import Target
 from cudnn_backend_py.tuning.search import autotune
 from cudnn_backend_py.tuning.statistics import MIN_ROUNDS
 from tests.support.figures import add_figure
-from tests.support.gpus import find_first_engine_config
+from tests.support.gpu_requirements import find_first_engine_config
 
 
 @pytest.fixture(scope="module")

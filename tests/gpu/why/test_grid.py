@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.why.conditions import find_blocker, find_condition_by_message, find_releases
-from tests.support.sdpa_answers import make_torch_call, read_machine, read_torch_answer
+from tests.support.torch_backend_cases import make_torch_call, read_machine, read_torch_answer
 from tools.records import sdpa_grid
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")

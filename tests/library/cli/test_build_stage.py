@@ -21,7 +21,7 @@ from cudnn_backend_py.target import use_target
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import make_backward, make_forward
 from tests.support.child import measure_children_cpu_s
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 HEURISTICS_MODES = ("A", "FALLBACK")
 CPU_LIMIT_S = 40.0  # limit of processor time for any machine, however busy; the time is printed

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from cudnn_backend_py.cli.commands import main
 from tests.support.bad_files import BAD_GRAPHS, EXECUTED_MARKER, list_commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
-from tests.support.mutations import assert_safe_to_print
+from tests.support.damaged_texts import assert_safe_to_print
 
 COMMAND_LINES_WITH_BAD_FILES = list_commands_with_bad_files()
 GRAPH_FILE = "examples/forum_two_matmul.py"

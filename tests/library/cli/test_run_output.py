@@ -18,7 +18,7 @@ from cudnn_backend_py.tuning.trial import ConfigTrial, Trial
 from cudnn_backend_py.tuning.trial.bound import Comparison
 from cudnn_backend_py.tuning.trial.runner import Runner
 from cudnn_backend_py.tuning.trial.trial import OutputFacts
-from tests.support.built import TYPICAL_GRAPHS
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 GOLDEN_FILE_BY_FORMAT = {"text": "run.txt", "json": "run.json", "junit": "run.xml"}

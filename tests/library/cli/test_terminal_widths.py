@@ -19,9 +19,9 @@ from cudnn_backend_py import save_graph
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from tests.library.cli.test_exit_codes import iterate_commands
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.child import ROOT
 from tests.support.terminals import CommandOutput, run_command_at_width
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 TERMINAL_WIDTHS = (0, 1, 20, 80, 500)
 COMMANDS = dict(iterate_commands(main))

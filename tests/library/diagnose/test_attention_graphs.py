@@ -15,19 +15,19 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from tests.support.child import make_older_cudnn_environment
-from tests.support.listing import (
+from tests.support.attention_listings import (
     ARCHITECTURES,
     PAGE_SIZE,
     SIZE_SYMBOLS,
     Listing,
     find_difference,
     find_text_difference,
-    judge_graphs,
     judge_graphs_in_child,
+    log_and_judge_graphs,
     read_listings,
 )
-from tests.support.oracle import assert_same_graph, find_undetected_changes
+from tests.support.child import make_older_cudnn_environment
+from tests.support.logged_graph_comparison import assert_same_graph, find_undetected_changes
 
 LISTINGS = {listing.key: listing for listing in read_listings(Path(__file__).parent / "data/attention_graphs.txt")}
 VERSIONS = {"9.19": (9, 19, 0), "9.28": (9, 28, 0)}
@@ -175,7 +175,7 @@ def answers_by_version() -> dict[str, LogsAndVerdicts]:
     """Return logs and verdicts of each of the two cuDNN versions; the older one runs in one child process."""
     return {
         "9.19": judge_graphs_in_child(*select_graphs_to_judge("9.19"), make_older_cudnn_environment()),
-        "9.28": judge_graphs(*select_graphs_to_judge("9.28")),
+        "9.28": log_and_judge_graphs(*select_graphs_to_judge("9.28")),
     }
 
 

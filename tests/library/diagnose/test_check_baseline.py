@@ -11,7 +11,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from examples.attention_known_issues import graph_of
+from examples.attention_known_issues import make_reproduction_graph
 from tests.support.child import OLDER_VERSION
 
 BASELINE_HEADER = f"""
@@ -29,7 +29,7 @@ def baseline_file(tmp_path: Path) -> Path:
     graphs = {
         "plain": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
         "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
-        "crash": graph_of("inner-stride:backward"),
+        "crash": make_reproduction_graph("inner-stride:backward"),
     }
     lines = [BASELINE_HEADER, "[graphs]"]
     for name, graph in graphs.items():
@@ -70,7 +70,7 @@ def test_baseline_is_written_kept_and_broken(baseline_file: Path, tmp_path: Path
     assert all("multiple of 8" in one.why for one in changed)
     assert find_exit_code(changed) == 1
 
-    save_graph(graph_of("inner-stride:backward"), baseline_file.parent / "graphs" / "plain.json")
+    save_graph(make_reproduction_graph("inner-stride:backward"), baseline_file.parent / "graphs" / "plain.json")
     broken = check_baseline(baseline_file, **options)
     assert find_exit_code(broken) == 2
     assert [one.target for one in broken if one.is_unexpectedly_unjudged] == ["sm90"]

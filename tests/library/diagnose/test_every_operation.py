@@ -15,8 +15,8 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.importers.graphs import read_graphs
-from tests.support.built import BLOCK_SCALED_ENGINES, TYPICAL_GRAPHS, add_bilinear_upsampling
 from tests.support.logs import make_comparable_graph
+from tests.support.typical_graphs import BLOCK_SCALED_ENGINES, TYPICAL_GRAPHS, add_bilinear_upsampling
 
 TARGET_NAMES = ("a100", "h100", "b200")
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from cudnn_backend_py import (
     library,
     open_target,
 )
-from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, control_graph
+from cudnn_backend_py.diagnose import Basis, Cause, Judge, Outcome, Query, Verdict, control_graph
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.diagnose.report.text import render_text
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -126,6 +127,7 @@ def test_the_measured_shared_memory_equals_that_of_cudnns_message() -> None:
 
 FLASH_PROGRAM = f"""
 import json, sys
+from dataclasses import replace
 from pathlib import Path
 from cudnn_backend_py import explain, load_plan, library
 from tests.library.diagnose.test_explain import make_flash_attention
@@ -437,3 +439,27 @@ def test_select_and_explain_report_the_same_refused_engine_configs() -> None:
     assert [item for item in select(question, modes="A").refused if item.refused_by_cudnn] == theirs
     passed = [item.tag for item in verdict.candidates if item.state == "supported"]
     assert passed == [config.tag for config in question.heuristics("A").configs]
+
+
+def test_heuristics_modes_that_were_left_out_are_the_cause_if_they_support_the_graph() -> None:
+    verdict = explain(make_flash_attention(), "h100", mode="FALLBACK")
+    assert verdict.outcome is Outcome.NOT_SUPPORTED
+    cause = verdict.cause
+    assert cause is not None
+    assert (cause.code, cause.basis, cause.remedy) == ("heuristics-mode", Basis.MEASURED, "mode A")
+    assert cause.headline == "mode FALLBACK lists no engine config that supports the graph, mode A does"
+
+
+def test_a_verdict_gives_no_warnings_about_graphs_that_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cudnn_backend_py.known_issues.find._warned", set())
+    done = run_explain(
+        "examples/flash_backward.py", "--target", "h100", "--here", environment=make_older_cudnn_environment()
+    )
+    assert done.code == 0, done.stderr
+    assert "KnownIssueWarning" not in done.stderr
+
+
+def test_a_fix_of_several_lines_is_one_line_in_the_summary() -> None:
+    verdict = explain(make_flash_attention(), "h100")
+    cause = Cause("environment", "no cuDNN", Basis.RULE, "", "install it;\nor name it")
+    assert "fix      install it; or name it\n" in format_summary(replace(verdict, cause=cause))

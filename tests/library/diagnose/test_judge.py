@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, explain, j
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import FAULTS
 from examples import flash_forward, forum_two_matmul
-from examples.attention_known_issues import graph_of
+from examples.attention_known_issues import make_reproduction_graph
 from tests.known_issues import EXAMPLES, make_example_graph
 from tests.support.child import OLDER_VERSION
 
@@ -53,7 +53,7 @@ def test_a_crash_on_a_weight_gradient_is_reported_and_this_process_survives(shar
 
 
 def test_a_crash_in_heuristics_is_reported_in_the_verdict(shared_judge: Judge) -> None:
-    verdict = shared_judge.run_query(Query(graph_of("inner-stride"), "sm90", OLDER_VERSION))
+    verdict = shared_judge.run_query(Query(make_reproduction_graph("inner-stride"), "sm90", OLDER_VERSION))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
     assert verdict.cause.code == "cudnn-crashed"
@@ -81,14 +81,14 @@ def test_a_crash_is_explained_by_the_known_issue_that_crashes(shared_judge: Judg
 
 
 def test_output_of_the_crashed_process_is_kept(shared_judge: Judge) -> None:
-    verdict = shared_judge.run_query(Query(graph_of("fp8-bias"), "sm90", OLDER_VERSION))
+    verdict = shared_judge.run_query(Query(make_reproduction_graph("fp8-bias"), "sm90", OLDER_VERSION))
     assert verdict.cause is not None
     assert "SIGABRT" in verdict.cause.headline
     assert "format_error" in verdict.cause.detail
 
 
 def test_a_crash_in_one_plan_does_not_stop_the_others(shared_judge: Judge) -> None:
-    verdict = shared_judge.run_query(Query(graph_of("inner-stride"), "sm90", build=True))
+    verdict = shared_judge.run_query(Query(make_reproduction_graph("inner-stride"), "sm90", build=True))
     crashed = [item for item in verdict.candidates if item.state == "crashed"]
     assert crashed
     assert [item.state for item in verdict.candidates].count("built") == 1
@@ -98,7 +98,7 @@ def test_a_crash_in_one_plan_does_not_stop_the_others(shared_judge: Judge) -> No
 
 
 def test_crashes_of_every_plan_are_reported(shared_judge: Judge) -> None:
-    verdict = shared_judge.run_query(Query(graph_of("fp8-bias"), "sm90", build=True))
+    verdict = shared_judge.run_query(Query(make_reproduction_graph("fp8-bias"), "sm90", build=True))
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_JUDGED, "plan")
     assert {item.state for item in verdict.candidates} == {"crashed", "refused"}
     assert verdict.cause is not None

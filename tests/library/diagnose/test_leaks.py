@@ -16,7 +16,7 @@ import atexit, collections, gc, json, os, threading
 from cudnn_backend_py import explain
 from tests.library.diagnose.test_unusual_graphs import make_concatenation
 from tests.support.operations import OPERATION_GRAPHS
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 MAKERS = [VARIED_GRAPHS[name] for name in {names}]
 if not {build}:

@@ -6,7 +6,7 @@ import gc
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, explain
 from tests.library.native.test_lifetime import assert_no_descriptor_alive, make_attention_graph
-from tests.support.live import count_descriptors
+from tests.support.descriptor_counts import count_descriptors
 
 
 def test_a_verdict_destroys_every_descriptor() -> None:

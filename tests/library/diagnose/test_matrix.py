@@ -21,7 +21,7 @@ from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.system.private_folder import CacheWarning
 from examples import forum_two_matmul
-from examples.attention_known_issues import graph_of
+from examples.attention_known_issues import make_reproduction_graph
 from tests.support.child import OLDER_VERSION, ROOT, run_python
 
 NEWEST_VERSION = available_versions()[-1]
@@ -132,7 +132,7 @@ def test_a_dask_cluster_gives_and_stores_the_same_answers(
 
 
 def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path) -> None:
-    graphs = {"crash": graph_of("inner-stride:backward"), "plain": GRAPHS["plain"]}
+    graphs = {"crash": make_reproduction_graph("inner-stride:backward"), "plain": GRAPHS["plain"]}
     found = matrix(graphs, TARGETS, [OLDER_VERSION], cache=tmp_path, progress=False)
     assert list_verdict_letters(found) == {
         ("crash", "sm80", OLDER_VERSION): "S",
@@ -211,7 +211,7 @@ def test_the_since_function_reports_the_first_and_last_supporting_version(tmp_pa
 
 
 def test_the_since_function_skips_a_version_that_crashes(tmp_path: Path) -> None:
-    graph = graph_of("inner-stride:backward")
+    graph = make_reproduction_graph("inner-stride:backward")
     crashed = since(graph, "sm90", [OLDER_VERSION], cache=tmp_path)
     assert (crashed.first, crashed.unjudged, crashed.exit_code) == (None, (OLDER_VERSION,), 2)
     cell = crashed.asked[OLDER_VERSION]

@@ -39,9 +39,9 @@ from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
 from tests.known_issues import EXAMPLES, make_example_graph
 from tests.support.child import OLDER_VERSION, ROOT, run_python
-from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
+from tests.support.varied_graphs import VARIED_GRAPHS
 from tests.support.wheels import FULL_FILES, make_wheel
-from tests.support.zoo import VARIED_GRAPHS
 
 TARGETS = ("sm75", "sm90", "sm120")
 
@@ -157,9 +157,9 @@ from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.target import open_target
 from cudnn_backend_py.diagnose.engines import _is_runtime_compiled_only
-from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.known_issues import EXAMPLES, make_example_graph
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 target, found = open_target("sm100"), {}
 for name, make in {**VARIED_GRAPHS, **GRAPHS_OF_FULL_CUDNN}.items():
     try:

@@ -20,8 +20,8 @@ from cudnn_backend_py.system.version import cuda_version_text
 from cudnn_backend_py.versions.store import find_installed
 from examples import forum_two_matmul
 from tests.support.child import ROOT, run_python
-from tests.support.families import GRAPHS_OF_FULL_CUDNN
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 ARCHIVE_MEMBERS = {
     "Makefile",

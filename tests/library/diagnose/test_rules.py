@@ -300,6 +300,37 @@ def test_a_missing_tensor_is_named_in_messages_of_all_versions(message: str) -> 
     assert cause.headline == "norm_forward0 (norm_forward with BATCH_NORM) has no epsilon, which it needs"
 
 
+def test_a_message_about_alignment_names_the_tensor_also_if_another_reason_remains() -> None:
+    graph = change_tensor(make_matmul_graph(F16), "a", alignment=1)
+    reason = Reason("CUDNN_STATUS_BAD_PARAM", "(_ptrAlignment <= 0) || _ptrAlignment % sizeofCudnnType(_dataType) != 0")
+    with use_target("sm90") as target:
+        cause = find_graph_cause((reason,), graph, target, ("A",), measure=False)
+    assert cause is not None
+    assert cause.headline == "a has alignment 1 byte, 2 is needed"
+    assert cause.remedy == "alignment of a 1 -> 2 bytes, the element size"
+
+
+def test_operations_that_compute_in_other_types_are_named() -> None:
+    g = GraphBuilder("positions", io_type=DataType.FLOAT)
+    x = g.tensor("x", (2, 8, 8))
+    rows, columns = (
+        g.pointwise(PointwiseMode.GEN_INDEX, x, name=name, axis=axis) for name, axis in (("i", 1), ("j", 2))
+    )
+    mask = g.pointwise(PointwiseMode.CMP_GE, rows, columns, name="mask")
+    g.pointwise(PointwiseMode.BINARY_SELECT, x, x, t=mask, name="y", virtual=False)
+    graph, kinds = g.graph(), dict.fromkeys(("i", "j"), DataType.INT32)
+    types = {op.name: kinds.get(op.name, DataType.BOOLEAN if op.name == "mask" else DataType.FLOAT) for op in graph.ops}
+    graph = replace(graph, ops=tuple(replace(op, compute_type=types[op.name]) for op in graph.ops))
+    reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", "mathPrec != CUDNN_DATA_FLOAT")
+    with use_target("sm90") as target:
+        cause = find_graph_cause((reason,), graph, target, ("A",), measure=False)
+    assert cause is not None
+    assert cause.headline == (
+        "i, j compute in int32, mask computes in boolean, which the engine does not support "
+        "(cuDNN's condition: mathPrec != CUDNN_DATA_FLOAT)"
+    )
+
+
 def test_an_operation_that_cudnn_refuses_is_named_with_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
     (case,) = (case for case in CAUSE_CASES if case.words == ("epsilon",))
     monkeypatch.setattr("cudnn_backend_py.diagnose.causes.find.find_graph_cause", lambda *_args, **_options: None)
@@ -366,3 +397,21 @@ def test_after_a_crash_on_a_variation_cudnns_reason_is_kept(monkeypatch: pytest.
     assert cause is not None
     assert cause.basis is not Basis.MEASURED
     assert "Unsupported node" in cause.headline
+
+
+def test_heads_that_differ_are_visible_in_the_cause() -> None:
+    graph = make_forward(heads=4, implementation="unified", version=(9, 28, 0), sm=90)
+    graph = change_tensor(graph, "q", dims=(2, 3, 256, 64))
+    reason = Reason("CUDNN_STATUS_BAD_PARAM", "O tensor dimensions must be (b, h_q, s_q, d_v)")
+    with use_target("sm90") as target:
+        cause = find_graph_cause((reason,), graph, target, ("A",), measure=False)
+    assert cause is not None
+    assert "q [2, 3, 256, 64], k, v, o [2, 4, 256, 64]" in cause.headline
+
+
+def test_an_absent_message_is_not_quoted_as_a_condition() -> None:
+    reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", "cudnnBackendFinalize said nothing more")
+    with use_target("sm90") as target:
+        cause = find_graph_cause((reason,), make_matmul_graph(F16), target, ("A",), measure=False)
+    assert cause is not None
+    assert cause.headline == "cuDNN refuses a data type; in memory: a, b, c float16"

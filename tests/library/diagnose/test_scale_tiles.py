@@ -62,3 +62,12 @@ def test_wrong_scales_and_an_old_architecture_are_reported_together() -> None:
     assert cause.remedy.startswith(
         "block scales sa f8e4m3, sb f8e4m3 -> f8e8m0 (changes numerics), and judge for sm_100"
     )
+
+
+def test_wrong_dims_and_the_architecture_are_both_the_cause() -> None:
+    if library().version < (9, 25, 0):
+        pytest.skip("cuDNN accepts the dims")
+    cause = explain(make_block_scaled_graph(), "h100").cause
+    assert cause is not None
+    assert cause.headline.startswith("sm_90 does not support the graph, sm_100, sm_120 do with other dims: dims of ")
+    assert cause.remedy.startswith("judge for sm_100 or sm_120, with this cuDNN; and dims of ")

@@ -11,7 +11,7 @@ from cudnn_backend_py import attention, explain
 from cudnn_backend_py.diagnose import render_text
 from examples import rope_attention
 from tests.support.child import make_cudnn_environment, run_python
-from tests.support.shape_class_answers import SHAPE_CLASS_CASES
+from tests.support.missing_class_plans import SHAPE_CLASS_CASES
 
 GPU_NAMES = ("h100", "a100", "b200")
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", "own")
@@ -34,7 +34,7 @@ REFUSED_CASES = {
 @cache
 def class_plan_answers(version: str) -> dict[str, dict[str, str]]:
     environment = None if version == "own" else make_cudnn_environment(version)
-    program = ["-W", "ignore", "-m", "tests.support.shape_class_answers", *GPU_NAMES]
+    program = ["-W", "ignore", "-m", "tests.support.missing_class_plans", *GPU_NAMES]
     done = run_python(program, environment=environment, check=True, timeout_s=280)
     found: dict[str, dict[str, str]] = json.loads(done.stdout)
     return found

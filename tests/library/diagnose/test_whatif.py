@@ -14,7 +14,7 @@ from cudnn_backend_py.rewrite.changes import KINDS
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import change_tensor, make_backward, make_convolution_relu, make_forward
 from tests.support.child import measure_children_cpu_s
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 CPU_LIMIT_S = 40.0  # limit of processor time for any machine, however busy; the time is printed
 
@@ -139,6 +139,13 @@ def test_a_remedy_of_two_changes_is_found_if_one_does_not_help(shared_judge: Jud
     g.pointwise(PointwiseMode.SIGMOID_FWD, x, name="y", virtual=False)
     kinds = [remedy.kinds for remedy in find_and_check_remedies(shared_judge, g.graph(), "sm86")]
     assert ("alignment", "layout") in kinds or ("layout", "alignment") in kinds
+
+
+def test_a_remedy_that_only_goes_further_than_another_is_left_out(shared_judge: Judge) -> None:
+    """Head dim 256 -> 128 helps, so 256 -> 96 says nothing more, nor does 256 -> 128 and then 128 -> 96."""
+    graph = make_backward(head_dim=256)
+    found = find_and_check_remedies(shared_judge, graph, "l40s")
+    assert [remedy.graph.tensor("q").dims[3] for remedy in found if remedy.graph != graph] == [128]
 
 
 def test_whatif_refuses_unknown_arguments() -> None:

@@ -24,7 +24,7 @@ from tests.library.diagnose.test_attention_graphs import (
     build_our_graph,
 )
 from tests.support.frontend_attention import FLOAT, HALF, INT32, RecordingGraph, call_frontend_attention
-from tests.support.oracle import find_network_difference, make_intended_network
+from tests.support.logged_graph_comparison import find_network_difference, make_intended_network
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 

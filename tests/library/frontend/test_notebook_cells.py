@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py import find_profile
 from cudnn_backend_py.frontend.notebooks import split_exported_cells
 from tests.support.child import run_python
-from tests.support.seed_cells import NOTEBOOK_FOLDERS, find_notebook
+from tests.support.notebook_cells import NOTEBOOK_FOLDERS, find_notebook
 
 WRAPPER_GRAPH, FORWARD_GRAPH, BACKWARD_GRAPH = range(3)
 # Cells that execute: in both notebooks the half of the wrapper first, then that of the binding API.
@@ -26,7 +26,7 @@ def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> N
     path = find_notebook(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {NOTEBOOK_FOLDERS})")
-    done = run_python(["-m", "tests.support.seed_cells", str(path), target], check=True)
+    done = run_python(["-m", "tests.support.notebook_cells", str(path), target], check=True)
     stops: list[dict[str, Any]] = json.loads(done.stdout)
     assert [stop["cell"] for stop in stops] == list(EXECUTING_CELLS[seed])
     for stop in stops:

@@ -13,7 +13,7 @@ import pytest
 from cudnn_backend_py import frontend as cudnn
 from cudnn_backend_py.frontend import handles, wrapper
 from tests.library.frontend.test_lifecycle import make_null_handle
-from tests.support.meta_torch import DTYPES, Tensor
+from tests.support.torch_substitute import DTYPES, Tensor
 
 GRAPH_TYPES = {
     "io_data_type": cudnn.data_type.HALF,

@@ -9,7 +9,7 @@ from cudnn_backend_py.generated.enums import AttributeName as A
 from cudnn_backend_py.generated.enums import AttributeType as T
 from cudnn_backend_py.generated.enums import DescriptorType as D
 from cudnn_backend_py.generated.enums import Status
-from tests.support.rawcudnn import AttributeAnswer, AttributeQuery, run_queries
+from tests.support.attribute_queries import AttributeAnswer, AttributeQuery, run_queries
 
 NO_LIBRARY_ANSWER = "CreateDescriptor refuses the kind, so no attribute of it can be judged"
 UNCREATABLE = {D.INTERMEDIATE_INFO: NO_LIBRARY_ANSWER}

@@ -18,7 +18,7 @@ from cudnn_backend_py.native.log import LogRecord
 from tests.support.child import ROOT, make_older_cudnn_environment, run_code
 from tests.support.logs import LOG_FOLDER, format_log_file, make_comparable_graph
 from tests.support.operations import OPERATION_GRAPHS
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 EXAMPLES = {
     path.stem: make

@@ -20,7 +20,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.generated.descriptors import DESCRIPTORS
-from tests.support.built import TYPICAL_GRAPHS
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 D = DescriptorType
 GRAPHS_WITH_PLAN = ("convolution forward", "matmul")

@@ -31,7 +31,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.graph.attention import sdpa_forward
 from tests.support.child import run_code, run_python
-from tests.support.live import DescriptorCount, count_descriptors
+from tests.support.descriptor_counts import DescriptorCount, count_descriptors
 
 ROUNDS = int(os.environ.get("CUDNN_BACKEND_ROUNDS", "100000"))
 MIB = 1 << 20
@@ -228,7 +228,7 @@ def test_a_forked_child_destroys_nothing_of_its_parent() -> None:
         """
 import os
 from cudnn_backend_py import Descriptor, DescriptorType, library
-from tests.support.live import count_descriptors
+from tests.support.descriptor_counts import count_descriptors
 with count_descriptors() as live:
     made = [Descriptor(DescriptorType.TENSOR) for _ in range(10)]
     child = os.fork()

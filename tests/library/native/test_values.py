@@ -18,7 +18,7 @@ from cudnn_backend_py import Attr, CudnnBackendError, DataType, Descriptor, Desc
 from cudnn_backend_py.generated.enums import OperationGraphMode
 from cudnn_backend_py.native.launch import make_int64_rows
 from cudnn_backend_py.native.values import format_value, format_value_with_type
-from tests.support.hostile import (
+from tests.support.hostile_values import (
     HOSTILE_VALUE_MAKERS,
     ChangingFloat,
     ChangingIndex,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.child import run_python
-from tests.support.sanitizing import (
+from tests.support.address_sanitizer import (
     C_FLAGS,
     NATIVE_FOLDER,
     SANITIZER_MESSAGES,
@@ -17,6 +16,7 @@ from tests.support.sanitizing import (
     make_sanitizer_environment,
     run_tests,
 )
+from tests.support.child import run_python
 
 
 def has_sanitizers(build_folder: Path) -> bool:

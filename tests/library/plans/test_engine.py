@@ -12,7 +12,7 @@ from tests.support.child import make_older_cudnn_environment, run_python
 PROPOSE_PROGRAM = """
 import json, sys
 from cudnn_backend_py import OperationGraph, open_target
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 for first in json.loads(sys.argv[1]):
     OperationGraph(VARIED_GRAPHS["matmul f16 64"](), open_target(first)).heuristics()
 question = OperationGraph(VARIED_GRAPHS["matmul f32"](), open_target("a100"))

@@ -26,8 +26,8 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import list_pointwise_ports
 from tests.support.child import ROOT
 from tests.support.graphs import make_sdpa
-from tests.support.oracle import assert_same_graph, find_difference, find_undetected_changes
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.logged_graph_comparison import assert_same_graph, find_difference, find_undetected_changes
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 GRAPHS = {path.stem: runpy.run_path(str(path), run_name="__oracle__").get("graph") for path in EXAMPLES}

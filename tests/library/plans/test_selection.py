@@ -18,6 +18,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.generated.enums import BehaviorNote, KnobType, NumericalNote
 from cudnn_backend_py.graph import attention
+from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, make_tuned_key_options, select
 
 
@@ -207,6 +208,12 @@ def test_blackwell_uses_a_deterministic_config_outside_the_heuristics() -> None:
     assert chosen.config.engine == known[0]
     assert chosen.config.knobs.items() >= known[1].items()
     assert chosen.alternatives == ()
+    configs = OperationGraph(backward_attention(deterministic=True), target).heuristics().configs
+    other = next(config.engine for config in configs if config.engine != known[0])
+    with pytest.raises(NothingSelected) as caught:
+        select(backward_attention(deterministic=True), target, engine=other, deterministic=True)
+    tag = EngineChoice(*known).tag
+    assert any(item.reason.endswith(f"known to be deterministic with {tag}") for item in caught.value.refused)
 
 
 # the value

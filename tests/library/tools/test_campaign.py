@@ -32,14 +32,14 @@ def test_cudnn_supports_a_share_of_each_graph_family(family: str) -> None:
 def test_a_campaign_counts_and_stores_graphs_and_resumes(tmp_path: Path) -> None:
     kept = tmp_path / "graphs.jsonl"
     found = run_campaign(SHORT, kept)
-    total = found.total_counts()
+    total = found.sum_counts()
     assert total["graphs"] == total["accepted"] + total["refused"] == 12
     assert not found.failures
     assert found.seconds["interpret"] > 0
     lines = [json.loads(line) for line in kept.read_text().splitlines()]
     assert {line["seed"] for line in lines} == set(range(12))
     again = run_campaign(CampaignOptions(target="h200", seconds=120, most=14, reduce_s=0), kept, resume=kept)
-    assert again.total_counts()["graphs"] == 14
+    assert again.sum_counts()["graphs"] == 14
     assert len(kept.read_text().splitlines()) == 14
 
 
@@ -48,7 +48,7 @@ def test_a_graph_that_times_out_is_recorded_and_the_next_is_judged(monkeypatch: 
 
     monkeypatch.setattr(runner, "_FIRST_GRAPH_EXTRA_S", 0.0)
     found = run_campaign(CampaignOptions(target="h200", seconds=60, most=3, reduce_s=0, limit_s=0.01))
-    assert found.total_counts()[TIMED_OUT] == 3
+    assert found.sum_counts()[TIMED_OUT] == 3
     assert [failure["outcome"] for failure in found.failures] == [TIMED_OUT] * 3
     assert {failure["seed"] for failure in found.failures} == {0, 1, 2}
 

@@ -12,8 +12,8 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from cudnn_backend_py.torch_ops.extension import VARIABLE, Build  # noqa: E402
+from tests.support.address_sanitizer import CXX_FLAGS, SANITIZER_MESSAGES, make_sanitizer_environment  # noqa: E402
 from tests.support.child import run_python  # noqa: E402
-from tests.support.sanitizing import CXX_FLAGS, SANITIZER_MESSAGES, make_sanitizer_environment  # noqa: E402
 
 
 def test_hostile_calls_of_the_step_cause_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

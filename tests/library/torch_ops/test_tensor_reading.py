@@ -17,7 +17,7 @@ from cudnn_backend_py.torch_ops.arguments import (
     check_tensors,
 )
 from cudnn_backend_py.torch_ops.sequence_view import SequenceView, describe_problem, read_call
-from tests.support.meta_torch import DTYPES, Tensor
+from tests.support.torch_substitute import DTYPES, Tensor
 
 DEFAULT_OPTIONS = OperatorOptions(None, 0.0, None, None, False, None, False)
 B, H, HK, S_Q, S_KV, D = 3, 8, 2, 200, 300, 64
@@ -91,7 +91,9 @@ def make_paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
 
 def count_engine_configs(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
     """Return the number of engine configs that cuDNN proposes for the shape class of a call."""
-    problem = make_shape_class_problem(describe_problem(backward, named, reading), reading.needed, backward=backward)
+    problem = make_shape_class_problem(
+        describe_problem(backward, named, reading), reading.needed_bounds, backward=backward
+    )
     graph = make_shape_class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}
     assert {f"ragged_{name}" for name in reading.multipliers} <= names
@@ -179,10 +181,10 @@ def test_paged_k_and_v_are_read_in_place(h200_target: Any, chunk: int) -> None:
 
 
 def test_decoding_with_sinks_uses_a_plan_for_two_queries(h200_target: Any) -> None:
-    assert read_call(False, make_paged_tensors(), DEFAULT_OPTIONS).needed.q == 1
+    assert read_call(False, make_paged_tensors(), DEFAULT_OPTIONS).needed_bounds.q == 1
     named = make_paged_tensors() | {"sink": make_meta_tensor(H, kind="float32")}
     reading = read_call(False, named, DEFAULT_OPTIONS)
-    assert (reading.max_q, reading.needed.q) == (1, 2)
+    assert (reading.max_q, reading.needed_bounds.q) == (1, 2)
     assert count_engine_configs(reading, named, h200_target, backward=False)
 
 

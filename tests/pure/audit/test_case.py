@@ -203,3 +203,11 @@ def test_a_case_file_with_random_byte_changes_is_read_or_refused(tmp_path: Path)
             assert found.graph is not None
             found.given(), found.results(), str(found)
     assert refused > 150
+
+
+def test_a_program_is_not_taken_for_a_case(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("print('training')\n")
+    with pytest.raises(UsageError) as raised:
+        load_case(program)
+    assert f"python -m cudnn_backend_py.audit {program}" in raised.value.sections["fix"]

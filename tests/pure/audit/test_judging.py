@@ -96,7 +96,7 @@ def test_the_judging_process_uses_one_thread() -> None:
     """The process that checks results uses one thread, to leave CPU cores to the audited program."""
     judging = BackgroundJudge(lambda _: None)
     judging.add(lambda: make_attention_case(False, 1.0, (0, 0)))
-    while judging.waiting:
+    while judging.waiting_count:
         time.sleep(0.01)
     child = judging._child._child
     assert child is not None

@@ -318,6 +318,19 @@ def test_every_choice_option_suggests_the_nearest_value() -> None:
             assert not isinstance(one.type, click.Choice) or isinstance(one.type, group.Choice), (words, one.name)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--whatif --target l40s --target h100", "--whatif does not take more than one --target"),
+        ("--format archive g.py", "--format archive does not take more than one GRAPH"),
+        ("--whatif --execute --format junit", "--whatif does not take --execute and --format junit"),
+    ],
+)
+def test_an_unfitting_option_of_whatif_or_an_archive_is_named(words: str, message: str) -> None:
+    done = CliRunner().invoke(main, ["explain", "graph.py", *words.split()])
+    assert (done.exit_code, message + "\n" in done.output) == (2, True)
+
+
 def test_only_the_global_cudnn_option_is_removed_from_a_command_line() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
     assert _replace_version_option(words, None, whole=True) == ["matrix", "g", "--cudnn", "9.28"]

@@ -10,8 +10,8 @@ import pytest
 from cudnn_backend_py.diagnose.report.diagram import to_dot, to_mermaid
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.replace import replace_tensors
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.flash import make_flash_graph
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 
 @pytest.mark.parametrize("name", sorted(TYPICAL_GRAPHS))

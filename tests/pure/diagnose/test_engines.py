@@ -9,8 +9,8 @@ import pytest
 from cudnn_backend_py.diagnose.causes.phrases import find_device_queries
 from cudnn_backend_py.diagnose.engines import _is_runtime_compiled_only
 from cudnn_backend_py.native.environment import find_absent_engine_libraries
-from tests.support.families import GRAPHS_OF_FULL_CUDNN
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 JIT_ENGINE_LIBRARIES = ("graph", "engines_runtime_compiled")
 

@@ -17,8 +17,8 @@ from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.rewrite.override import override
 from cudnn_backend_py.rewrite.unusual import find_deviations
 from tests.known_issues import EXAMPLES
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.growth import GROWING_GRAPHS, count_calls, measure_relative_growth, repeat_graph
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 MAX_RELATIVE_GROWTH = 1.3  # allows more than linear growth for lists that are sorted and truncated
 

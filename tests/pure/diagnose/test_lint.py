@@ -14,9 +14,9 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.diagnose import linting
 from cudnn_backend_py.diagnose.linting import Finding, lint
-from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.generated.enums import ReduceTensorOp, TensorReordering
 from tests.support.attention_cases import make_random_attention_problem
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 HALF, FLOAT = DataType.HALF, DataType.FLOAT
 
@@ -151,6 +151,36 @@ def test_an_explicit_conversion_is_not_reported() -> None:
     narrow = g.pointwise(PointwiseMode.IDENTITY, g.tensor("x", (8, 32)), name="narrow", data_type=HALF)
     g.pointwise(PointwiseMode.RELU_FWD, narrow, name="y", virtual=False)
     assert list_finding_codes(g.graph()) == []
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(32, 1), (16, 2), (8, 4), (1, 32)])
+def test_a_convolution_of_groups_is_reported_unless_it_is_depthwise(channels: int, groups: int) -> None:
+    g = GraphBuilder("conv", io_type=HALF)
+    x, w = g.tensor("x", (8, 32, 8, 8), strides="channels_last"), g.tensor("w", (64, channels, 3, 3))
+    g.convolution(x, w, name="y", virtual=False)
+    found = [finding.headline for finding in lint(g.graph()) if finding.code == "grouped-convolution"]
+    headline = f"'x' has 32 channels and 'w' {channels}: a convolution of {groups} groups"
+    assert found == [headline] * (channels not in (1, 32))
+
+
+def test_the_strides_of_tensors_stored_in_blocks_are_not_reported() -> None:
+    g = GraphBuilder("blocks", io_type=HALF)
+    for order, findings in ((TensorReordering.NONE, 1), (TensorReordering.F8_128x4, 0)):
+        codes = list_finding_codes(make_matmul_graph(strides=(64 * 128, 128, 2), reordering=order))
+        assert codes == [("no-dense-dim", "a", "slow")] * findings
+        codes = list_finding_codes(make_matmul_graph(strides=(64 * 68, 68, 1), reordering=order))
+        assert codes == [("stride-not-16-bytes", "a", "slow")] * findings
+    x = g.tensor("x", (1, 64, 64))
+    g.pointwise(PointwiseMode.RELU_FWD, x, virtual=False, strides=(64, 1, 1), reordering=TensorReordering.F8_128x4)
+    assert list_finding_codes(g.graph()) == []
+
+
+def test_findings_refer_to_known_issues_and_to_no_file() -> None:
+    codes = {issue.code for issue in attention.HAZARDS}
+    for strides, code in (((64 * 136, 68, 136, 1), "unaligned-strides"), ((64 * 256, 128, 256, 2), "inner-stride")):
+        [finding] = lint(make_attention_graph(layout={"q": strides}))
+        assert code in codes
+        assert finding.detail.endswith(f": the known issue {code}")
 
 
 def test_the_page_has_every_code_and_severity() -> None:

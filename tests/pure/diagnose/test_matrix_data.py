@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from itertools import product
 
@@ -78,11 +79,11 @@ def test_a_bisection_has_the_documented_exit_code(truth: str, code: int) -> None
 @pytest.mark.parametrize(
     ("truth", "says", "before", "after"),
     [
-        ("?S-", "supported since 9.1.0 at the latest, last by 9.1.0;", ("9.0.0",), ()),
-        ("-?S", "supported since 9.2.0 at the latest, last by 9.2.0\n", ("9.1.0",), ()),
-        ("-S?", "supported since 9.1.0, last by 9.1.0 at least\n", (), ("9.2.0",)),
-        ("-!S", "supported since 9.2.0, last by 9.2.0\n", (), ()),  # a crash is an answer of that version
-        ("?-S", "supported since 9.2.0, last by 9.2.0\n", (), ()),
+        ("?S-", "supported from 9.1.0 at the latest to 9.1.0;", ("9.0.0",), ()),
+        ("-?S", "supported from 9.2.0 at the latest on\n", ("9.1.0",), ()),
+        ("-S?", "supported from 9.1.0 to 9.1.0 at least\n", (), ("9.2.0",)),
+        ("-!S", "supported from 9.2.0 on\n", (), ()),  # a crash is an answer of that version
+        ("?-S", "supported from 9.2.0 on\n", (), ()),
         ("?-", "supported by none of the 1 versions that could judge\n", (), ()),
     ],
 )
@@ -138,6 +139,18 @@ def test_the_table_has_a_letter_per_version_and_lists_each_cause_once() -> None:
     ]
     assert [line.split()[0] for line in lines if line.endswith("of 8")] == ["-1"]
     assert any(line.startswith("!3") and "SIGSEGV" in line for line in lines)
+
+
+def test_causes_that_differ_only_in_the_architecture_are_listed_once() -> None:
+    targets = ("sm86", "sm89", "sm120", "sm75")
+    causes = {name: f"{name[:2]}_{name[2:]} has 99 KiB, sm_90 has more" for name in targets[:3]}
+    causes["sm75"] = "sm_75 does not support it"
+    cells = {
+        ("g", name, "9.0.0"): dataclasses.replace(CELL_BY_LETTER["-"], headline=cause) for name, cause in causes.items()
+    }
+    table = table_text(render_matrix(Matrix(("g",), targets, ("9.0.0",), cells)))
+    assert [line.split()[1] for line in table.splitlines() if line.startswith("sm")] == ["-1", "-1", "-1", "-2"]
+    assert "-1  sm_86, sm_89 or sm_120 has 99 KiB, sm_90 has more\n-2  sm_75 does not support it\n" in table
 
 
 def test_the_markdown_of_a_matrix_has_the_same_letters_and_causes() -> None:
@@ -204,4 +217,4 @@ def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
     found = make_regression_with_issues(())
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
     text = table_text(render_since(found))
-    assert "supported since 9.24.0, last by 9.24.0; 9.25.0 is the first after it that refuses" in text
+    assert "supported from 9.24.0 to 9.24.0; 9.25.0 is the first after it that refuses" in text

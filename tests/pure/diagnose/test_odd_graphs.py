@@ -29,8 +29,8 @@ from cudnn_backend_py.rewrite.changes import (
 from cudnn_backend_py.rewrite.dims import find_dim_classes
 from cudnn_backend_py.rewrite.fusion import expand_softmax, expand_to_composite
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
-from tests.support.mutants import make_random_mutants
 from tests.support.operations import OPERATION_GRAPHS
+from tests.support.randomly_changed_graphs import make_random_mutants
 
 LARGEST_INT64 = (1 << 63) - 1
 

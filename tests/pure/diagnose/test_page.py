@@ -23,7 +23,7 @@ from cudnn_backend_py.diagnose.report.drawing import (
 )
 from cudnn_backend_py.diagnose.report.html import render_matrix_html, render_page, render_verdict_html
 from tests.support.reporting import HOSTILE_NAME, make_matrix, make_page_arguments, make_two_matmuls, make_verdict
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 VOID_ELEMENTS = {"meta", "link", "input"}
 LOADING_ATTRIBUTES = ("src", "srcset", "action", "formaction", "data", "poster", "background", "ping", "style")

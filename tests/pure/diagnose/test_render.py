@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict, render_text
-from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_summary
+from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_graph_line, format_summary
 from cudnn_backend_py.diagnose.verdict import RemedyCheck
 from cudnn_backend_py.generated.enums import KnobType
+from cudnn_backend_py.graph import Graph
+from tests.support.graphs import make_sdpa
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
@@ -152,6 +155,7 @@ def test_verdict_data_is_strict_json_with_all_fields(name: str) -> None:
 def test_verdict_data_contains_the_nested_values() -> None:
     data = json.loads(json.dumps(NOT_SUPPORTED_VERDICT.to_dict()))
     assert data["candidates"][0] == {
+        "tag": "eng0_k24=0",
         "mode": "A",
         "engine": 0,
         "knobs": {"CUDNN_KNOB_TYPE_KERNEL_CFG": 0, "CUDNN_KNOB_TYPE_TILE_M": -1},
@@ -220,3 +224,26 @@ def test_the_hint_of_the_engine_configs_is_not_cut() -> None:
     refused = Candidate("A", 2, {}, "refused", (Reason("CUDNN_STATUS_NOT_SUPPORTED", "no"),))
     verdict = dataclasses.replace(SUPPORTED_VERDICT, candidates=(long, refused))
     assert format_summary(verdict).splitlines()[-1].endswith("first eng1_k24=1_k27=1_k38=1_k40=1_k41=1; -v: the others")
+
+
+def test_candidates_have_their_tags_as_data() -> None:
+    data = json.loads(json.dumps(NOT_SUPPORTED_VERDICT.to_dict()))
+    assert [item["tag"] for item in data["candidates"]] == ["eng0_k24=0", ""]
+    assert Verdict.from_dict(data).to_dict() == NOT_SUPPORTED_VERDICT.to_dict()
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [*(TYPICAL_GRAPHS[name].make() for name in sorted(TYPICAL_GRAPHS)), Graph((make_sdpa(),))],
+    ids=lambda graph: graph.name,
+)
+def test_every_written_tensor_is_an_output_in_the_text(graph: Graph) -> None:
+    written = {tensor.name for tensor in graph.tensors if not tensor.virtual and _is_written(graph, tensor.uid)}
+    left = {name for op in graph.ops for name in str(op).partition(" = ")[0].split(", ")}
+    assert written <= left
+    read = format_graph_line(str(graph)).partition(" -> ")[0].replace(",", " ").split()
+    assert written.isdisjoint(read)
+
+
+def _is_written(graph: Graph, uid: int) -> bool:
+    return any(tensor.uid == uid for op in graph.ops for tensor in op.outputs().values())

@@ -8,7 +8,7 @@ from cudnn_backend_py import Graph, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose.linting import lint
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import check_writes
-from tests.support.built import TYPICAL_GRAPHS
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 
 def make_matmul_relu_graph(virtual: bool) -> Graph:

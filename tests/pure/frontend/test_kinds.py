@@ -12,7 +12,7 @@ from cudnn_backend_py import DescriptorType, Graph
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph import Op
 from tests.compat.programs import PROGRAMS, GraphMaker
-from tests.support.built import FRONTEND_METHODS, KINDS_WRITTEN_AS_PARTS
+from tests.support.typical_graphs import FRONTEND_METHODS, KINDS_WRITTEN_AS_SEVERAL_OPERATIONS
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
@@ -101,4 +101,4 @@ def test_each_frontend_method_adds_the_documented_operation(kind: DescriptorType
         except cudnn.cudnnGraphNotSupportedError:  # attention of one direction only
             continue
         found |= {op.kind for op in iterate_operations(m.graph.graph())}
-    assert (kind in found) != (kind in KINDS_WRITTEN_AS_PARTS)
+    assert (kind in found) != (kind in KINDS_WRITTEN_AS_SEVERAL_OPERATIONS)

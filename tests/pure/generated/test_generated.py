@@ -88,6 +88,33 @@ def test_enum_members_have_the_values_and_names_of_the_header(member: enums.Cudn
     assert (int(member), member.c_name) == (value, c_name)
 
 
+@pytest.mark.parametrize(
+    ("enum", "name", "nearest"),
+    [
+        (enums.AttributeName, "TENSOR_DIMENSION", "TENSOR_DIMENSIONS"),
+        (enums.AttributeName, "CUDNN_ATTR_TENSOR_UNIQUE_ID", "TENSOR_UNIQUE_ID"),
+        (enums.DataType, "FP16", "HALF"),
+        (enums.DataType, "float32", "FLOAT"),
+        (enums.PointwiseMode, "RELU", "RELU_FWD"),
+        (enums.HeurMode, "CUDNN_HEUR_MODES_COUNT", "MODES_COUNT"),
+    ],
+)
+def test_an_unknown_member_names_the_nearest(enum: type[enums.CudnnEnum], name: str, nearest: str) -> None:
+    with pytest.raises(AttributeError, match=f"^{enum.__name__} has no member {name}; did you mean {nearest}[?]$"):
+        getattr(enum, name)
+
+
+def test_an_unknown_name_like_no_member_is_an_attribute_error() -> None:
+    for name in ("zzz", "_private", "__wrapped__"):
+        assert not hasattr(enums.DataType, name)
+        with pytest.raises(AttributeError, match=f"^DataType has no member {name}$"):
+            getattr(enums.DataType, name)
+
+
+def test_usual_names_of_data_types_are_those_of_members() -> None:
+    assert set(enums.USUAL_DATA_TYPES.values()) <= set(enums.DataType.__members__)
+
+
 def test_enum_members_have_the_cudnn_version_that_added_them() -> None:
     assert A.OPERATION_SDPA_BWD_DBIAS_DESC.since == (9, 28, 0)
     assert D.DEVICEPROP.since == (9, 8, 0)

@@ -33,7 +33,7 @@ from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
 from cudnn_backend_py.graph.ir import list_pointwise_ports
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 PACKAGE = Path(cudnn_backend_py.__file__).parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -304,10 +304,10 @@ def test_a_graph_lists_tensors_of_nested_operations_and_sub_graphs() -> None:
 
 def test_operation_text_contains_its_sub_graph() -> None:
     assert str(Graph((make_sdpa(),)).ops[0]) == (
-        f"o = sdpa_fwd(q=q, k=k, v=v, subgraph={{half = div(score, cap) : f32[1,2,128,128]; "
+        f"o, stats = sdpa_fwd(q=q, k=k, v=v, subgraph={{half = div(score, cap) : f32[1,2,128,128]; "
         f"squash = tanh_fwd(half) : f32[1,2,128,128]}}, subgraph_input_uid={make_tensor('score', 1).uid}, "
         f"subgraph_output_uid={make_tensor('squash', 1).uid}, "
-        "softmax={out, stats = softmax(in) : f32[1,2,128,128], f32[1,2,128,1]}) : f16[1,2,128,64]"
+        "softmax={out, stats = softmax(in) : f32[1,2,128,128], f32[1,2,128,1]}) : f16[1,2,128,64], f32[1,2,128,1]"
     )
 
 
@@ -480,18 +480,31 @@ def test_builder_removes_the_result_of_a_refused_operation() -> None:
     assert (c.uid, len(g.ops)) == (4, 1)
 
 
+def test_builder_methods_take_every_enumerator_by_its_name() -> None:
+    named, given = GraphBuilder("g"), GraphBuilder("g")
+    for g, mode, order, operator, kind in (
+        (named, "relu_fwd", "F8_128x4", "CUDNN_REDUCE_TENSOR_ADD", "torch.float32"),
+        (given, P.RELU_FWD, TensorReordering.F8_128x4, ReduceTensorOp.ADD, DataType.FLOAT),
+    ):
+        x: Any = g.tensor("x", (1, 4, 8), reordering=order)  # type: ignore[arg-type]
+        y = g.pointwise(mode, x, compute_type=kind)  # type: ignore[arg-type]
+        g.reduction(operator, x=y, dims=(1, 4, 1), virtual=False)  # type: ignore[arg-type]
+    assert named.graph() == given.graph()
+
+
 @pytest.mark.parametrize(
     ("call", "headline"),
     [
-        (lambda g, x: g.pointwise("ADD", x, x), "mode= is 'ADD', PointwiseMode is needed"),
+        (lambda g, x: g.pointwise("ADDS", x, x), "mode= is 'ADDS', PointwiseMode is needed; did you mean ADD?"),
+        (lambda g, x: g.tensor("t", (1,), reordering="F8"), "reordering= is 'F8', TensorReordering is needed"),
         (lambda g, x: g.pointwise(0, x, x), "mode= is 0, PointwiseMode is needed"),
         (lambda g, x: g.pointwise(P.ADD, x, 1.0), "b= is 1.0, Tensor is needed"),
         (lambda g, x: g.matmul(x, "x"), "b= is 'x', Tensor is needed"),
-        (lambda g, x: g.reduction("ADD", x, (4, 1)), "operator= is 'ADD', ReduceTensorOp is needed"),
+        (lambda g, x: g.reduction("SUM", x, (4, 1)), "operator= is 'SUM', ReduceTensorOp is needed"),
         (lambda g, x: g.matmul(x, x, out="y"), "out= is 'y', Tensor is needed"),
         (
             lambda g, x: g.matmul(x, x, compute_type="FLOATS"),
-            "operation 'mm' has compute_type 'FLOATS', DataType is needed",
+            "compute_type= is 'FLOATS', DataType is needed; did you mean FLOAT?",
         ),
     ],
 )

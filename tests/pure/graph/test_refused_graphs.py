@@ -104,7 +104,7 @@ TENSORS: list[Case] = [
     (
         "data-type",
         lambda: make_tensor("t", 8, data_type="HALVES"),
-        "tensor 't' has data type 'HALVES', a DataType is needed",
+        "tensor 't' has data type 'HALVES', a DataType is needed; did you mean HALF?",
     ),
     (
         "wrong-field-type",
@@ -214,7 +214,7 @@ OPS: list[Case] = [
     (
         "wrong-field-type",
         lambda: untyped.Pointwise(name="p", mode="ADD", x=X, y=Y),
-        "operation 'p' has mode 'ADD', PointwiseMode is needed",
+        "operation 'p' has mode 'ADD', PointwiseMode is needed; did you mean PointwiseMode.ADD?",
     ),
     (
         "wrong-field-type",
@@ -229,7 +229,7 @@ OPS: list[Case] = [
     (
         "wrong-field-type",
         lambda: untyped.Reduction(name="r", operator="ADD", x=X, y=Y),
-        "operation 'r' has operator 'ADD', ReduceTensorOp is needed",
+        "operation 'r' has operator 'ADD', ReduceTensorOp is needed; did you mean ReduceTensorOp.ADD?",
     ),
     (
         "not-an-operation",

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphError, load_graph, save_graph
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, load_graph, save_graph
 from cudnn_backend_py.generated.enums import PointwiseMode, ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction, graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import list_pointwise_ports
 from tests.support.graphs import make_convolution, make_relu, make_sdpa, make_tensor
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 P = PointwiseMode
 
@@ -120,6 +120,15 @@ def test_infinities_and_nan_are_written_as_strings(value: float, written: object
     assert graph_to_json(twin) == data
 
 
+@pytest.mark.parametrize("word", ["HALF", "half", "float16", "f16"])
+def test_data_types_are_read_in_every_spelling_that_builders_take(word: str) -> None:
+    tensors = (make_tensor(name, 1, 16, 16) for name in "abc")
+    data = graph_to_json(Graph((Matmul(name="product", **dict(zip("abc", tensors, strict=True))),), "product"))
+    for tensor in data["tensors"]:
+        tensor["data_type"] = word
+    assert {tensor.data_type for tensor in graph_from_json(data).tensors} == {DataType.HALF}
+
+
 def test_a_small_graph_is_written_as_the_expected_json() -> None:
     x, y = make_tensor("x", 4, 8, uid=1), make_tensor("y", 4, 8, uid=2, alignment=4)
     assert graph_to_json(Graph((make_relu(x, y),), "small")) == {
@@ -207,7 +216,7 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ("name-twice", "graph JSON: two tensors are called 'x'", lambda g: g["tensors"].append(g["tensors"][0])),
     (
         "graph-json",
-        "graph JSON: data_type of tensor 'x' is 'FP17', which is not a DataType",
+        "graph JSON: data_type of tensor 'x' is 'FP17', which is not a DataType; did you mean HALF?",
         lambda g: g["tensors"][0].update(data_type="FP17"),
     ),
     (
@@ -247,19 +256,20 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ("graph-json", "graph JSON: operation 0 lacks 'name'", lambda g: g["operations"][0].pop("name")),
     (
         "graph-json",
-        f"graph JSON: the kind of {WHERE} is 'matmull', which is not a DescriptorType",
+        f"graph JSON: {WHERE} is of the kind 'matmull', which is no operation; did you mean matmul?",
         lambda g: g["operations"][0].update(operation="matmull"),
     ),
     (
-        "not-an-operation",
-        "CUDNN_BACKEND_TENSOR_DESCRIPTOR is not an operation",
-        lambda g: g["operations"][0].update(operation="TENSOR"),
+        "graph-json",
+        f"graph JSON: {WHERE} is of the kind 'convolution', which is no operation; "
+        "did you mean OPERATION_CONVOLUTION_FORWARD?",
+        lambda g: g["operations"][0].update(operation="convolution"),
     ),
     ("graph-json", f"graph JSON: {WHERE} has no field 'w'", lambda g: g["operations"][0].update(w={"tensor": "x"})),
     ("graph-json", f"graph JSON: {WHERE} lacks 'mode'", lambda g: g["operations"][0].pop("mode")),
     (
         "graph-json",
-        f"graph JSON: mode of {WHERE} is 'GELU', which is not a PointwiseMode",
+        f"graph JSON: mode of {WHERE} is 'GELU', which is not a PointwiseMode; did you mean GELU_FWD?",
         lambda g: g["operations"][0]["mode"].update(value="GELU"),
     ),
     (
@@ -302,7 +312,12 @@ MALFORMED: list[tuple[str, str, Change]] = [
         f"graph JSON: x of {WHERE} lacks 'fields'",
         lambda g: g["operations"][0].update(x={"parameters": "CONVOLUTION"}),
     ),
-    ("wrong-field-type", "operation 'y' has x 'x', Tensor is needed", lambda g: g["operations"][0].update(x="x")),
+    (
+        "graph-json",
+        f"graph JSON: x of {WHERE} is 'x'; tensors and enumerators are written as in "
+        '{"tensor": "x"} or {"enum": "PointwiseMode", "value": "ADD"}',
+        lambda g: g["operations"][0].update(x="x"),
+    ),
 ]
 
 
@@ -315,9 +330,26 @@ def test_the_error_names_the_malformed_part(code: str, headline: str, change: Ch
     assert str(raised.value) == f"{code}: {headline}"
 
 
-@pytest.mark.parametrize("data", [None, [], "graph", 3, {}])
-def test_json_of_another_schema_is_refused(data: object) -> None:
-    with pytest.raises(GraphError, match="graph-json: this is not a graph JSON: schema is "):
+@pytest.mark.parametrize("data", [None, [], "graph", 3])
+def test_json_that_is_no_object_is_refused(data: object) -> None:
+    with pytest.raises(GraphError, match=r"graph-json: this is not a graph JSON: it is .*, an object is needed"):
+        graph_from_json(data)
+
+
+def test_the_missing_schema_is_named() -> None:
+    data = graph_to_json(make_ragged_graph())
+    del data["schema"]
+    with pytest.raises(GraphError, match="the key 'schema' is missing, 'cudnn-backend-py/graph' is needed"):
+        graph_from_json(data)
+
+
+def test_a_convolution_of_tensors_with_different_ranks_is_refused() -> None:
+    g = GraphBuilder("conv")
+    g.convolution(g.tensor("x", (1, 32, 8, 8)), g.tensor("w", (64, 32, 3, 3)), name="y", virtual=False)
+    data = graph_to_json(g.graph())
+    [x] = [tensor for tensor in data["tensors"] if tensor["name"] == "x"]
+    x |= {"dims": [1, 32, 8], "strides": [256, 8, 1]}
+    with pytest.raises(GraphError, match="operation-shape: w 'w' has 4 dims, x 'x' has 3: "):
         graph_from_json(data)
 
 

@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphError, PointwiseMode, UsageError
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphBuilder, GraphError, PointwiseMode, UsageError
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.generated.enums import Severity
-from cudnn_backend_py.graph import Operation
+from cudnn_backend_py.graph import Operation, graph_to_json
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
+from cudnn_backend_py.importers.files import read_graph_data
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, parse_number
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
 from cudnn_backend_py.importers.records import MAX_LINE, LogFileRecord, read_log
 from tests.support.child import ROOT, run_code
+from tests.support.damaged_texts import mutate_json, mutate_text
 from tests.support.logs import LOG_FOLDER, make_comparable_graph, read_log_text
-from tests.support.mutations import mutate_json, mutate_text
 
 TORCH = read_log_text("torch-attention-9.19.0.log.gz")
 FORUM = read_log_text("forum-9.1.1.log.gz")
@@ -583,3 +584,14 @@ def test_an_overlong_line_is_truncated() -> None:
     (found,) = read_log_records(format_record("cudnnCreate", "x" * (2 * MAX_LINE)))
     assert not found.whole
     assert len(found.text) < MAX_LINE
+
+
+def test_the_missing_schema_of_a_graph_json_is_named(tmp_path: Path) -> None:
+    g = GraphBuilder("graph")
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 8)), virtual=False)
+    data = graph_to_json(g.graph())
+    del data["schema"]
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(data))
+    [error] = read_graph_data(str(path))
+    assert "the key 'schema' is missing" in str(error)

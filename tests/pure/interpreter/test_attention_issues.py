@@ -18,16 +18,16 @@ from examples.attention_known_issues import (
     ReferenceData,
     compare,
     describe_error,
-    graph_of,
+    get_reproduction,
+    make_reproduction_graph,
     problem,
-    reproduction_of,
 )
 
 KNOWN_ISSUE_CODES = [issue.code for issue in attention.HAZARDS]
 
 
 def get_known_issue_code(name: str) -> str:
-    return attention_known_issues.issue_of(name).code
+    return attention_known_issues.find_known_issue(name).code
 
 
 def make_attention_use(
@@ -58,10 +58,10 @@ def test_a_reproduction_has_one_known_issue_and_is_refused_unless_allowed(name: 
     code = get_known_issue_code(name)
     assert find_issue_codes(name) == [code]
     with pytest.raises(GraphError) as caught:
-        graph_of(name, allow_hazards=False)
+        make_reproduction_graph(name, allow_hazards=False)
     assert caught.value.code == "attention-hazard"
     assert f"({code})" in caught.value.render()
-    made = graph_of(name)
+    made = make_reproduction_graph(name)
     assert made.ops
     assert {tensor.name for tensor in made.outputs} & {"o", "dq"}
 
@@ -86,7 +86,7 @@ def test_the_interpreted_reproduction_agrees_with_the_reference(name: str) -> No
 
 def make_interpreter_runner(name: str) -> Callable[[Arrays], None]:
     """Return a function that runs the graph in the interpreter and writes the rounded results to the output arrays."""
-    made = graph_of(name)
+    made = make_reproduction_graph(name)
     outputs = {tensor.name: tensor for tensor in made.outputs}
 
     def run_interpreter(arrays: Arrays) -> None:
@@ -94,7 +94,7 @@ def make_interpreter_runner(name: str) -> Callable[[Arrays], None]:
         values = interpret(made, {key: value for key, value in inputs.items() if key not in outputs}, rounding=True)
         for key, tensor in outputs.items():
             # The composite form, read literally, computes the opposite of dsink, see sdpa_backward.
-            sign = -1 if key == "dsink" and reproduction_of(name).implementation == "composite" else 1
+            sign = -1 if key == "dsink" and get_reproduction(name).implementation == "composite" else 1
             arrays[key][...] = encode(sign * values[key], tensor.data_type)
 
     return run_interpreter

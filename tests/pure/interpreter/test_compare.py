@@ -15,7 +15,7 @@ from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.change_sequence import ChangeSequence
 from cudnn_backend_py.rewrite.changes import Change, iterate_changes
 from tests.support.refused_graphs import make_convolution_graph, make_transpose_and_sum
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 
 def make_matmul_graph() -> Graph:

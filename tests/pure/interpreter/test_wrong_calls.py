@@ -12,7 +12,7 @@ import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.generated.enums import MoeGroupedMatmulMode, NormMode, ReduceTensorOp, ResampleMode
-from tests.support.built import TYPICAL_GRAPHS
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 BuilderCall = Callable[[GraphBuilder], Any]
 

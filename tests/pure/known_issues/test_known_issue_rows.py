@@ -25,8 +25,8 @@ from cudnn_backend_py.known_issues import (
     table,
 )
 from cudnn_backend_py.system.version import VersionRange, VersionTuple
-from examples.attention_known_issues import REPRODUCTIONS, issue_of
-from examples.attention_known_issues import graph_of as graph_named
+from examples.attention_known_issues import REPRODUCTIONS, find_known_issue
+from examples.attention_known_issues import make_reproduction_graph as graph_named
 from tests.known_issues import BASE_OPTIONS as REPRODUCED
 from tests.known_issues import EXAMPLES, Reproduction, make_example_graph
 from tests.support.attention_cases import make_random_attention_problem
@@ -152,7 +152,7 @@ def test_text_of_a_known_issue_is_complete() -> None:
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_measured_issue_is_found_in_its_reproduction(name: str) -> None:
     """The graph is read from JSON, so that only the graph itself can be examined."""
-    row = issue_of(name)
+    row = find_known_issue(name)
     graph = graph_from_json(graph_to_json(graph_named(name)))
     found = [issue for issue in find_known_issues(graph, row.sm[0], row.since) if issue.source == MEASURED]
     assert [issue.code for issue in found] == [row.code]

@@ -10,14 +10,14 @@ import pytest
 
 from cudnn_backend_py.known_issues import find_known_issues
 from tests.support.records import list_record_parameters
-from tools.records.deep_scores import DeepScoresCase, make_deep_scores_cases
+from tools.records.deep_scores import VeryLowScoresCase, make_very_low_scores_cases
 
 
 @pytest.mark.parametrize("path", list_record_parameters("deep-scores-"))
 def test_wrong_results_have_a_known_issue_and_forward_passes_are_right(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     version: Any = tuple(map(int, record["environment"]["cudnn"].split(".")))
-    cases: dict[str, DeepScoresCase] = {case.name: case for case in make_deep_scores_cases(version)}
+    cases: dict[str, VeryLowScoresCase] = {case.name: case for case in make_very_low_scores_cases(version)}
     assert sum(record["outcomes"].values()) <= len(cases), "cases may have been added since"
     assert len(record["wrong"]) == record["outcomes"]["differs"] > 0
     for item in record["wrong"]:

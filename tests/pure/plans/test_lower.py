@@ -19,7 +19,7 @@ from cudnn_backend_py.generated.enums import (
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction
 from cudnn_backend_py.plans.lower import lower
 from tests.support.graphs import make_convolution, make_relu, make_sdpa, make_tensor
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 F32, F16 = DataType.FLOAT, DataType.HALF
 P = PointwiseMode

@@ -12,8 +12,8 @@ from cudnn_backend_py.generated.enums import ConvolutionMode
 from cudnn_backend_py.graph import Operation, Parameters, Tensor, attention
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.rewrite.override import describe_scale, find_type, override
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.interpreting import assert_graph_error
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 Dims = dict[str, tuple[int, ...]]
 NCHW: dict[str, Any] = {"dims": (3, 3, 3, 3), "strides": (27, 9, 3, 1), "data_type": DataType.HALF}

@@ -7,7 +7,7 @@ import pytest
 from cudnn_backend_py.graph.ir import Graph
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.rewrite.relations import Relation, WindowRelation, find_relation
-from tests.support.built import TYPICAL_GRAPHS
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 KINDS = sorted(TYPICAL_GRAPHS)
 

@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py import GraphError, UsageError
 from cudnn_backend_py.system.typed_data import convert_to_type, read_fields
-from tests.support.mutations import NONSENSE_VALUES
+from tests.support.damaged_texts import NONSENSE_VALUES
 
 
 class SampleEnum(StrEnum):

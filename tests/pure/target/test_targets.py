@@ -50,9 +50,9 @@ def test_every_profile_is_found_by_all_its_names(profile: Profile) -> None:
         ("l4os", "did you mean l40s"),
         ("h20", "did you mean h200"),
         ("sm891", "did you mean sm89"),
-        ("voodoo2", "give one of these, or a JSON file"),
-        ("", "give one of these, or a JSON file"),
-        ("nowhere.json", "give one of these, or a JSON file"),
+        ("voodoo2", "'cudnn-backend target list' shows all targets"),
+        ("", "'cudnn-backend target list' shows all targets"),
+        ("nowhere.json", "'cudnn-backend target list' shows all targets"),
     ],
 )
 def test_unknown_target_names_are_refused_with_suggestions(name: str, fix: str) -> None:
@@ -61,8 +61,24 @@ def test_unknown_target_names_are_refused_with_suggestions(name: str, fix: str) 
     error = raised.value
     assert str(error) == f"unknown-target: no target is called {name!r}"
     assert error.sections["fix"].startswith(fix)
-    known = error.sections["where"].removeprefix("known: ").split(", ")
-    assert known == sorted({name for profile in list_profiles() for name in (profile.name, *profile.aliases)})
+    assert error.sections["fix"].endswith("give mine.json")
+
+
+def test_several_targets_in_one_option_are_several_options() -> None:
+    with pytest.raises(UsageError) as raised:
+        find_profile("h100,a100")
+    assert raised.value.sections["fix"] == "one target an option: --target h100 --target a100"
+
+
+def test_a_description_that_the_command_line_printed_is_read(tmp_path: Path) -> None:
+    profile = find_profile("l4")
+    data = {"name": "mine", "sm": profile.sm, "aliases": [], "properties": dict(profile.properties)}
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(data))
+    assert find_profile(str(path)).properties == profile.properties
+    path.write_text(json.dumps({**data, "sm": 90}))
+    with pytest.raises(GraphError, match="has sm 90 and deviceVer 890, ten times sm is needed"):
+        find_profile(str(path))
 
 
 def test_a_missing_target_file_is_refused() -> None:

@@ -84,7 +84,7 @@ def interpreters_differ(graph: Graph, data: str) -> bool:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(pointwise.BINARY, P.MUL, lambda x, b: x * b * 1.01)
         expected = compute_expected_outputs(graph, inputs)
-    return any(not item.compare(device[name]).right for name, item in expected.items())
+    return any(not item.compare(device[name]).is_right for name, item in expected.items())
 
 
 def interpreters_differ_without_error(graph: Graph, data: str) -> bool:
@@ -182,7 +182,7 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
 
             patch.setitem(OPERATIONS, D.OPERATION_CONVOLUTION_FORWARD, compute_wrong)
             expected = compute_expected_outputs(graph, inputs)
-        return any(not item.compare(device[name]).right for name, item in expected.items())
+        return any(not item.compare(device[name]).is_right for name, item in expected.items())
 
     def fails_without_error(graph: Graph, data: str) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""docs/operations.md matches the graphs of tests/support/built.py and the records of GPU runs."""
+"""docs/operations.md matches the graphs of tests/support/typical_graphs.py and the records of GPU runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cudnn_backend_py.diagnose import Matrix, Outcome
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
-from tests.support.built import FRONTEND_METHODS, KINDS_FOR_OTHER_GPUS, OPERATION_KINDS, TYPICAL_GRAPHS
 from tests.support.interpreting import make_typical_inputs
 from tests.support.records import list_parameters_or_skip
+from tests.support.typical_graphs import FRONTEND_METHODS, KINDS_FOR_OTHER_GPUS, OPERATION_KINDS, TYPICAL_GRAPHS
 from tools.records.operation_support import describe_support, read_support
 from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, make_operations_page, read_records
 

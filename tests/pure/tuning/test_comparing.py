@@ -37,10 +37,10 @@ def make_cold_and_warm_timings(cold: Timing, warm: Timing | None = None) -> dict
 
 
 def test_timing_uses_median_and_quartiles_and_ignores_one_outlier() -> None:
-    quiet = Timing.of([10.0, 11.0, 12.0, 13.0, 14.0])
+    quiet = Timing.from_times([10.0, 11.0, 12.0, 13.0, 14.0])
     assert quiet == Timing(12.0, 11.0, 13.0, 5)
     assert quiet.spread_us == 1.0
-    assert Timing.of([10.0, 11.0, 12.0, 13.0, 9000.0]).median_us == 12.0
+    assert Timing.from_times([10.0, 11.0, 12.0, 13.0, 9000.0]).median_us == 12.0
 
 
 def test_a_difference_within_the_spread_or_the_noise_is_not_faster() -> None:

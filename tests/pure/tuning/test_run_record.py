@@ -51,7 +51,7 @@ def test_all_recorded_graphs_ran_with_right_results(path: Path) -> None:
         for config in trial.configs:
             assert config.state == "right", config.words
             assert config.comparisons
-            assert all(item.right and item.compared for item in config.comparisons)
+            assert all(item.is_right and item.compared for item in config.comparisons)
             assert config.cold is not None
             assert config.warm is not None
 

@@ -18,7 +18,7 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, ExpectedOutput, compute_expected_outputs
 from cudnn_backend_py.tuning.trial.common_factor import find_common_factor
-from tests.support.built import TYPICAL_GRAPHS
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
 
 LARGE_GRAPHS = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
@@ -62,7 +62,7 @@ def test_interpreter_results_with_and_without_rounding_are_within_the_bound(name
         results = interpret(graph, inputs, rounding=rounding)
         for output, expected in found.items():
             compared = expected.compare(round_to_stored_type(expected, results[output]))
-            assert compared.right, str(compared)
+            assert compared.is_right, str(compared)
             assert compared.compared > 0.9 * compared.elements
 
 
@@ -75,7 +75,7 @@ def test_an_error_of_one_percent_is_detected(name: str) -> None:
         if expected.tensor.data_type in (DataType.INT8, DataType.INT32, DataType.BOOLEAN):
             continue
         wrong = expected.compare(round_to_stored_type(expected, results[output] * 1.01))
-        assert not wrong.right, str(wrong)
+        assert not wrong.is_right, str(wrong)
 
 
 @cache
@@ -100,10 +100,10 @@ def test_artificial_errors_in_attention_output_are_detected(fault: str) -> None:
     inputs = make_inputs(graph)
     o = interpret(graph, inputs, rounding=True)["o"]
     expected = compute_expected_outputs(graph, inputs)["o"]
-    assert expected.compare(o).right
+    assert expected.compare(o).is_right
     wrong = expected.compare(ARTIFICIAL_ERRORS[fault](o))
     assert wrong.beyond > 0
-    assert not wrong.right
+    assert not wrong.is_right
 
 
 def test_attention_with_a_wrong_score_scale_is_detected() -> None:
@@ -113,7 +113,7 @@ def test_attention_with_a_wrong_score_scale_is_detected() -> None:
     inputs = make_inputs(graph)
     results = interpret(other, {tensor: inputs[graph.tensor(tensor).uid] for tensor in "qkv"}, rounding=True)
     found = compute_expected_outputs(graph, inputs)
-    assert not all(expected.compare(results[name]).right for name, expected in found.items())
+    assert not all(expected.compare(results[name]).is_right for name, expected in found.items())
 
 
 @pytest.mark.parametrize("tile", [32, 64, 128])
@@ -124,7 +124,7 @@ def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.Mon
     expected = compute_expected_outputs(graph, inputs)["o"]
     monkeypatch.setattr("cudnn_backend_py.interpreter.run.Run.tile", tile)
     o = interpret(graph, inputs, rounding=True)["o"]
-    assert expected.compare(o).right
+    assert expected.compare(o).is_right
     assert (o == round_to_data_type(expected.center, DataType.HALF)).all() == (tile == 128)
 
 
@@ -138,8 +138,8 @@ def test_float32_sums_in_any_order_are_right(terms: int) -> None:
     for k in order:
         total += a[:, :, k : k + 1] * b[:, k : k + 1]
     exact = Arithmetic(tensor_cores=False)
-    assert compute_expected_outputs(graph, inputs, arithmetic=exact)["mm"].compare(total).right
-    assert compute_expected_outputs(graph, inputs)["mm"].compare(total).right
+    assert compute_expected_outputs(graph, inputs, arithmetic=exact)["mm"].compare(total).is_right
+    assert compute_expected_outputs(graph, inputs)["mm"].compare(total).is_right
 
 
 @pytest.mark.parametrize("behind", [[], [PointwiseMode.NEG], [PointwiseMode.ABS, PointwiseMode.RELU_FWD]], ids=len)
@@ -159,7 +159,7 @@ def test_a_fused_multiply_add_may_round_once(behind: list[PointwiseMode]) -> Non
     twice = interpret(graph, inputs, rounding=True)["y"]
     assert np.count_nonzero(once != twice) > 1000
     assert np.count_nonzero(expected.spread[once != twice] == 0) == 0
-    assert expected.compare(once).right
+    assert expected.compare(once).is_right
 
 
 def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
@@ -170,9 +170,11 @@ def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
     assert (
         compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"]
         .compare(total)
-        .right
+        .is_right
     )
-    assert not compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
+    assert (
+        not compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).is_right
+    )
 
 
 def test_tensor_cores_may_truncate_float32() -> None:
@@ -186,7 +188,9 @@ def test_tensor_cores_may_truncate_float32() -> None:
         .beyond
         == 0
     )
-    assert not compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
+    assert (
+        not compute_expected_outputs(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).is_right
+    )
 
 
 def compute_expected_pointwise(
@@ -219,7 +223,7 @@ def test_measured_results_of_cudnn_for_large_arguments_are_right(
     mode: PointwiseMode, x: float, other: float | None, measured: float
 ) -> None:
     expected = compute_expected_pointwise(mode, [x], None if other is None else [other])
-    assert expected.compare([[[measured]]]).right
+    assert expected.compare([[[measured]]]).is_right
 
 
 @pytest.mark.parametrize(
@@ -245,8 +249,8 @@ def test_function_errors_are_allowed_up_to_the_measured_error(mode: PointwiseMod
 
 def test_the_cosine_of_a_huge_angle_may_have_any_value() -> None:
     expected = compute_expected_pointwise(PointwiseMode.COS, [3.2e28], kind=DataType.INT8)
-    assert expected.compare([[[1.0]]]).right
-    assert expected.compare([[[0.0]]]).right
+    assert expected.compare([[[1.0]]]).is_right
+    assert expected.compare([[[0.0]]]).is_right
 
 
 def test_integers_have_no_tolerance() -> None:
@@ -255,7 +259,7 @@ def test_integers_have_no_tolerance() -> None:
     expected = compute_expected_outputs(graph, inputs)["mm"]
     assert expected.bounds().max() == 0
     right = interpret(graph, inputs)["mm"]
-    assert expected.compare(right).right
+    assert expected.compare(right).is_right
     right[0, 3, 4] += 1
     wrong = expected.compare(right)
     assert (wrong.beyond, wrong.where, wrong.largest) == (1, (0, 3, 4), np.inf)
@@ -268,7 +272,7 @@ def test_infinities_and_nan_must_be_at_the_expected_elements() -> None:
     graph = g.graph()
     expected = compute_expected_outputs(graph, {"x": np.array([[1.0, 0.0, -1.0, np.inf]])})["y"]
     right = np.array([[0.0, -np.inf, np.nan, np.inf]])
-    assert expected.compare(right).right
+    assert expected.compare(right).is_right
     for place, value in ((1, np.inf), (1, -1e38), (2, 0.0), (0, np.nan), (3, np.nan)):
         wrong = right.copy()
         wrong[0, place] = value
@@ -284,8 +288,8 @@ def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
     values = {"x": np.ones((1, 4)), "zero": np.array([[-0.0, -0.0, 0.0, 0.5]]), "huge": np.array([[1e30, 0, 1e30, 0]])}
     expected = compute_expected_outputs(g.graph(), values)["y"]
     assert expected.defined.tolist() == [[False, True, True, True]]
-    assert expected.compare([[np.nan, -1, 1, math.tanh(2)]]).right
-    assert not expected.compare([[np.nan, 1, 1, math.tanh(2)]]).right
+    assert expected.compare([[np.nan, -1, 1, math.tanh(2)]]).is_right
+    assert not expected.compare([[np.nan, 1, 1, math.tanh(2)]]).is_right
 
 
 def test_rounded_scores_may_scale_the_whole_gradient() -> None:
@@ -296,8 +300,8 @@ def test_rounded_scores_may_scale_the_whole_gradient() -> None:
     assert largest > 1000
     expected = compute_expected_outputs(graph, inputs)["dv"]
     right = interpret(graph, inputs, rounding=True)["dv"]
-    assert expected.compare(round_to_data_type(right * math.exp(5e-7 * largest), DataType.HALF)).right
-    assert not expected.compare(round_to_data_type(right * math.exp(5e-6 * largest), DataType.HALF)).right
+    assert expected.compare(round_to_data_type(right * math.exp(5e-7 * largest), DataType.HALF)).is_right
+    assert not expected.compare(round_to_data_type(right * math.exp(5e-6 * largest), DataType.HALF)).is_right
 
 
 def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:
@@ -309,7 +313,7 @@ def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:
     x = np.tile(np.float32([0.1, 0.2, -0.3]).astype(np.float64), (64, 1))
     x[0] = 1
     expected = compute_expected_outputs(graph, {"x": x})["y"]
-    assert expected.compare(np.ones((64, 1))).right
+    assert expected.compare(np.ones((64, 1))).is_right
     wrong = np.ones((64, 1))
     wrong[0] = 0
     assert expected.compare(wrong).beyond == 1
@@ -345,7 +349,7 @@ def test_denormal_numbers_may_be_flushed_to_zero_with_their_sign(
     good = expected.center.copy()
     for value in right:
         good[0, 0] = value
-        assert expected.compare(good).right, value
+        assert expected.compare(good).is_right, value
 
 
 def test_an_exact_zero_keeps_its_sign() -> None:
@@ -353,7 +357,7 @@ def test_an_exact_zero_keeps_its_sign() -> None:
         make_elementwise_graph(PointwiseMode.DIV, PointwiseMode.ADD),
         {"x": np.array([[42.0, 1.0]]), "b": np.array([[-0.0, 1.0]])},
     )["y"]
-    assert expected.compare([[-np.inf, 2.0]]).right
+    assert expected.compare([[-np.inf, 2.0]]).is_right
     assert expected.compare([[np.inf, 2.0]]).beyond == 1
 
 
@@ -380,9 +384,9 @@ def test_a_function_value_smaller_than_its_error_may_be_0() -> None:
 
     found = compute_expected_on_vectors([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], add_quotient)
     assert found.defined.ravel().tolist() == [False, True, True]
-    assert found.compare([[[np.nan, 0.0, -1.0]]]).right
-    assert not found.compare([[[np.nan, 0.0, np.nan]]]).right
-    assert not found.compare([[[np.nan, -0.5, -1.0]]]).right
+    assert found.compare([[[np.nan, 0.0, -1.0]]]).is_right
+    assert not found.compare([[[np.nan, 0.0, np.nan]]]).is_right
+    assert not found.compare([[[np.nan, -0.5, -1.0]]]).is_right
 
 
 def test_atan2_of_a_value_smaller_than_its_error_may_be_that_of_0() -> None:
@@ -397,8 +401,8 @@ def test_atan2_of_a_value_smaller_than_its_error_may_be_that_of_0() -> None:
         )
 
     found = compute_expected_on_vectors([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], add_atan2)
-    assert found.compare([[[np.pi, 0.0, np.pi / 2]]]).right
-    assert not found.compare([[[np.pi, 0.0, np.pi]]]).right
+    assert found.compare([[[np.pi, 0.0, np.pi / 2]]]).is_right
+    assert not found.compare([[[np.pi, 0.0, np.pi]]]).is_right
 
 
 @pytest.mark.parametrize("mode", [PointwiseMode.RELU_FWD, PointwiseMode.MAX])
@@ -411,10 +415,10 @@ def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
         g.pointwise(PointwiseMode.ATAN2, held, by, name="y", virtual=False)
 
     found = compute_expected_on_vectors([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], add_atan2)
-    assert found.compare([[[np.pi, 0.0, 0.75 * np.pi]]]).right
-    assert found.compare([[[-np.pi, 0.0, 0.75 * np.pi]]]).right
-    assert not found.compare([[[np.pi, 0.0, -0.75 * np.pi]]]).right
-    assert not found.compare([[[np.pi, np.pi, 0.75 * np.pi]]]).right
+    assert found.compare([[[np.pi, 0.0, 0.75 * np.pi]]]).is_right
+    assert found.compare([[[-np.pi, 0.0, 0.75 * np.pi]]]).is_right
+    assert not found.compare([[[np.pi, 0.0, -0.75 * np.pi]]]).is_right
+    assert not found.compare([[[np.pi, np.pi, 0.75 * np.pi]]]).is_right
 
 
 def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
@@ -424,8 +428,8 @@ def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
     g.pointwise(PointwiseMode.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
     given = {"x": np.array([[-80.0, 1.0]]), "b": np.array([[-6e-40, 1.0]]), "at": np.ones((1, 2))}
     expected = compute_expected_outputs(g.graph(), given)["y"]
-    assert expected.compare([[0.0, 1.0]]).right
-    assert expected.compare([[4.8e-38, 1.0]]).right
+    assert expected.compare([[0.0, 1.0]]).is_right
+    assert expected.compare([[4.8e-38, 1.0]]).is_right
     assert expected.compare([[-4.8e-38, 1.0]]).beyond == 1
 
 
@@ -438,19 +442,19 @@ def test_a_denormal_comparison_and_a_tiny_gelu_slope_are_both_considered() -> No
     given = {"x": [[-0.0, 1.0]], "b": [[-8e-40, 0.0]], "small": [[-0.5, 1.0]], "large": [[3.8e29, 1.0]]}
     expected = compute_expected_outputs(g.graph(), given | {"at": [[-6.5, 1.0]]})["y"]
     good = expected.center.copy()
-    assert expected.compare(good).right
+    assert expected.compare(good).is_right
     good[0, 0] = -7e20
-    assert expected.compare(good).right
+    assert expected.compare(good).is_right
 
 
 def test_a_product_in_another_order_may_overflow_or_underflow() -> None:
     g = GraphBuilder("product", io_type=DataType.FLOAT)
     g.reduction(ReduceTensorOp.MUL, g.tensor("x", (2, 3)), (2, 1), name="y", virtual=False)
     expected = compute_expected_outputs(g.graph(), {"x": [[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30]]})["y"]
-    assert expected.compare([[1e30], [1e-30]]).right
-    assert expected.compare([[np.inf], [0.0]]).right
+    assert expected.compare([[1e30], [1e-30]]).is_right
+    assert expected.compare([[np.inf], [0.0]]).is_right
     expected = compute_expected_outputs(g.graph(), {"x": [[2.0, 3.0, 4.0], [1.0, 1.0, 1.0]]})["y"]
-    assert expected.compare([[24.0], [1.0]]).right
+    assert expected.compare([[24.0], [1.0]]).is_right
     assert expected.compare([[25.0], [1.0]]).beyond == 1
 
 
@@ -463,9 +467,9 @@ def test_results_stored_as_integers_are_rounded_to_nearest() -> None:
     g = GraphBuilder("whole", io_type=DataType.INT32)
     g.pointwise(PointwiseMode.SQRT, g.tensor("x", (1, 4)), name="y", virtual=False)
     expected = compute_expected_outputs(g.graph(), {"x": np.array([[1, 3, 4, 9]])})["y"]
-    assert expected.compare([[1, 2, 2, 3]]).right
+    assert expected.compare([[1, 2, 2, 3]]).is_right
     for second in (1, 3):
-        assert not expected.compare([[1, second, 2, 3]]).right
+        assert not expected.compare([[1, second, 2, 3]]).is_right
 
 
 def test_random_numbers_of_continuous_distributions_are_not_compared() -> None:
@@ -490,7 +494,7 @@ def test_ragged_memory_between_sequences_is_not_compared() -> None:
     for name, expected in compute_expected_outputs(graph, inputs).items():
         result = interpret(graph, inputs, rounding=True)[name]
         longer = np.concatenate([result.reshape(-1), np.full(100, 7.0)]) if result.ndim == 1 else result
-        assert expected.compare(np.nan_to_num(longer, nan=5.0)).right
+        assert expected.compare(np.nan_to_num(longer, nan=5.0)).is_right
 
 
 def test_the_seed_changes_the_error_bound_only_a_little() -> None:
@@ -520,10 +524,10 @@ def test_a_wrong_scale_is_detected_for_every_family_and_type(family: str, kind: 
     inputs = make_inputs(graph, seed=1)
     results = interpret(graph, inputs, rounding=True)
     right = compute_expected_outputs(graph, inputs)
-    assert all(item.compare(results[name]).right for name, item in right.items())
+    assert all(item.compare(results[name]).is_right for name, item in right.items())
     with use_wrong_scale(operation, factor):
         wrong = compute_expected_outputs(graph, inputs)
-    assert not all(item.compare(results[name]).right for name, item in wrong.items())
+    assert not all(item.compare(results[name]).is_right for name, item in wrong.items())
 
 
 @pytest.mark.parametrize("name", WRONG_MODES)
@@ -532,7 +536,7 @@ def test_a_wrong_pointwise_mode_is_detected(name: str) -> None:
     graph = make()
     inputs = make_inputs(graph, seed=1)
     results = interpret(graph, inputs, rounding=True)
-    assert all(item.compare(results[name]).right for name, item in compute_expected_outputs(graph, inputs).items())
+    assert all(item.compare(results[name]).is_right for name, item in compute_expected_outputs(graph, inputs).items())
     with use_wrong_mode(mode, other):
         wrong = compute_expected_outputs(graph, inputs)
-    assert not all(item.compare(results[name]).right for name, item in wrong.items())
+    assert not all(item.compare(results[name]).is_right for name, item in wrong.items())

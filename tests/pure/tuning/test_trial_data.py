@@ -17,8 +17,8 @@ from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import DATA_KINDS, from_memory, load_arrays, make_inputs, read_tensors, to_memory
 from cudnn_backend_py.tuning.trial.reproduce import make_command_line
-from tests.support.built import TYPICAL_GRAPHS
 from tests.support.interpreting import assert_graph_error, make_double_tensor
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 ATTENTION_OPTIONS: dict[str, dict[str, Any]] = {
     "padding": {"padding": True},

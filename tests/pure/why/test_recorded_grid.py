@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.why.calls import BACKENDS, TorchAnswer
 from cudnn_backend_py.why.conditions import GATES, GATES_BY_TORCH_FUNCTION, find_blocker, find_default_backend_order
-from tests.support.sdpa_answers import make_torch_call, read_machine
+from tests.support.torch_backend_cases import make_torch_call, read_machine
 from tools.records import sdpa_grid
 
 RECORDS = json.loads((Path(__file__).parent / "data" / "sdpa-torch-2.11-h200.json").read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
 """Graphs of one operation with edge-case inputs, to compare the interpreter's results with cuDNN's.
 
-A case is a graph and its inputs. Pointwise operations of one operand get every code of a 16-bit type; those of two
-get every pair of 256 numbers, infinities, NaN, zeros, denormals and the largest numbers among them; in a reduction,
-each row is an edge case.
+A case is a graph and its inputs. Unary pointwise operations get all numbers of a 16-bit type. Binary ones get all pairs
+of 256 numbers, with infinities, NaN, zeros, denormals and the largest numbers. In a reduction, each row is an edge
+case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from cudnn_backend_py import DataType, Graph
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.formats import is_integer, round_to_data_type
-from tests.support import built
+from tests.support import typical_graphs
 from tests.support.edges import norms, others, pointwise, pools, products, reductions
 from tests.support.edges.case import EDGE_CASES, REFUSED_EDGE_CASES, Array, EdgeCase
 from tests.support.edges.numbers import list_edge_numbers
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 T = DataType
-CASE_MODULES = (pointwise, reductions, pools, norms, products, others)  # each adds its cases when it is imported
+CASE_MODULES = (pointwise, reductions, pools, norms, products, others)  # each module adds its cases when it is imported
 
 
 def make_case_inputs(case: EdgeCase, graph: Graph) -> dict[str, Array]:
-    """Return the given and random inputs of a graph, rounded to values of their types."""
+    """Return the inputs of a graph, those of the case and random others, rounded to their types."""
     given, written = case.given(), {tensor.uid for tensor in graph.outputs}
     made: dict[str, Array] = {}
     for place, tensor in enumerate(graph.variant_pack_tensors):
@@ -59,7 +59,7 @@ def list_operation_families() -> Iterator[str]:
     yield from dict.fromkeys(name.split("/")[0] for name in EDGE_CASES)
 
 
-# graphs that cuDNN 9.19 refuses on an H200, and graphs that are not about edges
+# cases that cuDNN 9.19 refuses on an H200, and cases that are removed
 
 
 def _is_refused(name: str) -> bool:
@@ -78,7 +78,7 @@ def _is_refused(name: str) -> bool:
         other = more == ["weighted"] or mode == "FLOOR_MOD" or (mode == "GEN_INDEX" and more[1] == "INT32")
         return wide or other or words == "CMP_GT into BOOLEAN"
     if family == "natural":
-        return "h100" not in built.TYPICAL_GRAPHS[words].supported or words in _KINDS_NEWER_THAN_9_19
+        return "h100" not in typical_graphs.TYPICAL_GRAPHS[words].supported or words in _KINDS_NEWER_THAN_9_19
     pads = ("ZERO_PAD", "EDGE_VAL_PAD")
     return (
         mode == "SCATTER" or (mode == "MAXPOOL" and any(pad in more for pad in pads)) or (family == "rng" and not more)
@@ -92,8 +92,8 @@ _KINDS_NEWER_THAN_9_19 = (
 _CASES_WITH_KNOWN_ISSUES = ("natural/concat", "convolution/integers", "rng/attention UNIFORM", "rng/attention NORMAL")
 for _name in list(EDGE_CASES):
     if "BOOLEAN" in _name and "into" not in _name and "virtual" not in _name:
-        del EDGE_CASES[_name]  # booleans in memory are refused as buffers
+        del EDGE_CASES[_name]  # a buffer of booleans is refused
     elif _name.startswith(_CASES_WITH_KNOWN_ISSUES) or ("backward" in _name and "packed" in _name):
-        del EDGE_CASES[_name]  # each has a known issue, in docs/operations.md, or needs more inputs than given here
+        del EDGE_CASES[_name]  # has a known issue (docs/operations.md), or needs inputs that the case lacks
     elif _is_refused(_name):
         REFUSED_EDGE_CASES[_name] = EDGE_CASES.pop(_name)

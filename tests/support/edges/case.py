@@ -1,4 +1,4 @@
-"""`EdgeCase`, an operation with edge-case inputs, and the table of all such cases."""
+"""`EdgeCase`: a graph of one operation with edge-case inputs; and the table of all cases."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EdgeCase:
 
     @property
     def family(self) -> str:
-        """Return the operation family, the first word of the name."""
+        """Return the operation family, the first part of the name."""
         return self.name.split("/")[0]
 
     @property
@@ -64,14 +64,16 @@ class EdgeCase:
         return 1.0 if mode in _APPROXIMATED_MODES else 0.0
 
     @property
-    def allowed_share(self) -> float:
-        """Return the allowed error of all but pointwise operations, in float32 epsilons of the largest element.
+    def allowed_relative_error(self) -> float:
+        """Return the allowed error of other operations, in float32 epsilons of the largest element.
 
-        Products of float32 use TF32, which keeps 11 bits, and the typical graphs round in between.
+        Products of float32 use TF32, which has 11 significant bits; typical graphs round intermediate results.
         """
         if self.family == "natural" or self.family == "rng":
             return 2.0**14
-        if any(word in self.name for word in ("1e-05", "GEN_STATS", "MUL")):  # equal numbers, sums of 16 bits, products
+        if any(
+            word in self.name for word in ("1e-05", "GEN_STATS", "MUL")
+        ):  # norms of constants, sums of 16-bit numbers, products
             return 2.0**11
         if self.family in ("matmul", "convolution"):
             return 2.0**14 if "FP8" in self.name or self.name.endswith("FLOAT/FLOAT") or "/FLOAT" in self.name else 64.0

@@ -21,7 +21,7 @@ N, T = NormMode, DataType
 
 
 def _make_norm_inputs(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...], hostile: bool) -> Array:
-    """Return inputs with random, constant, zero, tiny or huge sets; `hostile` ones contain NaN and infinities."""
+    """Return inputs with random, constant, zero, tiny or huge sets to reduce; `hostile` adds NaN and infinities."""
     if hostile:
         made = make_tensor_with_edge_sets(kind, dims, reduced)
         return np.where(np.isfinite(made) & (np.abs(made) > 1e4), 3.0, made)

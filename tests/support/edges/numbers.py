@@ -1,4 +1,4 @@
-"""Edge-case numbers of each data type, and reduction inputs and images made of them."""
+"""Edge-case numbers of each data type, and inputs of reductions and images made from them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _list_tiny_numbers(kind: DataType) -> Array:
 
 @cache
 def list_numbers_of_all_codes(kind: DataType) -> Array:
-    """Return 65,536 numbers: all of a 16-bit type; of a longer type edge cases and one per 16-bit prefix."""
+    """Return 65,536 numbers: all of a 16-bit type, or edge cases and one number per upper 16 bits of a longer type."""
     if kind in (T.HALF, T.BFLOAT16):
         codes = np.arange(1 << 16, dtype=np.uint16)
         numbers = decode(codes, kind) if kind is T.BFLOAT16 else codes.view(np.float16).astype(np.float64)
@@ -153,7 +153,7 @@ def make_tensor_with_edge_sets(kind: DataType, dims: tuple[int, ...], reduced: t
 
 
 def make_image(kind: DataType, variant: str) -> Array:
-    """Return an image of small integers with many equal ones; a variant is negative or contains NaN or -inf."""
+    """Return an image of small integers with many ties; variants are negative or contain NaN or -inf."""
     random = np.random.default_rng(7)
     x = random.integers(-4, 5, IMAGE_SHAPE).astype(np.float64)
     if variant == "negative":

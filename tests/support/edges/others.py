@@ -1,4 +1,4 @@
-"""Edge cases of other operations: typical graphs with typical inputs, and random number generators."""
+"""Cases of other operations: typical graphs with typical inputs, and random number generators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudnn_backend_py.generated.enums import (
     RngDistribution,
 )
 from cudnn_backend_py.graph import Operation, Parameters
-from tests.support import built
+from tests.support import typical_graphs
 from tests.support.edges.case import EDGE_CASES, IN_MEMORY, Array, EdgeCase, add_edge_case
 from tests.support.interpreting import make_typical_inputs
 
@@ -23,15 +23,15 @@ T = DataType
 
 
 def _add_typical_case(name: str) -> None:
-    make = built.TYPICAL_GRAPHS[name].make
+    make = typical_graphs.TYPICAL_GRAPHS[name].make
 
-    def typical_inputs() -> dict[str, Array]:
+    def make_inputs() -> dict[str, Array]:
         return {str(key): value for key, value in make_typical_inputs(make()).items()}
 
-    EDGE_CASES[f"natural/{name}"] = EdgeCase(f"natural/{name}", make, typical_inputs)
+    EDGE_CASES[f"natural/{name}"] = EdgeCase(f"natural/{name}", make, make_inputs)
 
 
-for _name in built.TYPICAL_GRAPHS:
+for _name in typical_graphs.TYPICAL_GRAPHS:
     _add_typical_case(_name)
 
 

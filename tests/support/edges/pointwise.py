@@ -73,7 +73,7 @@ def _add_select_case(kind: DataType) -> None:
 
 
 def _add_logical_case(mode: PointwiseMode, kind: DataType) -> None:
-    """Add a logical mode on results of comparisons, with BINARY_SELECT to make its result a number."""
+    """Add a logical mode on results of comparisons; BINARY_SELECT converts its result to numbers."""
 
     def build_logical(g: GraphBuilder) -> None:
         x, b, one, zero = (

@@ -14,9 +14,9 @@ from cudnn_backend_py.generated.enums import (
     ResampleMode,
 )
 from cudnn_backend_py.interpreter import interpret
-from tests.support.built import add_bilinear_upsampling
 from tests.support.edges.case import IMAGE_SHAPE, IN_MEMORY, Array, add_edge_case
 from tests.support.edges.numbers import make_image
+from tests.support.typical_graphs import add_bilinear_upsampling
 
 __all__: list[str] = []
 
@@ -104,7 +104,7 @@ def _add_pool_backward_case(mode: ResampleMode, kind: DataType, sides: tuple[Any
         more |= {} if "x" in more else {"dims": IMAGE_SHAPE}
         g.resample_backward(mode, dy, window, **more, **IN_MEMORY)
 
-    def forward_indices() -> Array:
+    def compute_forward_indices() -> Array:
         g = GraphBuilder("forward", io_type=T.FLOAT)
         x = g.tensor("x", IMAGE_SHAPE)
         made = g.resample(mode, x, window, stride=stride, padding=before, post_padding=after, idx=True, **IN_MEMORY).idx
@@ -113,7 +113,7 @@ def _add_pool_backward_case(mode: ResampleMode, kind: DataType, sides: tuple[Any
 
     given: dict[str, Callable[[], Array]] = {}
     if mode is S.MAXPOOL and layout != "packed":
-        given["idx"] = forward_indices
+        given["idx"] = compute_forward_indices
     words = " ".join(["backward", mode.name, layout, "window", *map(str, sides)])
     add_edge_case(f"pool/{words}/{kind.name}", kind, build_pool_backward, **given)
 

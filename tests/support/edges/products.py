@@ -87,16 +87,16 @@ def _add_matmul_case(kind: DataType, to: DataType, compute: DataType, hostile: b
 
 for _hostile in (False, True):
     for _kind, _to in ((T.HALF, T.HALF), (T.HALF, T.FLOAT), (T.BFLOAT16, T.BFLOAT16), (T.FLOAT, T.FLOAT)):
-        if not (_hostile and _kind is T.FLOAT):  # in TF32 the largest number is infinite
+        if not (_hostile and _kind is T.FLOAT):  # rounded to TF32, the largest float32 becomes infinite
             _add_matmul_case(_kind, _to, T.FLOAT, _hostile)
     for _kind in (T.FP8_E4M3, T.FP8_E5M2):
-        if not (_hostile and _kind is T.FP8_E5M2):  # its products exceed the 14 bits that sums keep
+        if not (_hostile and _kind is T.FP8_E5M2):  # products of FP8_E5M2 exceed the 14 bits of the accumulator
             _add_matmul_case(_kind, T.FLOAT, T.FLOAT, _hostile)
 _add_matmul_case(T.INT8, T.INT32, T.INT32, False)
 _add_matmul_case(T.INT8, T.FLOAT, T.INT32, False)
 
 
-# experts
+# mixture of experts
 
 
 def _make_first_token_offsets() -> Array:
@@ -108,7 +108,7 @@ def _add_moe_case(mode: str, kind: DataType) -> None:
         tokens = 128 if mode == "GATHER" else 256
         more: dict[str, Any] = {} if mode == "NONE" else {"mode": M[mode]}
         if mode != "NONE":
-            wide = T.INT64 if mode == "GATHER" else T.INT32  # 32 bits are a row of the known issue table
+            wide = T.INT64 if mode == "GATHER" else T.INT32  # INT32 indices are a known issue
             more["token_index"] = g.tensor("token_index", (1, 256, 1), wide)
         if mode == "SCATTER":
             more |= {"token_ks": g.tensor("token_ks", (1, 256, 1), T.INT32), "top_k": 2}

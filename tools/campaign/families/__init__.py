@@ -1,1 +1,1 @@
-"""The families of random graphs, one file per kind of operation."""
+"""Generators of random graphs, one file for each group of operations."""

@@ -67,7 +67,7 @@ def _make_first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: b
 
 def _make_random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Attention:
     """Return a random problem with few options at a time, so that most problems are supported."""
-    # Earlier versions of the operation support lengths and pages and little else.
+    # Before this version, the operation supports few options but lengths and pages.
     plain = unified and not d.is_version_at_least(9, 21, 0)
     is_fp8 = d.make_random_bool(0.12) and (not unified or d.is_version_at_least(9, 25, 0))
     heads = d.choose(1, 2, 2, 4)
@@ -78,7 +78,7 @@ def _make_random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool
         o["seq_q"] if d.make_random_bool(0.5) else d.choose_weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1})
     )
     if d.make_random_bool(0.06 if backward else 0.1):
-        o["seq_q"] = d.choose(1, 1, 2, 5)  # decoding has its own kernels
+        o["seq_q"] = d.choose(1, 1, 2, 5)  # cuDNN has separate kernels for decoding (few queries)
     o["head_dim"] = d.choose_weighted({64: 6, 128: 4, 32: 2, 96: 1, 80: 0.7, 40: 0.5})
     o["head_dim_v"] = o["head_dim"] if d.make_random_bool(0.88) else d.choose(64, 128)
     o["data_type"] = d.choose(*FP8_TYPES) if is_fp8 else d.choose(_T.HALF, _T.BFLOAT16)

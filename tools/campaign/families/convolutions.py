@@ -125,7 +125,7 @@ def add_convolution_prologue(d: RandomGraphBuilder, x: Tensor, probability: floa
 def _add_int8_convolution(
     d: RandomGraphBuilder, x: Tensor, w: Tensor, response: tuple[int, ...], window: dict[str, Any], length: int
 ) -> None:
-    """Add a convolution of INT8, with a factor and a chain in float32, and optionally a conversion to INT8."""
+    """Add an INT8 convolution, a scale and elementwise operations in float32, and optionally a conversion to INT8."""
     if length == 0:
         d.g.convolution(
             x, w, **window, compute_type=_T.INT32, **d.make_memory_options(response, d.choose(_T.INT32, _T.FLOAT))

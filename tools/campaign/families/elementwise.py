@@ -19,7 +19,7 @@ INTEGER_TYPES = (_T.INT32, _T.INT8, _T.INT64, _T.UINT8, _T.BOOLEAN)
 
 
 def _choose_dims(d: RandomGraphBuilder) -> tuple[int, ...]:
-    """Return the dims of a graph and choose its layout: rows, or images with channels last."""
+    """Return random dims for a graph and set its layout: rows, or images with channels last."""
     rank = d.choose_weighted({3: 4, 4: 4, 5: 1, 2: 0.15})
     d.whole_batch = True
     others = {"permuted": 0.3, "gaps": 0.4}
@@ -52,7 +52,7 @@ def add_reduction_graph(d: RandomGraphBuilder) -> None:
         else (d.choose(32, 64, 96), d.choose(16, 32, 64), *d.choose((), (1, 1)))
     )
     if len(dims) == 3:
-        dims = dims[1:]  # no engine reduces matrices in batches
+        dims = dims[1:]  # no engine reduces batches of matrices
     if not d.make_random_bool(0.05):
         d.layout = packed_strides if len(dims) < 4 else channels_last
     x = d.add_tensor("x", dims)
@@ -100,7 +100,7 @@ def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
 
 
 def _add_binary_selection(d: RandomGraphBuilder, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:
-    """Add a comparison, or logic of comparisons, and a selection by it; boolean tensors stay virtual."""
+    """Add a BINARY_SELECT by a comparison or a logical operation on comparisons; boolean tensors are virtual."""
     strides = d.make_virtual_options(x.dims)["strides"]
     g = d.g
 

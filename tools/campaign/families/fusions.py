@@ -1,4 +1,4 @@
-"""Random graphs of several large operations: norms and softmax in elementary form, residual blocks, gated layers."""
+"""Random fused graphs: norms and softmax written as elementary operations, residual blocks, gated layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _T, _P, _R = DataType, PointwiseMode, ReduceTensorOp
 
 
 def add_fusion(d: RandomGraphBuilder) -> None:
-    """Add one of the fusions of this file."""
+    """Add a random one of the fusions in this file."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
     made = d.choose_weighted(
         {
@@ -32,7 +32,7 @@ def add_fusion(d: RandomGraphBuilder) -> None:
 
 
 def _add_matrix_with_row_dims(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int, ...]]:
-    """Add a matrix or a matmul; return it with the dims of one number per row."""
+    """Add a matrix or the result of a matmul; return it with the dims of a tensor with one number per row."""
     dims = (d.choose(1, 2, 4), d.choose(8, 16, 32), d.choose(16, 32, 64, 128))
     if d.make_random_bool(0.3):
         a, b = add_matrix(d, "a", (*dims[:2], 32), 0.2), add_matrix(d, "b", (dims[0], 32, dims[2]), 0.4)
@@ -111,7 +111,6 @@ def _add_gated_layer(d: RandomGraphBuilder) -> None:
 
 
 def _add_matmul_with_column_sums(d: RandomGraphBuilder) -> None:
-    """Add a matmul and the sums of its columns."""
     dims = (d.choose(1, 2), d.choose(16, 32, 64), d.choose(32, 64))
     a, b = add_matrix(d, "a", (*dims[:2], 64), 0.2), add_matrix(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g

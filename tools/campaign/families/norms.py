@@ -28,7 +28,7 @@ NORM_MODE_WEIGHTS = {
 
 
 def _choose_dims(d: RandomGraphBuilder, mode: NormMode) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the dims of x and of the scale, and choose the layout."""
+    """Return random dims of x and of the scale, and set the layout."""
     hidden = d.choose(32, 64, 128, 256, 512, 768, 200, 72)
     if mode is _N.ADA_LAYER_NORM:
         n, s = d.choose(1, 2, 4), d.choose(4, 8, 16, 33)
@@ -52,7 +52,7 @@ def _choose_dims(d: RandomGraphBuilder, mode: NormMode) -> tuple[tuple[int, ...]
 
 
 def add_norm(d: RandomGraphBuilder) -> None:
-    """Add a norm of any mode, training or not, and the operations after it."""
+    """Add a norm of any mode, in training or inference, and the operations after it."""
     kind = d.set_types(TYPE_WEIGHTS)
     mode = d.choose_weighted(NORM_MODE_WEIGHTS)
     dims, scale_dims = _choose_dims(d, mode)
@@ -74,7 +74,7 @@ def add_norm(d: RandomGraphBuilder) -> None:
 
 
 def _add_norm_with_epilogue(d: RandomGraphBuilder, add: Any, dims: tuple[int, ...], length: int) -> None:
-    """Add a norm and operations that cuDNN fuses after it: a ReLU, a residual or a scale."""
+    """Add a norm, and operations that cuDNN fuses with it: a ReLU, a residual or a scale."""
     if not length:
         add(d.make_memory_options(dims, d.g.io_type if d.make_random_bool(0.85) else d.choose_output_type()))
         return
@@ -131,7 +131,7 @@ def add_norm_backward(d: RandomGraphBuilder) -> None:
 
 
 def add_batch_norm_part(d: RandomGraphBuilder) -> None:
-    """Add a part of a batch norm: statistics after a convolution, the factors computed from them, their gradients."""
+    """Add a part of a batch norm: statistics after a convolution, finalized scale and bias, or weight gradients."""
     part = d.choose_weighted({"statistics": 4, "finalize": 2, "weights": 2, "pair": 1})
     {
         "statistics": _add_gen_stats,

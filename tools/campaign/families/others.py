@@ -1,4 +1,4 @@
-"""Random pooling, data movement, expert matmuls, block scales and rotary embeddings."""
+"""Random pooling, data movement, mixture-of-experts matmuls, block scales and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def add_resample(d: RandomGraphBuilder) -> None:
     given: dict[str, Any] = {}
     if mode is _S.MAXPOOL and last:
         given = {"idx": d.add_tensor("idx", less, _T.INT8)}
-    elif not last:  # cuDNN also accepts the graph without them, and then does not run
+    elif not last:  # without x and y, cuDNN accepts the graph but does not execute it
         given = {"x": d.add_tensor("x", whole), "y": d.add_tensor("y", less)}
     d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.make_memory_options(whole))
 
@@ -126,7 +126,7 @@ def _add_convolution_into_concatenation(d: RandomGraphBuilder) -> None:
 
 
 def _add_single_data_movement(d: RandomGraphBuilder) -> None:
-    """Add one data movement of a stored tensor, without other operations."""
+    """Add a single data movement of a tensor in memory, without other operations."""
     g = d.g
     dims = tuple(d.choose(2, 4, 8, 16) for _ in range(d.choose(3, 4)))
     x = g.tensor("x", dims)

@@ -16,7 +16,7 @@ TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3, _T.FP8_E4M3: 1, _T.FP8_
 
 
 def add_matmul(d: RandomGraphBuilder) -> None:
-    """Add a matmul with an optional conversion or scale of an operand, and a chain after it."""
+    """Add a matmul with an optional conversion or scale of an operand, and elementwise operations after it."""
     kind = d.set_types(TYPE_WEIGHTS)
     small = kind in (_T.FP8_E4M3, _T.FP8_E5M2, _T.INT8)
     step = 16 if small else 8
@@ -47,7 +47,7 @@ def add_matmul(d: RandomGraphBuilder) -> None:
 def add_matrix(
     d: RandomGraphBuilder, name: str, dims: tuple[int, ...], swapped: float, kind: DataType | None = None
 ) -> Tensor:
-    """Add a matrix, column-major with the given probability; some have gaps between rows."""
+    """Add an input matrix, column-major with probability `swapped`; some have gaps between rows."""
     rows, columns = dims[-2:]
     gap = d.choose(16, 32) if d.make_random_bool(0.1) else 0
     inner = (rows + gap) * columns if (turned := d.make_random_bool(swapped)) else rows * (columns + gap)

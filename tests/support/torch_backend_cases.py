@@ -1,4 +1,4 @@
-"""Cases of the grid of torch's backend choices, as calls, machines and answers of this package."""
+"""Convert recorded cases of torch's backend choice to calls, machines and answers of this package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _compute_layout_strides(size: tuple[int, ...], layout: str) -> tuple[int, ..
 
 
 def make_torch_call(case: Mapping[str, Any]) -> TorchCall:
-    """Return a grid case as a `TorchCall`, without torch."""
+    """Return a recorded case as a `TorchCall`, without torch."""
     case = dict(case)
     sizes = compute_tensor_sizes(
         {name: tuple(value) if isinstance(value, list) else value for name, value in case.items()}
@@ -77,7 +77,7 @@ def make_torch_call(case: Mapping[str, Any]) -> TorchCall:
 
 
 def read_machine(record: Mapping[str, Any]) -> Machine:
-    """Return the machine on which a record of the grid was made."""
+    """Return the machine on which a record was made."""
     number = record["cudnn"]
     torch = [int(part) for part in re.findall(r"\d+", record["torch"].partition("+")[0])[:3]]
     cuda = [int(part) for part in record["cuda"].split(".")] if record["cuda"] else None

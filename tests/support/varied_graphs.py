@@ -1,4 +1,4 @@
-"""Forty varied graphs, to compare verdicts made with and without a GPU."""
+"""Forty graphs of different kinds, to compare verdicts made with and without a GPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Print as JSON for which cases this cuDNN builds no shape-class plan on described GPUs: ``{gpu: {case: reason}}``.
+"""Print as JSON the reasons why cuDNN has no shape-class plan on described GPUs: ``{gpu: {case: reason}}``.
 
-An empty reason is a plan that was built, or engine configs that cuDNN supports if no build was requested.
+The reason is empty if a plan was built or, for cases without a build, if cuDNN supports an engine config.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.plans.select import Selection, select
 from cudnn_backend_py.target import Target, use_target
 
-CASES_TO_BUILD = ("causal", "causal backward")  # a build takes a second each
+CASES_TO_BUILD = ("causal", "causal backward")  # only these, as a build takes a second
 SHAPE_CLASS_CASES: dict[str, dict[str, Any]] = {
     "causal": {"causal": True, "kv_heads": 2},
     "window": {"causal": True, "left_bound": 64, "alignment": "bottom_right"},

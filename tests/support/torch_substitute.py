@@ -1,6 +1,6 @@
 """A substitute for torch in programs that only build graphs: its tensors have a layout and no data.
 
-It has the functions that the programs under test use before they read results, and no part of cuDNN.
+It has only those functions that the programs under test use before they read results.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class _Stream:
 
 
 def install_as_torch() -> ModuleType:
-    """Make ``import torch`` import this substitute; only in a process of its own."""
+    """Make ``import torch`` import this substitute; call it only in a separate process."""
     assert "torch" not in sys.modules
     torch: Any = ModuleType("torch", __doc__)
     torch.Tensor, torch.Size, torch.device, torch.dtype = Tensor, Size, device, dtype

@@ -1,4 +1,4 @@
-"""Count native descriptors by wrapping cuDNN's create and destroy functions."""
+"""Count cuDNN descriptors that are not destroyed, by wrapping the create and destroy functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DescriptorCount:
 
 @contextmanager
 def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
-    """Count descriptors in a block; `destroy` False prevents their destruction, which leak tests must detect."""
+    """Count descriptors in a block; `destroy=False` prevents their destruction, a leak that tests must detect."""
     lib = library()
     live = DescriptorCount()
     create_descriptor, name = lib.cudnnBackendCreateDescriptor, "cudnnBackendDestroyDescriptor"

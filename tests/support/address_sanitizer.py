@@ -1,6 +1,6 @@
 """Build the C code with AddressSanitizer and UndefinedBehaviorSanitizer, and run tests with it.
 
-As a plugin of pytest (``-p tests.support.sanitizing``) it makes the package use the file named by ``SANITIZED``.
+As a pytest plugin (``-p tests.support.address_sanitizer``) it makes the package use the library in ``SANITIZED``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.child import ROOT, FinishedChild, run_python
 __all__ = ["CXX_FLAGS", "C_FLAGS", "SANITIZER_MESSAGES", "build_sanitized", "make_sanitizer_environment", "run_tests"]
 
 C_FLAGS = ("-g", "-O1", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
-# For C++; torch's types are not sanitized, so they cannot be checked.
+# Flags for C++, without checks of torch's types, because torch is not built with sanitizers.
 CXX_FLAGS = "-g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize=vptr"
 SANITIZER_MESSAGES = ("AddressSanitizer", "runtime error:")  # texts of the sanitizers' reports
 NATIVE_FOLDER = ROOT / "cudnn_backend_py" / "native"
@@ -39,13 +39,13 @@ def build_sanitized(folder: Path) -> Path:
 
 def make_sanitizer_environment(library: Path | None = None) -> dict[str, str]:
     """Return environment variables that load the sanitizer runtime before Python, which is not sanitized."""
-    names = ("libasan.so", "libubsan.so", "libstdc++.so.6")  # the last one for the exceptions of cuDNN
+    names = ("libasan.so", "libubsan.so", "libstdc++.so.6")  # libstdc++ for C++ exceptions in cuDNN
     paths = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
-    # Python keeps memory at its end; cuDNN's own errors are not ours, and its stacks cannot be read quickly.
+    # Python leaks memory at its exit; cuDNN's own errors are ignored, and unwinding its stacks is slow.
     options = "detect_leaks=0:handle_segv=0:verify_asan_link_order=0:detect_odr_violation=0:abort_on_error=1"
-    options += ":allocator_may_return_null=1"  # a failed allocation is an error that the program handles
+    options += ":allocator_may_return_null=1"  # the program handles failed allocations
     lib = cudnn()
-    # dlopen is the sanitizer's, so that cuDNN's own RUNPATH does not count.
+    # The sanitizer replaces dlopen, so that cuDNN's own RUNPATH has no effect.
     folders = {str(Path(path).parent) for path in (lib.path, lib.nvrtc.path, lib.cublaslt.path) if path}
     found = os.environ | {
         "LD_PRELOAD": ":".join(paths),
@@ -58,7 +58,7 @@ def make_sanitizer_environment(library: Path | None = None) -> dict[str, str]:
 
 def run_tests(library: Path, *arguments: str, timeout_s: float = 600) -> FinishedChild:
     """Run tests in a child process with a sanitized library."""
-    command = ["-m", "pytest", "-q", "-p", "tests.support.sanitizing", "-p", "no:cacheprovider", *arguments]
+    command = ["-m", "pytest", "-q", "-p", "tests.support.address_sanitizer", "-p", "no:cacheprovider", *arguments]
     return run_python(command, environment=make_sanitizer_environment(library), timeout_s=timeout_s)
 
 

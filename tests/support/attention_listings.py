@@ -1,7 +1,7 @@
-"""Attention graphs in a text notation, read as graphs; cuDNN's logs are written in the same notation.
+"""Convert attention graphs from a text notation to `Graph` objects, and cuDNN's logged graphs to the notation.
 
-The notation is explained at the head of ``tests/library/diagnose/data/attention_graphs.txt``. A listing becomes a
-``Graph``; a logged graph is compared with it up to names and order (``find_difference``), or rendered as text.
+The start of ``tests/library/diagnose/data/attention_graphs.txt`` explains the notation. ``find_difference`` compares a
+logged graph with a listing, ignoring names and order; ``find_text_difference`` compares their texts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.target import Target, use_target
 from tests.support.child import run_python
-from tests.support.oracle import (
+from tests.support.logged_graph_comparison import (
     Network,
     NetworkItem,
     find_network_difference,
@@ -49,8 +49,8 @@ __all__ = [
     "Listing",
     "find_difference",
     "find_text_difference",
-    "judge_graphs",
     "judge_graphs_in_child",
+    "log_and_judge_graphs",
     "read_listings",
 ]
 
@@ -67,13 +67,18 @@ TYPE_SYMBOLS = {
 ARCHITECTURES = ("sm80", "sm90", "sm100")
 _CHILD_PROGRAM = """
 import json, pickle, sys
-from tests.support.listing import judge_graphs
+from tests.support.attention_listings import log_and_judge_graphs
 with open(sys.argv[1], "rb") as asked:
-    print(json.dumps(judge_graphs(*pickle.load(asked))))
+    print(json.dumps(log_and_judge_graphs(*pickle.load(asked))))
 """
 _TYPE_WORDS = {kind.c_name: word for word, kind in TYPE_SYMBOLS.items()}
 _NAMED_SHAPES = {"S": "[b,hq,sq,skv]", "R": "[b,hq,sq,1]", "1": "[1,1,1,1]", "1d": "[1]", "b": "[b,1,1,1]"}
-_DEFAULT_REFERENCES = {"STATS": "R@", "MAX": "R@", "SUMEXP": "R@", "SINK": "[1,hq,1,1]@"}  # the default in a listing
+_DEFAULT_REFERENCES = {
+    "STATS": "R@",
+    "MAX": "R@",
+    "SUMEXP": "R@",
+    "SINK": "[1,hq,1,1]@",
+}  # fields of these tensors if a listing has none
 _USER_TENSOR_DIMS = {
     "Q": ("b", "hq", "sq", "dqk"),
     "K": ("b", "hk", "skv", "dqk"),
@@ -139,7 +144,7 @@ def read_listings(path: Path) -> list[Listing]:
 
 
 def _split_outside_brackets(text: str, separator: str = ",") -> Iterator[str]:
-    """Yield the parts of a text between separators outside brackets."""
+    """Yield the parts of a text between separators that are not inside brackets."""
     depth, piece = 0, ""
     for letter in text:
         depth += letter in "([{"
@@ -199,14 +204,14 @@ class _ListingReader:
 
     @property
     def make_next_uid(self) -> int:
-        """Return a uid that makes cuDNN order operations as in the listing: below all others, in sub-graphs above.
+        """Return a uid for which cuDNN orders operations as in the listing: smallest of all, in sub-graphs largest.
 
-        The order has an effect: heuristics give other configs for another order (9.19 and 9.28, sm_80 backward).
+        The order matters: heuristics list other configs for another order (9.19 and 9.28, sm_80 backward).
         """
         return 1000 + (1 if self.scope else -1) * len(self.tensors)
 
     def get_referenced_tensor(self, text: str) -> Tensor:
-        """Return the tensor of a reference; its first mention creates it."""
+        """Return the tensor that a reference names; the first reference creates it."""
         match = _REFERENCE_PATTERN.fullmatch(text)
         assert match, f"cannot parse tensor: {text}"
         name = match["name"]
@@ -313,7 +318,7 @@ class _ListingReader:
         except GraphError as error:
             if error.code != "pointwise-not-broadcastable":
                 raise
-        # One listing has an input larger than the output, which the package refuses and cuDNN accepts.
+        # One listing has an input larger than the output, which cuDNN accepts but the package refuses.
         made = Pointwise(**parts, **dict.fromkeys(ports, ports["y"]))
         for port, tensor in ports.items():
             object.__setattr__(made, port, tensor)
@@ -358,7 +363,7 @@ class _ListingReader:
 
 
 def _mark_ragged_offsets(network: Network) -> Network:
-    """Return the network with a mark for each ragged offset, as the listings omit the offset's own fields."""
+    """Return the network with a mark in place of each ragged offset, as listings do not have the offset's fields."""
     offsets = {key for item in network.values() for port, key in item.links if port == "ragged offset"}
     marked = {}
     for key, item in network.items():
@@ -371,21 +376,21 @@ def _mark_ragged_offsets(network: Network) -> Network:
 
 
 def find_difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
-    """Return the first difference between a listing and a logged graph, None if they are equal up to names."""
+    """Return the first difference between a listing and a logged graph; None if they differ only in names."""
     return find_network_difference(
         _mark_ragged_offsets(make_intended_network(listing.graph)),
         _mark_ragged_offsets(make_logged_network(logged)),
     )
 
 
-# Judging with cuDNN
+# Finalizing and judging with cuDNN
 
 
 def log_graph(graph: Graph, target: Target) -> dict[str, Any]:
     """Finalize the graph and return cuDNN's log record of it."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, target)
-    return log.operation_graphs()[-1]  # a sub-graph comes before the graph it is part of
+    return log.operation_graphs()[-1]  # the log has sub-graphs before the graph that contains them
 
 
 def list_supported_configs(graph: Graph) -> dict[str, list[str]]:
@@ -402,8 +407,8 @@ def list_supported_configs(graph: Graph) -> dict[str, list[str]]:
     return found
 
 
-def judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return cuDNN's log of each graph on an H100, or its refusal, and supported configs of the graphs in `judge`."""
+def log_and_judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return cuDNN's log of each graph on an H100 or its refusal, and the supported configs of graphs in `judge`."""
     found: dict[str, dict[str, Any]] = {}
     with use_target("h100-sxm") as target:
         for key, graph in graphs.items():
@@ -419,7 +424,7 @@ def judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[st
 def judge_graphs_in_child(
     graphs: Mapping[str, Graph], judge: Collection[str], environment: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the results of :func:`judge_graphs` from one child process with another environment."""
+    """Return the results of :func:`log_and_judge_graphs` from one child process with another environment."""
     with TemporaryDirectory() as folder:
         query_file = Path(folder, "asked.pickle")
         query_file.write_bytes(pickle.dumps((dict(graphs), list(judge))))
@@ -428,13 +433,13 @@ def judge_graphs_in_child(
     return found
 
 
-# Rendering
+# Writing logged graphs as text
 
 
 def find_text_difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
     """Write the log of the listing's graph as a listing, and return the first line that differs.
 
-    Numbers of tensors and the order of lines are ignored; names of memory are those of the listing's graph.
+    Numbers of tensors and the order of lines are ignored; tensors in memory have the names of the listing's graph.
     """
     names = {tensor.uid: tensor.name for tensor in listing.graph.tensors if not re.search(r"\b[vcu]\d+$", tensor.name)}
     texts = _normalize_numbering(listing.lines), _normalize_numbering(_ListingWriter(logged, names).write_lines())
@@ -445,7 +450,7 @@ def find_text_difference(listing: Listing, logged: Mapping[str, Any]) -> str | N
 def _normalize_numbering(lines: Iterable[str]) -> list[str]:
     """Return the lines with virtual tensors named by a hash of their definition, and constants by their type.
 
-    The description of a tensor is at every mention instead of the first.
+    Every mention of a tensor has its description, not only the first.
     """
     given = list(lines)
     said: dict[str, str] = {name: what for line in given for name, what in _MENTION_PATTERN.findall(line) if what}
@@ -459,7 +464,7 @@ def _normalize_numbering(lines: Iterable[str]) -> list[str]:
 
     done = []
     for line in given:
-        if line.startswith("SDPA"):  # the numbers within sub-graphs start again; those of uN are uids
+        if line.startswith("SDPA"):  # numbering restarts in sub-graphs; in uN, N is a uid
             done.append(re.sub(r"(Uid=|=u)\d+", r"\1", line))
             continue
         result, _, right = line.partition(" = ")

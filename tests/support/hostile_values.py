@@ -1,4 +1,4 @@
-"""Values that misreport themselves, raise or change, to test checks of arguments; made from a seeded random."""
+"""Python values with wrong lengths, changing numbers or methods that raise, to test checks of arguments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTILE_EXCEPTIONS = (
 
 
 class ChangingIndex:
-    """An integer by ``__index__`` that is a different one each time, or raises."""
+    """An object with an ``__index__`` that returns a different integer each time, or raises."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = itertools.cycle(answers)
@@ -49,14 +49,14 @@ class ChangingIndex:
 
 
 class ChangingFloat(ChangingIndex):
-    """A number by ``__float__`` and ``__index__`` that is a different one each time, or raises."""
+    """An object with ``__float__`` and ``__index__`` that return a different number each time, or raise."""
 
     def __float__(self) -> float:
         return self._make_random_next_number()  # type: ignore[no-any-return]
 
 
 class MisreportingInt(int):
-    """An int with ``__index__``, comparisons and hash of other numbers."""
+    """An int with ``__index__``, comparisons and hash of a different number."""
 
     def __index__(self) -> int:
         return 7
@@ -79,7 +79,7 @@ class MisreportingInt(int):
 
 
 class MisreportingText(str):
-    """A str that encodes to another text, equals every text, and has length 0."""
+    """A str that encodes to another text, compares equal to every text, and has length 0."""
 
     def encode(self, *_: Any) -> bytes:
         return b'{"deviceName":"' + b"n" * 5000 + b'"}'
@@ -141,7 +141,7 @@ class EndlessList(list[Any]):
 
 
 class MisreportingTuple(tuple[Any, ...]):
-    """A tuple that returns other items than it holds."""
+    """A tuple that returns items other than its own."""
 
     __slots__ = ()
 
@@ -166,7 +166,7 @@ class FakeVector:
 
 
 class HostileMeta(type):
-    """A metaclass that makes every instance check true, and raises on hash and attributes."""
+    """A metaclass that accepts every instance check, and raises on hash and attribute access."""
 
     def __hash__(cls) -> int:
         raise ValueError("no hash")
@@ -208,7 +208,7 @@ class HostileObject(metaclass=HostileMeta):
 
 
 class FakeDescriptor:
-    """An object that has every attribute, namely itself, and reports Descriptor as its class."""
+    """An object that reports Descriptor as its class; each of its attributes is the object itself."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -232,14 +232,14 @@ class HugeRepr:
 
 
 class EnumWithCudnnNames(CudnnEnum):
-    """A `CudnnEnum` from elsewhere with names and numbers of cuDNN's enums."""
+    """A `CudnnEnum` that is not cuDNN's, with names and numbers of its enums."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
 
 
 class EnumWithCudnnNumbers(enum.IntEnum):
-    """An ``IntEnum`` from elsewhere with names and numbers of cuDNN's enums."""
+    """An ``IntEnum`` that is not cuDNN's, with names and numbers of its enums."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
@@ -331,12 +331,11 @@ HOSTILE_VALUE_MAKERS: tuple[Callable[[random.Random], Any], ...] = (
 
 
 def make_random_hostile_value(r: random.Random) -> Any:
-    """Return a random hostile value."""
     return r.choice(HOSTILE_VALUE_MAKERS)(r)
 
 
 def disguise_value(value: Any, r: random.Random) -> Any:
-    """Return an equal value of another class, or a value that only reports to be equal."""
+    """Return an equal value of another class, or a value that only claims to be equal."""
     if type(value) is bool:
         return r.choice((np.bool_(value), ChangingIndex(int(value)), np.array(value)))
     if type(value) is int:

@@ -1,4 +1,4 @@
-"""Graphs other than attention, several of each family, for which full cuDNN has engines that a JIT wheel lacks."""
+"""Graphs other than attention by family, for which full cuDNN has engines that a JIT wheel lacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudnn_backend_py.graph import Parameters
 from cudnn_backend_py.graph.ir import Tensor, compute_convolved_size, packed_strides
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.operations import OPERATION_GRAPHS
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 __all__ = ["GRAPHS_OF_FULL_CUDNN"]
 

@@ -1,4 +1,4 @@
-"""Random graphs of every kind of operation, unchanged or with random changes of their JSON form."""
+"""Random graphs of every kind of operation, with up to six random changes of their JSON form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from tests.support.attention_cases import make_random_attention_problem
 from tests.support.operations import OPERATION_GRAPHS
-from tests.support.zoo import VARIED_GRAPHS
+from tests.support.varied_graphs import VARIED_GRAPHS
 
 __all__ = ["make_random_mutants"]
 
@@ -87,7 +87,7 @@ def _make_random_graph_json(rng: random.Random) -> Json:
 
 
 def make_random_mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
-    """Yield random graphs with up to six changes each, or the error of a graph that cannot be made; never ends."""
+    """Yield random graphs with up to six changes each without end; an invalid graph gives its error instead."""
     while True:
         data = _make_random_graph_json(rng)
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
@@ -118,7 +118,7 @@ def _find_tensor_tables(data: Json) -> Iterator[list[Json]]:
 
 
 def _set_tensor_fields(data: Json, name: str, **values: Any) -> None:
-    """Set fields of a tensor at all its places; None removes a field."""
+    """Set fields of a tensor in all lists that contain it; None removes a field."""
     for table in _find_tensor_tables(data):
         for tensor in table:
             if tensor["name"] == name:
@@ -135,7 +135,7 @@ def _compute_packed_strides(dims: list[int]) -> list[int]:
 
 
 def _make_random_tensors(data: Json, rng: random.Random) -> list[Json]:
-    """Return one random tensor, all tensors, or all of one type."""
+    """Return one random tensor, all tensors, or all tensors of one type."""
     tensors: list[Json] = data["tensors"]
     one = rng.choice(tensors)
     return rng.choice(([one], [one], tensors, [t for t in tensors if t["data_type"] == one["data_type"]]))
@@ -394,7 +394,7 @@ def _add_other_graph(data: Json, rng: random.Random) -> None:
                 item[key] = uids.get(item[key], item[key])
     data["tensors"] += other["tensors"]
     data["operations"] += other["operations"]
-    if rng.random() < 0.7:  # one reads the output of the other
+    if rng.random() < 0.7:  # one graph reads an output of the other
         ports = [item for op in other["operations"] for item in _find_all_dicts(op) if "tensor" in item]
         shared = rng.choice(ports)["tensor"]
         old = next(tensor for tensor in data["tensors"] if tensor["name"] == shared)

@@ -1,4 +1,4 @@
-"""Code cells of notebooks exported as text, and a run of them on a described GPU."""
+"""Find notebooks exported as text, and run their code cells for a described GPU."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def find_notebook(number: int) -> Path | None:
 
 
 def join_cells(cells: list[str]) -> str:
-    """Return the cells as one program."""
+    """Return the cells joined to one program."""
     return "\n\n".join(cells) + "\n"
 
 
 def run_notebook_cells(cells: list[str], target: str) -> list[dict[str, Any]]:
     """Run cells for a described GPU with a substitute for torch; return the execution errors, each with its cell.
 
-    Cells go on after one that stopped at an execution. The cells after the last execution, which look at results, are
-    not run. Any other exception goes to the caller.
+    After a cell stopped at an execution, the next cells are run. The cells after the last execution read results and
+    are not run. Other exceptions are raised.
     """
     from cudnn_backend_py.frontend import install
-    from tests.support import meta_torch
+    from tests.support import torch_substitute
 
-    meta_torch.install_as_torch()
+    torch_substitute.install_as_torch()
     install(target)
     last = max(number for number, cell in enumerate(cells) if ".execute(" in cell)
     names: dict[str, Any] = {"__name__": "__main__"}

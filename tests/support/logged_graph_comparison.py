@@ -1,10 +1,10 @@
-"""Compare the graph that cuDNN received, as logged, with the intended graph, up to renaming of uids.
+"""Compare the graph that cuDNN received, according to its log, with the intended graph; uids may be renamed.
 
-cuDNN logs every operation graph it finalizes (``Log.operation_graphs()``). Both sides become a network of tensors and
-operations with plain attributes; colours spread along the links (Weisfeiler-Lehman) until they distinguish items, and
-the first step at which the colours of the two sides differ names the first difference. Equal colours are then proved
-by a one-to-one mapping of tensors. Nested operations (the sub-graph and the softmax of fused attention) are
-items too, linked with their parent operation.
+cuDNN logs every operation graph that it finalizes (``Log.operation_graphs()``). Both graphs are converted to networks
+of tensors and operations with plain attributes. Colour refinement (Weisfeiler-Lehman) spreads attributes along the
+links; the first step at which the colours of the two networks differ gives the first difference. If all colours are
+equal, a one-to-one mapping of tensors proves equality. Nested operations (the sub-graph and the softmax of fused
+attention) are items as well, linked with their parent operation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "normalize_port",
 ]
 
-DEFAULT_UPPER_CLIP = 1.7976931348623157e308  # cuDNN's value for the upper clip of a ReLU without one
+DEFAULT_UPPER_CLIP = 1.7976931348623157e308  # the value that cuDNN logs for a ReLU without an upper clip
 _PORT_NAMES = {
     "matA": "a",
     "matB": "b",
@@ -63,7 +63,7 @@ class NetworkItem:
     links: tuple[tuple[str, str], ...]
 
 
-Network = Mapping[str, NetworkItem]  # by a key of its side: "t:uid" or "o:number"
+Network = Mapping[str, NetworkItem]  # by "t:uid" for tensors, "o:number" for operations
 
 
 def _make_item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> NetworkItem:
@@ -78,7 +78,7 @@ def normalize_port(name: str) -> str:
     return plain.removesuffix("tensor") if plain == "seedtensor" else plain
 
 
-# Our side
+# The intended graph
 
 
 def _make_intended_tensor(tensor: Tensor) -> NetworkItem:
@@ -187,7 +187,7 @@ def _add_intended_operation(network: dict[str, NetworkItem], op: Op, key: str, b
     )
 
 
-# The side of the log
+# The logged graph
 
 
 def _make_logged_tensor(record: Mapping[str, Any]) -> NetworkItem:
@@ -305,7 +305,7 @@ def find_network_difference(mine: Network, theirs: Network) -> str | None:
 
 
 def _find_most_similar_unmatched(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
-    """Return the most similar pair of items with colours that are rarer on the other side, tensors first."""
+    """Return the most similar pair of items with colours that are rarer in the other network, tensors first."""
     counts = [Counter(side.values()) for side in colours]
     if counts[0] == counts[1]:
         return None
@@ -332,7 +332,7 @@ def _describe_difference(mine: NetworkItem, theirs: NetworkItem, ours: Network, 
 def _find_renaming(
     mine: Network, theirs: Network, left: Mapping[str, int], right: Mapping[str, int]
 ) -> dict[str, str] | None:
-    """Return the logged item for each intended item, by backtracking over items of equal colour."""
+    """Return the logged item of each intended item, found by backtracking over items of equal colour."""
     order = sorted(mine, key=lambda key: (key[0] == "t", key))
     choices = {key: [other for other in theirs if right[other] == left[key]] for key in order}
 

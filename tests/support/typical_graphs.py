@@ -23,7 +23,7 @@ __all__ = [
     "BLOCK_SCALED_ENGINES",
     "FRONTEND_METHODS",
     "KINDS_FOR_OTHER_GPUS",
-    "KINDS_WRITTEN_AS_PARTS",
+    "KINDS_WRITTEN_AS_SEVERAL_OPERATIONS",
     "OPERATION_KINDS",
     "TYPICAL_GRAPHS",
     "TypicalGraph",
@@ -36,7 +36,7 @@ OPERATION_KINDS = [kind for kind in DescriptorType if kind.name.startswith("OPER
 CHANNELS_LAST: dict[str, Any] = {"strides": "channels_last"}
 IN_MEMORY: dict[str, Any] = {"virtual": False}
 
-# The methods of cudnn-frontend's pygraph that add an operation of the kind, if there are any.
+# By kind of operation, the methods of cudnn-frontend's pygraph that add it, if there are any.
 FRONTEND_METHODS: dict[DescriptorType, tuple[str, ...]] = {
     D.OPERATION_CONVOLUTION_FORWARD: ("conv_fprop",),
     D.OPERATION_CONVOLUTION_BACKWARD_DATA: ("conv_dgrad",),
@@ -66,7 +66,7 @@ FRONTEND_METHODS: dict[DescriptorType, tuple[str, ...]] = {
     D.OPERATION_MOE_GROUPED_MATMUL: ("moe_grouped_matmul",),
     D.OPERATION_MOE_GROUPED_MATMUL_BWD: ("moe_grouped_matmul_bwd",),
 }
-# Engine configs of cuDNN 9.28 on a described b200, in modes A and FALLBACK, and their engines.
+# Engine configs of cuDNN 9.28 on a described b200 in modes A and FALLBACK, with the numbers of their engines.
 BLOCK_SCALED_ENGINES: dict[str, tuple[int, tuple[int, ...]]] = {
     "MXFP8 matmul": (7, (9,)),
     "NVFP4 matmul": (7, (9,)),
@@ -74,7 +74,7 @@ BLOCK_SCALED_ENGINES: dict[str, tuple[int, tuple[int, ...]]] = {
     "NVFP4 matmul, quantized": (7, (9,)),
     "RMS norm, quantized in plain order": (3, (1, 4)),
 }
-# Kinds without an engine of cuDNN on Hopper, and the GPUs that have one.
+# Kinds of operations that cuDNN supports on no Hopper GPU, and the GPUs on which it supports them.
 KINDS_FOR_OTHER_GPUS: dict[DescriptorType, str] = {
     D.OPERATION_SIGNAL: "sm_80",
     D.OPERATION_BLOCK_SCALE_QUANTIZE: "sm_100 and later",
@@ -82,7 +82,7 @@ KINDS_FOR_OTHER_GPUS: dict[DescriptorType, str] = {
     D.OPERATION_TRANSPOSE: "sm_100 and later, with CUDA 13",
     D.OPERATION_MOE_GROUPED_MATMUL_BWD: "sm_100 and later, with CUDA 13.1",
 }
-KINDS_WRITTEN_AS_PARTS = {D.OPERATION_SDPA_BWD}  # written as other operations by `frontend`
+KINDS_WRITTEN_AS_SEVERAL_OPERATIONS = {D.OPERATION_SDPA_BWD}  # the frontend writes them as several other operations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class TypicalGraph:
     method: str
     make: Callable[[], Graph]
     supported: tuple[str, ...] = ("h100", "b200")
-    refused: str = ""  # in cuDNN's message, if no target supports it
+    refused: str = ""  # part of cuDNN's message, if no target supports the graph
     note: str = ""
 
 
@@ -251,7 +251,7 @@ def _add_batch_norm_inference(g: GraphBuilder) -> None:
 
 @_register_graph(D.OPERATION_NORM_FORWARD, "norm_forward", name="batch norm, inference in its gradient")
 def _add_batch_norm_recomputation(g: GraphBuilder) -> None:
-    """Recompute batch norm in inference mode before the gradient of a clipped ReLU, which cuDNN supports."""
+    """Recompute batch norm in inference mode before the gradient of a clipped ReLU, a pattern that cuDNN supports."""
     (x, dy), (scale, bias, mean, inv) = (
         _add_image_tensors(g, "x", "dy"),
         _add_channel_tensors(g, "scale", "bias", "mean", "inv_variance"),
@@ -388,7 +388,7 @@ def _add_average_pool_backward(g: GraphBuilder) -> None:
     g.resample_backward(R.AVGPOOL_INCLUDE_PADDING, dy, 2, **IN_MEMORY)
 
 
-# moves of elements
+# data movement
 
 
 @_register_graph(D.OPERATION_CONCAT, "concatenate")
@@ -487,7 +487,7 @@ def _add_quantized_norm(g: GraphBuilder) -> None:
     g.block_scale_quantize(y, 32, axis=1, **IN_MEMORY)
 
 
-# experts
+# mixture of experts
 
 
 def _add_expert_tensors(g: GraphBuilder, rows: int = 256, tokens: int = 256) -> dict[str, Tensor]:
@@ -575,7 +575,7 @@ def _add_softmax_operations(g: GraphBuilder, s: Tensor) -> Tensor:
     top = g.reduction(ReduceTensorOp.MAX, s, (2, 4, 128, 1))
     e = g.pointwise(P.EXP, g.pointwise(P.SUB, s, top))
     total = g.reduction(ReduceTensorOp.ADD, e, (2, 4, 128, 1))
-    g.pointwise(P.ADD, top, g.pointwise(P.LOG, total))  # cuDNN requires the statistics, even if they are not used
+    g.pointwise(P.ADD, top, g.pointwise(P.LOG, total))  # cuDNN requires the statistics output, even if it is not used
     return g.pointwise(P.DIV, e, total, data_type=T.HALF)
 
 
@@ -615,7 +615,9 @@ def _add_rope_backward(g: GraphBuilder) -> None:
     layout = {"strides": (4 * 128 * 64, 64, 4 * 64, 1)}
     q, k, v, o, do = (g.tensor(name, HEADS_SHAPE, **layout) for name in ("q", "k", "v", "o", "do"))  # type: ignore[arg-type]
     stats = g.tensor("stats", (2, 4, 128, 1), T.FLOAT)
-    made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125)  # all in memory: engines write dQ and dK there first
+    made = g.sdpa_backward(
+        q, k, v, o, do, stats, scale=0.125
+    )  # all tensors in memory: engines write dQ and dK before the rotation
     angles = g.tensor("angles", (128, 1, 1, 64), T.FLOAT)
     for gradient in (made.dq, made.dk):
         g.rope_backward(gradient, angles, **IN_MEMORY)
@@ -652,7 +654,7 @@ def _add_attention_gradients(
         g.tensor(name, (*HEADS_SHAPE[:3], size), T.FLOAT, scratch=True) for name, size in (("rows", 1), ("sum", 64))
     )
     sums = g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims)
-    g.pointwise(P.MUL, sums, g.scalar(1.0), out=rows)  # without a factor, cuDNN does not write the rows
+    g.pointwise(P.MUL, sums, g.scalar(1.0), out=rows)  # without this multiplication, cuDNN does not write the rows
     ds = g.pointwise(P.MUL, g.pointwise(P.SUB, g.matmul(do, values), rows), p)
     if band:
         g.contract_band_matrix(
@@ -664,7 +666,7 @@ def _add_attention_gradients(
     g.pointwise(P.IDENTITY, total, name="dq", **IN_MEMORY)
 
 
-BAND_WIDTH = 16  # columns before the diagonal with their own bias
+BAND_WIDTH = 16  # number of columns before the diagonal that have a bias
 
 
 def _add_banded_scores(g: GraphBuilder, q: Tensor, keys: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Query libcudnn about single attributes by plain ctypes, in a child process that may crash.
+"""Test with plain ctypes which attributes libcudnn accepts, in a child process that may crash.
 
-It uses no part of the package, because it checks the package's facts. As a script it reads
-one JSON query per line and answers each with a line.
+This file uses no part of the package, because it checks the package's facts. As a script it reads one JSON query per
+line and writes one line per answer.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN = 17, 908, 2
 
 @dataclass(frozen=True)
 class AttributeQuery:
-    """A query whether a new descriptor accepts an attribute with this type and element count.
+    """Whether a new descriptor accepts an attribute with this type and element count.
 
-    ``element`` is the descriptor type of the elements, if they are descriptors; ``addresses`` fills a
-    VOID_PTR array with the address of zeroed memory instead of zeros; ``by_value`` makes a tensor by-value.
+    ``element`` is the descriptor type of the elements, if they are descriptors. With ``addresses``, a VOID_PTR array
+    has the address of zeroed memory instead of zeros. With ``by_value``, the tensor is a host scalar.
     """
 
     kind: int
@@ -71,7 +71,7 @@ def _run_child(questions: Sequence[AttributeQuery]) -> list[str]:
     child = [sys.executable, str(Path(__file__).resolve())]
     done = subprocess.run(child, input=text, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
-    if done.returncode > 0:  # a Python error, not a signal: the helper itself is wrong
+    if done.returncode > 0:  # a Python error of this script, not a crash of cuDNN
         raise RuntimeError(done.stderr)
     return lines
 
@@ -107,7 +107,7 @@ class _RawLibrary:
         if question.type == VOID_PTR:
             target = ctypes.addressof(_ZERO_BUFFER) if question.addresses else 0
             return (ctypes.c_uint64 * room)(*[target] * room)
-        return (ctypes.c_int64 * (2 * room))(*[1] * (2 * room))  # a fraction needs two
+        return (ctypes.c_int64 * (2 * room))(*[1] * (2 * room))  # a fraction has two numbers
 
     def answer_query(self, question: AttributeQuery) -> tuple[int, str]:
         self.last_error()

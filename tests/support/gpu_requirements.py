@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 needs_two_gpus = pytest.mark.skipif(load_driver().devices < 2, reason="did not run: there are no two GPUs")
-# Expectations of tests/gpu that depend on architecture and cuDNN version: supported graphs, their number, and visible
-# known issues. Elsewhere results still have to be right; a refusal by cuDNN is no failure there.
+# Expectations of tests/gpu that depend on architecture and cuDNN version: numbers of supported graphs and of visible
+# known issues. On other GPUs and versions, results must be right, but a refusal by cuDNN is not a failure.
 EXPECTED_COUNTS: Mapping[str, Mapping[str, int]] = tomllib.loads(
     (Path(__file__).parents[1] / "gpu" / "expected.toml").read_text(encoding="utf-8")
 )
@@ -64,7 +64,7 @@ def is_measured_here() -> bool:
 
 
 def get_least_expected_count(what: str) -> int:
-    """Return the least count of a row of ``expected.toml`` for this architecture and cuDNN version."""
+    """Return the smallest accepted count of a row of ``expected.toml`` for this architecture and cuDNN version."""
     from cudnn_backend_py import library
 
     here = f"sm_{get_current_sm()}, cuDNN {library().version_text}"
