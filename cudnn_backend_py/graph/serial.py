@@ -11,10 +11,7 @@ from ..errors import GraphError
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
 from ..printable import shown
-from ..system.atomic_file import write_atomically
 from ..system.frozen import FrozenValue
-from ..system.nearest import find_nearest
-from ..system.untrusted_files import read_json
 from .data_types import find_member, suggest_member
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
@@ -278,6 +275,8 @@ def _decode_operation_type(word: str, where: str) -> DescriptorType:
     if found is None or not found.name.startswith(_PREFIX):
         known = {name.removeprefix(_PREFIX): name for name in DescriptorType.__members__ if name.startswith(_PREFIX)}
         known |= {name: name for name in _FIXED}
+        from ..system.nearest import find_nearest  # for this error alone
+
         near = find_nearest(word.upper().removeprefix(_PREFIX), known)
         hint = f"; did you mean {known[near]}?" if near else f", known are {', '.join(known.values())}"
         raise _make_error(f"{where} is of the kind {word!r}, which is no operation{hint}")
@@ -286,6 +285,8 @@ def _decode_operation_type(word: str, where: str) -> DescriptorType:
 
 def save_graph(graph: Graph, path: str | Path) -> None:
     """Write the graph as JSON."""
+    from ..system.atomic_file import write_atomically  # a first plan saves no file
+
     write_atomically(path, json.dumps(graph_to_json(graph), indent=1, allow_nan=False) + "\n")
 
 
@@ -297,4 +298,6 @@ def load_graph(path: str | Path) -> Graph:
     GraphError
         As :func:`graph_from_json`; ``graph-json`` too for a file that cannot be read, and for what is no strict JSON.
     """
+    from ..system.untrusted_files import read_json  # a plan for the GPU here reads no file
+
     return graph_from_json(read_json(path, code="graph-json"))

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import UsageError
 from ..system.frozen import FrozenValue
-from ..system.nearest import find_nearest
 from ..system.user_folder import user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
 
@@ -149,6 +148,8 @@ class VersionRequest(FrozenValue):
             )
         match = re.fullmatch(_REQUEST_PATTERN, text)
         if match is None or (match["numbers"] == "latest" and not latest):
+            from ..system.nearest import find_nearest  # for this error alone
+
             near = find_nearest(text, [version_text(one.version[:3]) for one in list_stored_libraries()])
             raise UsageError(
                 f"cuDNN version {text!r} is malformed: it needs two to four numbers separated by dots",

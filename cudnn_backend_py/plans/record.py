@@ -12,9 +12,7 @@ from ..errors import EnvironmentNotReady, GraphError, UsageError
 from ..graph import Graph, graph_from_json
 from ..native import Library
 from ..printable import brief
-from ..system.atomic_file import write_atomically
 from ..system.frozen import FrozenValue
-from ..system.untrusted_files import read_json
 from ..system.version import is_same_version
 from ..target import Profile, Target, find_profile
 
@@ -159,6 +157,8 @@ def add_hash(data: Mapping[str, Any]) -> dict[str, Any]:
 def save_record(record: PlanRecord, path: str | os.PathLike[str]) -> None:
     """Write a plan file atomically."""
     sealed = add_hash({"schema": SCHEMA, "version": SCHEMA_VERSION, **record.to_dict()})
+    from ..system.atomic_file import write_atomically  # a first plan saves no file
+
     write_atomically(path, json.dumps(sealed) + "\n")
 
 
@@ -170,6 +170,8 @@ def load_record(path: str | os.PathLike[str]) -> PlanRecord:
     GraphError
         ``plan-file`` if the file cannot be read, is larger than ``MAX_BYTES``, is no plan, or was changed since.
     """
+    from ..system.untrusted_files import read_json  # a plan for the GPU here reads no file
+
     return parse_record(read_json(path, code="plan-file", max_bytes=MAX_BYTES), os.fspath(path))
 
 

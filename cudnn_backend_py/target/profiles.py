@@ -13,8 +13,6 @@ from typing import Any
 from ..errors import GraphError, UsageError
 from ..native.crash_guards import MAX_DEVICE_NAME_BYTES
 from ..system.frozen import FrozenValue
-from ..system.nearest import find_nearest
-from ..system.untrusted_files import read_json
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
 
@@ -141,6 +139,8 @@ def load_profile(path: Path) -> Profile:
         ``device-json`` for what is no JSON object, has parts that mean nothing or are of the wrong type, and what
         :func:`check_properties` refuses.
     """
+    from ..system.untrusted_files import read_json  # a plan for the GPU here reads no file
+
     data = read_json(path, code="device-json", max_bytes=_MAX_PROFILE_BYTES)
     bare = not isinstance(data, dict) or "properties" not in data
     given = data if bare else data["properties"]
@@ -226,6 +226,8 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
     parts = [part.strip() for part in wanted.split(",")]
     if len(parts) > 1 and all(part in names for part in parts):
         return f"one target an option: {' '.join(f'--target {part}' for part in parts)}"
+    from ..system.nearest import find_nearest  # for this error alone
+
     near = "" if _find_unpublished_architecture(wanted) else find_nearest(wanted, names)
     return (
         f"{f'did you mean {near}? ' if near else ''}'cudnn-backend target list' shows all targets; sm89 stands for an "
