@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:adae2265d4c3fe22704533aa23976abf20b0ea0b3d042007f2f6f23422901e31
+# seal: sha256:8ef4c3457eb84b6f3d3cb3e882626689f8505ff27affaddac0c6b9213c45b8f4
 # Command: python -m tools.codegen
 """Every enum and constant of cudnn_graph.h."""
 
@@ -332,9 +332,9 @@ USUAL_DATA_TYPES = {
 
 
 class _CudnnEnumType(EnumType):
-    """Makes enums whose members are integers and nothing else, as ``EnumType`` does.
+    """The type of enums of integers: their members are made without the checks that ``EnumType`` makes of each.
 
-    That looks at each member for what it may be besides, which was a seventh of the import of a first plan.
+    These took a seventh of the time of importing the package for a first plan.
     """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""``FrozenValue``: the base of frozen dataclasses, whose methods are not compiled for each class at import.
+"""``FrozenValue``: the base of frozen dataclasses; their methods are not compiled for each class at import.
 
 ``dataclasses`` writes and compiles methods for each class, which is most of the time of importing a small module: half
 a millisecond for six fields, two for the forty of an attention problem.

@@ -116,9 +116,9 @@ USUAL_DATA_TYPES = {
 
 
 class _CudnnEnumType(EnumType):
-    """Makes enums whose members are integers and nothing else, as ``EnumType`` does.
+    """The type of enums of integers: their members are made without the checks that ``EnumType`` makes of each.
 
-    That looks at each member for what it may be besides, which was a seventh of the import of a first plan.
+    These took a seventh of the time of importing the package for a first plan.
     """
 
     @classmethod
