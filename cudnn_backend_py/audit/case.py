@@ -260,7 +260,7 @@ class CaseFolder:
             return None, f"its buffers have {case.size_bytes} bytes, {self.most_bytes} are kept at most"
         with self._folder.translate_errors(), self._folder.open(create=True) as folder, folder.lock():
             os.fchmod(folder.descriptor, 0o700)
-            files = folder.files(_NAME)
+            files = folder.files(_NAME.fullmatch)
             if case.name in (name for name, _ in files):
                 return folder.path / case.name, "one of its kind is kept already"
             data = case.to_bytes()
@@ -275,7 +275,7 @@ class CaseFolder:
         """Return the files of all cases, oldest first; empty without a folder."""
         try:
             with self._folder.translate_errors(), self._folder.open() as folder:
-                files = sorted(folder.files(_NAME), key=lambda item: item[1].st_mtime)
+                files = sorted(folder.files(_NAME.fullmatch), key=lambda item: item[1].st_mtime)
                 return [folder.path / name for name, _ in files]
         except EnvironmentNotReady as error:
             if error.code == "cache-folder-unusable":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
 from ..graph.strides import packed_strides
 from ..native.cuda import on_device
 from ..native.fast_call import DlpackExchange
+from ..system.frozen import FrozenValue
 
 __all__ = [
     "DL_TYPES",
@@ -28,8 +28,7 @@ DL_LEGACY_STREAM = 1
 DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 1, 2, 3, 13
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceBuffer:
+class DeviceBuffer(FrozenValue):
     """Address, size, element type and GPU of a device buffer; None for facts that its source does not give.
 
     ``size_bytes`` spans the first to the last element.
@@ -115,8 +114,7 @@ def register_compiled_reader(kind: type, read: int, fetch: int) -> None:
     _compiled_readers[kind] = read, fetch
 
 
-@dataclass(frozen=True, slots=True)
-class TensorFacts:
+class TensorFacts(FrozenValue):
     """Dims, strides in elements, type (such as ``float16``) and location of a tensor, read by DLPack."""
 
     dims: tuple[int, ...]

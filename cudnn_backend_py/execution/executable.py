@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -33,9 +33,10 @@ from ..system.notebook import HtmlDisplay
 from .arguments import Arguments
 from .buffers import find_dlpack_exchange, get_buffer_address
 from .checks import compute_scratch_offsets, get_buffer_requirements, locate_buffer, locate_workspace, make_scalar_array
-from .cuda_graph import CudaGraph
-from .run import execute
 from .stream_state import StreamState, _thread_state, get_live_handle
+
+if TYPE_CHECKING:
+    from .cuda_graph import CudaGraph  # and in functions, as the next: few calls need them
 
 __all__ = ["Bound", "Executable", "allocate_torch_memory", "find_stream_getter"]
 
@@ -232,6 +233,8 @@ class Executable(HtmlDisplay):
         by_name = self._arguments.resolve(buffers)
         if any(isinstance(by_name[name], np.ndarray) and name not in self._by_value for name in by_name):
             stream = self._get_stream(by_name.values())
+            from .run import execute
+
             copied: dict[str | int, Any] = dict(by_name.items())
             execute(self.plan, copied, stream=stream or None)
             return
@@ -261,6 +264,8 @@ class Executable(HtmlDisplay):
         NotSupported
             If the engine has no such graph; capture the stream then.
         """
+        from .cuda_graph import CudaGraph
+
         return CudaGraph(self, self.resolve(buffers, named))
 
     def close(self) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..generated.enums import DescriptorType
 from .build.attention import AttentionOperations
-from .build.base import wrap_checked_method
 from .build.blocks import BlockScaling
 from .build.convolutions import Convolutions
 from .build.experts import MixtureOfExperts
@@ -14,7 +10,6 @@ from .build.moves import DataMovement
 from .build.norms import Normalizations
 from .build.products import MatmulAndPointwise
 from .build.resampling import Resampling
-from .ir import Graph, Operation
 
 __all__ = ["GraphBuilder"]
 
@@ -47,15 +42,3 @@ class GraphBuilder(
     >>> print(g.graph().ops[0])
     s = matmul(q, k) : f16[1,8,16]
     """
-
-    @wrap_checked_method
-    def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
-        """Add any operation by the fields of its descriptor and return it; only field types are checked."""
-        stem = kind.name.removeprefix("OPERATION_").lower()
-        op = Operation(kind, name or f"{stem}{len(self.ops)}", fields)
-        self.ops.append(op)
-        return op
-
-    def graph(self) -> Graph:
-        """Return the graph of all operations added so far, after checking it as a whole."""
-        return Graph(tuple(self.ops), self.name)

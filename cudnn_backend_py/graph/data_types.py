@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 from ..generated.enums import USUAL_DATA_TYPES, CudnnEnum, DataType
+from ..system.frozen import FrozenValue
 
 __all__ = [
     "BOOLEAN_TYPES",
@@ -27,7 +28,7 @@ E = TypeVar("E", bound=CudnnEnum)
 _T = DataType
 
 
-class FloatFormat(NamedTuple):
+class FloatFormat(FrozenValue):
     """A small float type: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the largest number's code."""
 
     exponent: int
@@ -39,7 +40,7 @@ class FloatFormat(NamedTuple):
     saturates: bool  # numbers beyond the largest become it, else infinity
 
 
-class DataTypeProperties(NamedTuple):
+class DataTypeProperties(FrozenValue):
     """The properties of one data type; None or empty where one does not apply or is unknown.
 
     Attributes

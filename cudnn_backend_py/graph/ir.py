@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +24,7 @@ from ..generated.enums import (
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, CONVOLUTIONS, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import brief, printable, printable_lines, shown
+from ..system.frozen import FrozenValue
 from ..system.notebook import SvgDisplay
 from .data_types import suggest_member
 from .strides import packed_strides
@@ -165,10 +164,8 @@ def _format_value(value: Any) -> str:
     return str(value)
 
 
-class _DataclassOperation(Op):
-    """Base class of operations with ports and parameters as dataclass fields."""
-
-    __slots__ = ()
+class _OperationWithFields(Op, FrozenValue, kw_only=True):
+    """Base class of operations with ports and parameters as fields."""
 
     def _check_types(self) -> None:
         if wrong := describe_wrong_type(self):
@@ -177,13 +174,8 @@ class _DataclassOperation(Op):
             )
         check_name(self.name, "an operation")
 
-    @classmethod
-    @cache
-    def _list_field_names(cls) -> tuple[str, ...]:
-        return tuple(item.name for item in fields(cls))  # type: ignore[arg-type]
-
     def ports(self) -> Iterator[tuple[str, Tensor]]:
-        for name in self._list_field_names():
+        for name in self.field_names:
             value = getattr(self, name)
             if isinstance(value, Tensor):
                 yield name, value
@@ -191,7 +183,7 @@ class _DataclassOperation(Op):
     def parameters(self) -> dict[str, Any]:
         return {
             name: value
-            for name in self._list_field_names()
+            for name in self.field_names
             if name != "name" and not isinstance(value := getattr(self, name), Tensor)
         }
 
@@ -199,8 +191,7 @@ class _DataclassOperation(Op):
         return iter(())  # no field holds one
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Matmul(_DataclassOperation):
+class Matmul(_OperationWithFields):
     """c = a @ b over the last two dims; leading dims of a and b may divide those of c (grouped heads).
 
     C: ``CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR``. a is [..., M, K], b is [..., K, N], c is [..., M, N]; an
@@ -259,8 +250,7 @@ ACTIVATION_NUMBERS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Pointwise(_DataclassOperation):
+class Pointwise(_OperationWithFields):
     """An elementwise operation; inputs broadcast to the output in dims of size 1.
 
     C: ``CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR``. Unary modes read x; binary ones x and b; BINARY_SELECT gives
@@ -342,8 +332,7 @@ def compute_convolved_size(size: int, taps: int, before: int, after: int, stride
     return 1 + (size + before + after - 1 - (taps - 1) * dilation) // stride
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Reduction(_DataclassOperation):
+class Reduction(_OperationWithFields):
     """y = operator over the dims of x that are smaller in y (1, or a divisor: groups of heads).
 
     C: ``CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR``.
@@ -374,8 +363,7 @@ class Reduction(_DataclassOperation):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(FrozenValue):
     """A parameter descriptor of an operation, such as a convolution's: descriptor type and fields.
 
     ``fields`` becomes read-only, in the order of the generated descriptor value, without what is None. What has one
@@ -383,7 +371,10 @@ class Parameters:
     """
 
     kind: DescriptorType
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any]
+
+    def __init__(self, kind: DescriptorType, fields: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(kind, fields)
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, DescriptorType):
@@ -400,8 +391,7 @@ class Parameters:
         return (Parameters, (self.kind, dict(self.fields)))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Operation(Op):
+class Operation(Op, FrozenValue):
     """An operation without a class of its own; ``fields`` are the attributes of its cuDNN descriptor.
 
     A field holds a :class:`Tensor` or a tuple of them, a number, an enumerator, :class:`Parameters` for a parameter
@@ -411,7 +401,10 @@ class Operation(Op):
 
     type: DescriptorType
     name: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any]
+
+    def __init__(self, type: DescriptorType, name: str, fields: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(type, name, fields)
 
     @property
     def kind(self) -> DescriptorType:
@@ -586,15 +579,13 @@ def _make_shape_error(op: Op, code: str, headline: str) -> GraphError:
 class _GraphCaches:
     """Caches of a graph, filled on demand; they are not fields and so not part of its value."""
 
-    __slots__ = ("_by_key", "_places", "_tensors", "_uses")
     _by_key: dict[str | int, Tensor]
     _places: dict[int, int]
     _tensors: tuple[Tensor, ...]
     _uses: Mapping[int, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Graph(_GraphCaches, SvgDisplay):
+class Graph(_GraphCaches, SvgDisplay, FrozenValue):
     """An operation graph: operations in an order in which every virtual tensor is written before it is read.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``. Operations may be given in any order; they are sorted, stably.
@@ -802,7 +793,7 @@ def _register_tensor(tensor: Tensor, tensors: dict[int, Tensor], names: dict[str
     known = tensors.setdefault(tensor.uid, tensor)
     if known is not tensor and known != tensor:
         if known.name == tensor.name:
-            other = [name for name in Tensor.__slots__ if getattr(known, name) != getattr(tensor, name)]
+            other = [name for name in Tensor.field_names if getattr(known, name) != getattr(tensor, name)]
             raise GraphError(
                 f"tensor {tensor.name!r} (uid {tensor.uid}) is used in two ways, with different {', '.join(other)}",
                 code="uid-twice",

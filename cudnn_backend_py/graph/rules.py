@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+from ..system.frozen import FrozenValue
 
 __all__ = ["Rule", "find_broken_rule"]
 
 Value = TypeVar("Value")
 
 
-class Rule(NamedTuple, Generic[Value]):
+class Rule(FrozenValue, Generic[Value]):
     """One rule: its error code, the condition that violates it, and its message."""
 
     code: str

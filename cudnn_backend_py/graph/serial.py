@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,9 +11,7 @@ from ..errors import GraphError
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
 from ..printable import shown
-from ..system.atomic_file import write_atomically
-from ..system.nearest import find_nearest
-from ..system.untrusted_files import read_json
+from ..system.frozen import FrozenValue
 from .data_types import find_member, suggest_member
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
@@ -68,14 +65,14 @@ def _encode_number(value: Any) -> Any:
 
 def _encode_tensor(tensor: Tensor) -> dict[str, Any]:
     record: dict[str, Any] = {}
-    for item in fields(Tensor):
-        value = getattr(tensor, item.name)
-        if item.default is not MISSING and value == item.default:
+    for name in Tensor.field_names:
+        value = getattr(tensor, name)
+        if name in Tensor.field_defaults and value == Tensor.field_defaults[name]:
             continue
         if isinstance(value, (CudnnEnum, Tensor)):
-            record[item.name] = value.name
+            record[name] = value.name
         else:
-            record[item.name] = list(value) if isinstance(value, tuple) else _encode_number(value)
+            record[name] = list(value) if isinstance(value, tuple) else _encode_number(value)
     return record
 
 
@@ -86,10 +83,10 @@ def _encode_op(op: Op) -> dict[str, Any]:
         return record
     assert isinstance(op, (Matmul, Pointwise, Reduction))
     record = {"operation": _FIXED_NAMES[type(op)], "name": op.name}
-    for item in fields(op):
-        value = getattr(op, item.name)
-        if item.name != "name" and value is not None:
-            record[item.name] = _encode_value(value)
+    for name in op.field_names:
+        value = getattr(op, name)
+        if name != "name" and value is not None:
+            record[name] = _encode_value(value)
     return record
 
 
@@ -171,14 +168,13 @@ def _find_tensor(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
     return tensors[name]
 
 
-def _check_keys(record: dict[str, Any], kind: type[Any], where: str) -> None:
-    """Check that a record's keys are fields of a dataclass, and that no field without a default is missing."""
-    known = {item.name: item.default is MISSING for item in fields(kind)}
+def _check_keys(record: dict[str, Any], kind: type[FrozenValue], where: str) -> None:
+    """Check that a record's keys are fields of a value, and that no field without a default is missing."""
     for key in record:
-        if key not in known:
+        if key not in kind.field_names:
             raise _make_error(f"{where} has no field {key!r}")
-    for key, needed in known.items():
-        if needed and key not in record:
+    for key in kind.field_names:
+        if key not in kind.field_defaults and key not in record:
             raise _make_error(f"{where} lacks {key!r}")
 
 
@@ -279,6 +275,8 @@ def _decode_operation_type(word: str, where: str) -> DescriptorType:
     if found is None or not found.name.startswith(_PREFIX):
         known = {name.removeprefix(_PREFIX): name for name in DescriptorType.__members__ if name.startswith(_PREFIX)}
         known |= {name: name for name in _FIXED}
+        from ..system.nearest import find_nearest  # for this error alone
+
         near = find_nearest(word.upper().removeprefix(_PREFIX), known)
         hint = f"; did you mean {known[near]}?" if near else f", known are {', '.join(known.values())}"
         raise _make_error(f"{where} is of the kind {word!r}, which is no operation{hint}")
@@ -287,6 +285,8 @@ def _decode_operation_type(word: str, where: str) -> DescriptorType:
 
 def save_graph(graph: Graph, path: str | Path) -> None:
     """Write the graph as JSON."""
+    from ..system.atomic_file import write_atomically  # a first plan saves no file
+
     write_atomically(path, json.dumps(graph_to_json(graph), indent=1, allow_nan=False) + "\n")
 
 
@@ -298,4 +298,6 @@ def load_graph(path: str | Path) -> Graph:
     GraphError
         As :func:`graph_from_json`; ``graph-json`` too for a file that cannot be read, and for what is no strict JSON.
     """
+    from ..system.untrusted_files import read_json  # a plan for the GPU here reads no file
+
     return graph_from_json(read_json(path, code="graph-json"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 from ..errors import GraphError
 from ..generated.enums import DIM_MAX, CudnnEnum, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..printable import brief, printable, printable_lines, shown
+from ..system.frozen import FrozenValue
 from .data_types import ELEMENT_BITS, SHORT_TYPES, find_type, suggest_member
 from .rules import Rule, find_broken_rule
 from .strides import packed_strides
@@ -17,8 +17,7 @@ from .strides import packed_strides
 __all__ = ["LEAST", "MOST", "Tensor", "check_name", "describe_wrong_type"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Tensor:
+class Tensor(FrozenValue, kw_only=True):
     """A tensor of a graph.
 
     C: ``CUDNN_BACKEND_TENSOR_DESCRIPTOR``.
@@ -256,7 +255,7 @@ def check_name(name: Any, whose: str) -> None:
 
 
 def describe_wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
-    """Describe the first dataclass field with a value of a wrong type; None if all are right."""
+    """Describe the first field with a value of a wrong type; None if all are right."""
     kind: Any = type(holder)
     for name, kinds, needed, takes_bool in _list_annotated_fields(kind, but):
         value = getattr(holder, name)
@@ -271,15 +270,16 @@ def describe_wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
 
 @cache
 def _list_annotated_fields(kind: Any, but: tuple[str, ...]) -> tuple[tuple[str, tuple[Any, ...], str, bool], ...]:
-    """Return for each field of a dataclass: name, types, type text, and whether bool is allowed."""
+    """Return for each field of a value class: name, types, type text, and whether bool is allowed."""
     found = []
-    for item in fields(kind):
-        names = str(item.type).split(" | ")
+    for field, annotation in kind.__annotations__.items():
+        if field in but:
+            continue
+        names = annotation.split(" | ")
         needed = [name for name in names if name != "None"]
-        kinds = tuple(_ANNOTATED[name] for name in needed if item.name not in but)
-        if item.name not in but:
-            allowed = (*kinds, type(None)) if "None" in names else kinds
-            found.append((item.name, allowed, " or ".join(needed), "bool" in names))
+        kinds = tuple(_ANNOTATED[name] for name in needed)
+        allowed = (*kinds, type(None)) if "None" in names else kinds
+        found.append((field, allowed, " or ".join(needed), "bool" in names))
     return tuple(found)
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DataType, DescriptorType, NormMode, PointwiseMode, ResampleMode
+from ..system.frozen import FrozenValue
 from ..system.version import VersionRange
 
 __all__ = ["CRASHING_GRAPHS", "AttributeValues", "CrashingGraph", "NestedDescriptor"]
@@ -18,11 +19,12 @@ __all__ = ["CRASHING_GRAPHS", "AttributeValues", "CrashingGraph", "NestedDescrip
 AttributeValues = Mapping[Attr, Sequence[Any]]  # the values of each attribute that was set
 
 
-class NestedDescriptor(NamedTuple):
+class NestedDescriptor:
     """A descriptor inside another one: its type and its attributes."""
 
-    kind: DescriptorType
-    given: AttributeValues
+    def __init__(self, kind: DescriptorType, given: AttributeValues) -> None:
+        self.kind = kind
+        self.given = given
 
     def get_values(self, *path: Attr) -> tuple[Any, ...]:
         """Return the values at a path of attributes through nested descriptors; empty if unknown."""
@@ -140,7 +142,7 @@ def _is_channels_last(dims: Sequence[int], strides: Sequence[int]) -> bool:
     return list(strides) == [channels * math.prod(sizes), 1, *wanted]
 
 
-class CrashingGraph(NamedTuple):
+class CrashingGraph(FrozenValue):
     """A kind of graph that ends the process, with the affected cuDNN versions.
 
     ``code`` is also that of the row in the table of known issues. ``kinds`` decides by the kinds of the operations

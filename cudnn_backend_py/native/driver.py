@@ -10,9 +10,10 @@ from __future__ import annotations
 import ctypes
 import threading
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..errors import EnvironmentNotReady
+from ..system.frozen import FrozenValue
 from ..system.interruption import reraise_interruption
 from .find import find_compiled_libraries, find_loaded
 
@@ -27,7 +28,7 @@ _lock = threading.Lock()
 _driver: Driver | None = None
 
 
-class Driver(NamedTuple):
+class Driver(FrozenValue):
     """The library loaded as ``libcuda.so.1``.
 
     ``path`` is the file that is loaded, of a real one as the system says. ``version`` is ``cuDriverGetVersion``'s

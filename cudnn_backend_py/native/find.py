@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import NamedTuple
 
+from ..system.frozen import FrozenValue
 from ..system.interruption import reraise_interruption
 from ..system.version import version_numbers
 from .version_store import (
@@ -57,7 +57,7 @@ CUBLAS_WHEELS = (
 )
 
 
-class SearchResult(NamedTuple):
+class SearchResult(FrozenValue):
     """The result of searching one place for a library.
 
     ``path`` is a file to load, or a bare SONAME to leave to the loader; ``None`` if nothing was there.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import UsageError
-from ..system.nearest import find_nearest
+from ..system.frozen import FrozenValue
 from ..system.user_folder import user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..system.private_folder import PrivateFolder
 
 __all__ = [
-    "FOLDER",
     "Cuda",
     "Flavor",
     "StoredLibrary",
@@ -37,14 +36,15 @@ __all__ = [
     "get_default_root",
     "get_shared_folder",
     "list_stored_libraries",
+    "match_folder_name",
     "open_store",
     "split_folder_name",
 ]
 
 STORE_VARIABLE = "CUDNN_BACKEND_CACHE"
 # Earlier releases had full wheels in folders without a flavor, and one wheel of a version.
-FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)(?:-(?P<flavor>jit|full))?")
-_REQUEST_PATTERN = re.compile(
+_FOLDER_PATTERN = r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)(?:-(?P<flavor>jit|full))?"
+_REQUEST_PATTERN = (
     r"(?P<numbers>latest|[0-9]{1,9}(?:\.[0-9]{1,9}){1,3})"
     r"(?:-(?P<flavor>jit|full))?(?:\+cu(?P<cuda>12|13))?(?:-(?P<other>jit|full))?"
 )
@@ -95,9 +95,14 @@ def get_shared_folder(root: Path, package: str, cuda: str) -> Path:
     return root / f"{package}-cu{cuda}"
 
 
+def match_folder_name(name: str) -> re.Match[str] | None:
+    """Return version, CUDA major and flavor in the name of a version's folder, as groups; None for other names."""
+    return re.fullmatch(_FOLDER_PATTERN, name) if "-cu" in name else None  # compiled only where there is a store
+
+
 def find_version_folder(library: Path) -> Path | None:
     """Return the folder of the version that contains this libcudnn; None if it is in no version store."""
-    return next((folder for folder in library.parents[3:4] if FOLDER.fullmatch(folder.name)), None)
+    return next((folder for folder in library.parents[3:4] if match_folder_name(folder.name)), None)
 
 
 def split_folder_name(folder: Path) -> tuple[str, str, str]:
@@ -115,7 +120,7 @@ def format_install_command(folder: Path) -> str:
     return f"cudnn-backend cudnn install {version} --cuda {cuda}" + (f" --{flavor}" if flavor else "")
 
 
-class VersionRequest(NamedTuple):
+class VersionRequest(FrozenValue):
     """A requested version: leading numbers, and wheel and CUDA major if given."""
 
     numbers: tuple[int, ...]
@@ -141,8 +146,10 @@ class VersionRequest(NamedTuple):
                 code="cudnn-version-malformed",
                 fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
             )
-        match = _REQUEST_PATTERN.fullmatch(text)
+        match = re.fullmatch(_REQUEST_PATTERN, text)
         if match is None or (match["numbers"] == "latest" and not latest):
+            from ..system.nearest import find_nearest  # for this error alone
+
             near = find_nearest(text, [version_text(one.version[:3]) for one in list_stored_libraries()])
             raise UsageError(
                 f"cuDNN version {text!r} is malformed: it needs two to four numbers separated by dots",
@@ -221,7 +228,7 @@ def list_stored_libraries() -> list[StoredLibrary]:
 
 
 def _list_stored_libraries(folder: Path) -> list[StoredLibrary]:
-    if (match := FOLDER.fullmatch(folder.name)) is None:
+    if (match := match_folder_name(folder.name)) is None:
         return []
     numbers = version_numbers(match["version"])
     there = [(file, folder / file) for file in _LIBRARY_PATHS if (folder / file).is_file()]

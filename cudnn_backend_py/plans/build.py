@@ -187,7 +187,8 @@ def _make_selection(
         changes = {"engine": engine, "knobs": {}}
     if knobs is not None:
         changes["knobs"] = knobs
-    return replace(selection or Selection(modes=(heur_mode(mode),)), **changes)
+    wanted = selection or Selection(modes=(heur_mode(mode),))
+    return replace(wanted, **changes) if changes else wanted
 
 
 def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:

@@ -12,13 +12,14 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, GraphError, UsageError
 from ..graph import Graph, graph_to_json
 from ..native.variables import list_library_variables
+from ..system.frozen import FrozenValue
 from ..system.interruption import reraise_interruption
 from ..system.private_folder import CacheWarning, KeyedRecordFolder, PrivateFolder, user_folder
 from ..target import Target
@@ -46,8 +47,7 @@ class PlanCacheWarning(CacheWarning):
     """Warns that a cached plan was not used or a plan could not be cached; it is built instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
+class CacheEntry(FrozenValue):
     """The content of a cache entry.
 
     Attributes

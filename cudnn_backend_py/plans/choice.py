@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from ..errors import UsageError
 from ..generated.enums import KnobType
+from ..system.frozen import FrozenValue
 
 __all__ = ["EngineChoice", "Knobs", "read_logged_choice"]
 
@@ -21,15 +21,17 @@ _CHOSEN_BY_CUDNN = -1  # what cuDNN logs of a knob that has no choice
 _MAX_KNOBS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
+class EngineChoice(FrozenValue):
     """An engine by its global index, and the values of its chosen knobs.
 
     Knobs are enumerators; one that the header has not is its number or, from a log, its C name.
     """
 
     engine: int
-    knobs: Knobs = field(default_factory=dict)
+    knobs: Knobs
+
+    def __init__(self, engine: int, knobs: Knobs | None = None) -> None:
+        super().__init__(engine, {} if knobs is None else knobs)
 
     def __hash__(self) -> int:
         return hash((self.engine, frozenset(self.knobs.items())))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, UsageError
 from ..generated.enums import (
@@ -21,6 +20,7 @@ from ..generated.enums import (
 )
 from ..graph.ir import Graph, check_writes
 from ..native import Descriptor, ErrorText, Library, build
+from ..system.frozen import FrozenValue
 from ..target import Target, open_target
 from .choice import EngineChoice, Knobs
 from .lower import lower
@@ -58,7 +58,7 @@ def heur_mode(mode: HeurMode | str) -> HeurMode:
     return HeurMode[mode.upper()]
 
 
-class Knob(NamedTuple):
+class Knob(FrozenValue):
     """A knob of an engine: its range and step. C: ``CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR``."""
 
     type: KnobType | int
@@ -139,8 +139,7 @@ class EngineConfig:
         return f"<EngineConfig {self.tag}>"
 
 
-@dataclass(slots=True)
-class Heuristics:
+class Heuristics(FrozenValue):
     """cuDNN's answer to a heuristics query.
 
     ``candidates`` were considered, ``configs`` survived their support check, in cuDNN's order, and ``answer`` has the
@@ -149,14 +148,15 @@ class Heuristics:
 
     mode: HeurMode
     candidates: int
-    configs: list[EngineConfig] = field(default_factory=list)
-    answer: ErrorText = field(default_factory=ErrorText)
+    configs: list[EngineConfig]
+    answer: ErrorText
 
 
 _SUPPORT_CHECKS_LOGGER = "_engine_config_support_checks"
 
 
 _FIRST_SM_WITH_TF32 = 80
+_FIRST_SM_WITH_SELECTIONS = 100  # a first plan for older GPUs does without the module of the rows
 _libraries_queried_with_tf32: set[int] = set()  # ids of libraries, which live as long as the process
 
 
@@ -278,7 +278,9 @@ class OperationGraph:
         NotSupported
             If cuDNN refuses it.
         """
-        from ..graph.attention.selections import find_selection  # only where a graph is judged
+        if self.target.sm < _FIRST_SM_WITH_SELECTIONS:
+            return None
+        from ..graph.attention.selections import find_selection
 
         found = find_selection(self.graph, self.target.library.version, self.target.sm)
         return None if found is None else self.config(found.engine, dict(found.knobs), origin=found.by)

@@ -6,15 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import EnvironmentNotReady, GraphError, UsageError
 from ..graph import Graph, graph_from_json
 from ..native import Library
 from ..printable import brief
-from ..system.atomic_file import write_atomically
-from ..system.untrusted_files import read_json
+from ..system.frozen import FrozenValue
 from ..system.version import is_same_version
 from ..target import Profile, Target, find_profile
 
@@ -54,8 +52,7 @@ _PLAN_PROPERTIES = (
 _BUS_WIDTH_SINCE = (9, 27, 0)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PlanRecord:
+class PlanRecord(FrozenValue):
     """A plan as plain data, without the envelope of a file or cache.
 
     Attributes
@@ -160,6 +157,8 @@ def add_hash(data: Mapping[str, Any]) -> dict[str, Any]:
 def save_record(record: PlanRecord, path: str | os.PathLike[str]) -> None:
     """Write a plan file atomically."""
     sealed = add_hash({"schema": SCHEMA, "version": SCHEMA_VERSION, **record.to_dict()})
+    from ..system.atomic_file import write_atomically  # a first plan saves no file
+
     write_atomically(path, json.dumps(sealed) + "\n")
 
 
@@ -171,6 +170,8 @@ def load_record(path: str | os.PathLike[str]) -> PlanRecord:
     GraphError
         ``plan-file`` if the file cannot be read, is larger than ``MAX_BYTES``, is no plan, or was changed since.
     """
+    from ..system.untrusted_files import read_json  # a plan for the GPU here reads no file
+
     return parse_record(read_json(path, code="plan-file", max_bytes=MAX_BYTES), os.fspath(path))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import CudnnStatusError, NotSupported, UsageError
 from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from ..graph import Graph, Matmul
+from ..system.frozen import FrozenValue
 from ..target import Target, open_target
 from .choice import EngineChoice
 from .engine import EngineConfig, Heuristics, OperationGraph
@@ -60,8 +61,7 @@ def _find_member(kind: type[_Enum], name: str | int) -> _Enum:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selection:
+class Selection(FrozenValue, kw_only=True):
     """Requirements for an engine config.
 
     Enumerators may be given as names (``"TENSOR_CORE"``), one alone without a tuple, and knobs as a mapping.
@@ -132,15 +132,15 @@ class Selection:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults as plain data."""
         plain: dict[str, Any] = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if value == item.default:
+        for name, default in self.field_defaults.items():  # every field has one
+            value = getattr(self, name)
+            if value == default:
                 continue
-            if item.name == "knobs":
+            if name == "knobs":
                 value = {knob.name: number for knob, number in value}
-            elif item.name in _NOTE_ENUMS:
+            elif name in _NOTE_ENUMS:
                 value = [member.name for member in value]
-            plain[item.name] = value
+            plain[name] = value
         return plain
 
     @property
@@ -164,18 +164,18 @@ class NothingSelected(NotSupported):
     last_error: str = ""
 
 
-@dataclass
 class Candidates:
     """Engine configs that pass a selection, best first, and the refused configs with their reasons.
 
     ``refused`` is read from cuDNN's text when requested.
     """
 
-    configs: list[EngineConfig] = field(default_factory=list)
-    deselected: list[Candidate] = field(default_factory=list)
-    by_status: list[Candidate] = field(default_factory=list)  # where cuDNN answered with a status
-    answers: list[tuple[OperationGraph, Heuristics]] = field(default_factory=list)  # of each mode that was queried
-    texts: list[str] = field(default_factory=list)  # cuDNN's error texts of single configs
+    def __init__(self) -> None:
+        self.configs: list[EngineConfig] = []
+        self.deselected: list[Candidate] = []
+        self.by_status: list[Candidate] = []  # where cuDNN answered with a status
+        self.answers: list[tuple[OperationGraph, Heuristics]] = []  # of each mode that was queried
+        self.texts: list[str] = []  # cuDNN's error texts of single configs
 
     @property
     def origins(self) -> list[str]:
@@ -209,13 +209,15 @@ class Candidates:
         return "\n".join(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
-@dataclass(frozen=True)
-class SelectionResult:
+class SelectionResult(FrozenValue, uncompared=("found",)):
     """The selected engine config, the alternatives, and the refused configs with their reasons."""
 
     config: EngineConfig
     alternatives: tuple[EngineConfig, ...]
-    found: Candidates = field(repr=False, compare=False)
+    found: Candidates
+
+    def __repr__(self) -> str:
+        return f"SelectionResult(config={self.config!r}, alternatives={self.alternatives!r})"
 
     @property
     def refused(self) -> tuple[Candidate, ...]:
@@ -255,7 +257,9 @@ def select(
     >>> select(graph, "h100", shared_memory_bytes=100_000).config.shared_memory_bytes <= 100_000
     True
     """
-    wanted = replace(selection or Selection(), **options)
+    wanted = selection or Selection()
+    if options:
+        wanted = replace(wanted, **options)
     question = graph if isinstance(graph, OperationGraph) else OperationGraph(graph, open_target(target))
     found = candidates(question, wanted, every_mode=False)
     if not found.configs:
@@ -270,7 +274,8 @@ def make_tuned_key_options(selection: Selection | None, target: Target) -> dict[
     They leave out the heuristics modes, as tuning queries several. They contain the GPU's name, as the key of a plan
     does not distinguish an H100 from an H200, but the fastest config of one need not be that of the other.
     """
-    wanted = {} if selection is None else replace(selection, modes=Selection().modes).to_dict()
+    wanted = {} if selection is None else selection.to_dict()
+    wanted.pop("modes", None)
     return {"tuned": True, "selection": wanted, "gpu": target.profile.properties.get("deviceName")}
 
 

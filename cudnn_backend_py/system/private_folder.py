@@ -13,11 +13,10 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import stat
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from .user_folder import user_folder
 
 __all__ = ["CacheWarning", "KeyedRecordFolder", "OpenFolder", "PrivateFolder", "user_folder"]
 
+_KEY_DIGITS = 64
 LOCK, WRITING = ".lock", ".writing"
 _LOCK_WAIT_S = 10.0
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -154,12 +154,12 @@ class OpenFolder:
         self.descriptor = descriptor
         self.path = path
 
-    def files(self, name: re.Pattern[str]) -> list[tuple[str, os.stat_result]]:
-        """Return the files with matching names, each with its ``stat`` result."""
+    def files(self, is_wanted: Callable[[str], object]) -> list[tuple[str, os.stat_result]]:
+        """Return the files with wanted names, each with its ``stat`` result."""
         found = []
         with os.scandir(self.descriptor) as items:
             for item in items:
-                if name.fullmatch(item.name) and not item.is_dir(follow_symlinks=False):
+                if is_wanted(item.name) and not item.is_dir(follow_symlinks=False):
                     with suppress(FileNotFoundError):
                         found.append((item.name, item.stat(follow_symlinks=False)))
         return found
@@ -290,7 +290,6 @@ class KeyedRecordFolder:
         self._private = folder
         self._schema = schema
         self._suffix = suffix
-        self._name_of_any = re.compile(rf"[0-9a-f]{{64}}\.{re.escape(suffix)}")
         self._max_read = (1 << 28) if max_bytes is None else max_bytes
         self._warning = warning
 
@@ -339,7 +338,7 @@ class KeyedRecordFolder:
             ``cache-folder-unusable``, and as :meth:`PrivateFolder.open`.
         """
         with self._private.translate_errors(), suppress(FileNotFoundError), self._private.open() as folder:
-            for name, status in sorted(folder.files(self._name_of_any), key=lambda item: -item[1].st_mtime_ns):
+            for name, status in sorted(folder.files(self._is_entry_name), key=lambda item: -item[1].st_mtime_ns):
                 if (record := self._read_entry(folder, name, touch=False)) is not None:
                     yield record, status
 
@@ -384,16 +383,20 @@ class KeyedRecordFolder:
             folder.lock(),
         ):
             folder.remove_temporary_files()
-            return sum(folder.remove(name) for name, _ in folder.files(self._name_of_any))
+            return sum(folder.remove(name) for name, _ in folder.files(self._is_entry_name))
         return 0
 
     def warn(self, text: str) -> None:
         """Issue a warning that points to the code that called this package."""
         warnings.warn(text, self._warning, stacklevel=4)
 
+    def _is_entry_name(self, name: str) -> bool:
+        key, _, suffix = name.partition(".")
+        return suffix == self._suffix and len(key) == _KEY_DIGITS and not set(key).difference("0123456789abcdef")
+
     def _make_entry_name(self, key: str) -> str:
         name = f"{key}.{self._suffix}"
-        if not self._name_of_any.fullmatch(name):
+        if not self._is_entry_name(name):
             raise UsageError(f"key {key!r} must be 64 hex digits", code="plan-cache-key")
         return name
 
@@ -439,7 +442,7 @@ class KeyedRecordFolder:
         """
         if self.max_bytes is None:
             return
-        found = sorted(folder.files(self._name_of_any), key=lambda item: item[1].st_mtime_ns)
+        found = sorted(folder.files(self._is_entry_name), key=lambda item: item[1].st_mtime_ns)
         total = size + sum(status.st_size for other, status in found if other != name)
         for other, status in found:
             if total <= self.max_bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -31,7 +30,6 @@ __all__ = [
 _OVERSIZED_SHARED_MEMORY_SM = 100  # cuDNN reports no such memory on sm_90; newer GPUs are queried
 
 
-@dataclass(slots=True, eq=False)
 class Target:
     """The GPU that a graph is judged for.
 
@@ -39,10 +37,13 @@ class Target:
     handle on the current CUDA device. ``close`` releases either.
     """
 
-    profile: Profile
-    device: Descriptor | None = None
-    handle: Handle | None = None
-    library: Library = field(default_factory=library)
+    def __init__(
+        self, profile: Profile, *, library: Library, device: Descriptor | None = None, handle: Handle | None = None
+    ) -> None:
+        self.profile = profile
+        self.device = device
+        self.handle = handle
+        self.library = library
 
     @property
     def name(self) -> str:
@@ -58,6 +59,9 @@ class Target:
     def is_live(self) -> bool:
         """Whether the target is a real GPU of this process, not a described one."""
         return self.handle is not None
+
+    def __repr__(self) -> str:
+        return f"<Target {self}>"
 
     def __str__(self) -> str:
         kind = "the GPU in this process" if self.is_live else "described, no GPU used"

@@ -6,15 +6,13 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import GraphError, UsageError
 from ..native.crash_guards import MAX_DEVICE_NAME_BYTES
-from ..system.nearest import find_nearest
-from ..system.untrusted_files import read_json
+from ..system.frozen import FrozenValue
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
 
@@ -55,8 +53,7 @@ _PROPERTY_LIMITS = {"totalGlobalMem": (1 << 63) - 1}  # of the others cuDNN keep
 _OPTIONAL_PROPERTIES = {"smCountOrigin": 0, "oversizedSharedMemoryPerBlock": 0, "memoryBusWidth": 0}
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(FrozenValue):
     """A described GPU; ``properties`` is the value of ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION``.
 
     ``sources`` names for each property a key of ``citations``.
@@ -142,6 +139,8 @@ def load_profile(path: Path) -> Profile:
         ``device-json`` for what is no JSON object, has parts that mean nothing or are of the wrong type, and what
         :func:`check_properties` refuses.
     """
+    from ..system.untrusted_files import read_json  # a plan for the GPU here reads no file
+
     data = read_json(path, code="device-json", max_bytes=_MAX_PROFILE_BYTES)
     bare = not isinstance(data, dict) or "properties" not in data
     given = data if bare else data["properties"]
@@ -227,6 +226,8 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
     parts = [part.strip() for part in wanted.split(",")]
     if len(parts) > 1 and all(part in names for part in parts):
         return f"one target an option: {' '.join(f'--target {part}' for part in parts)}"
+    from ..system.nearest import find_nearest  # for this error alone
+
     near = "" if _find_unpublished_architecture(wanted) else find_nearest(wanted, names)
     return (
         f"{f'did you mean {near}? ' if near else ''}'cudnn-backend target list' shows all targets; sm89 stands for an "

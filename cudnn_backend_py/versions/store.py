@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 from ..errors import EnvironmentNotReady, UsageError
 from ..native.find import find_cublaslt_places
 from ..native.version_store import (
-    FOLDER,
     Cuda,
     Flavor,
     VersionRequest,
@@ -37,6 +36,7 @@ from ..native.version_store import (
     format_install_command,
     get_default_root,
     get_shared_folder,
+    match_folder_name,
     open_store,
 )
 from ..system.integrity import METADATA, find_differences, read_installation, read_installations_of_library
@@ -682,7 +682,7 @@ def _iterate_version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | N
     private = open_store(root)
     with private.translate_errors(), contextlib.suppress(FileNotFoundError), private.open() as folder:
         for name in sorted(os.listdir(folder.descriptor)):
-            match = FOLDER.fullmatch(name)
+            match = match_folder_name(name)
             if match and cuda in (None, match["cuda"]) and version_numbers(match["version"])[: len(wanted)] == wanted:
                 found.append(root / name)
     return found
@@ -690,7 +690,7 @@ def _iterate_version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | N
 
 def _load_installed(folder: Path) -> InstalledCudnn | None:
     """Return the version recorded in this folder; None if install did not make it."""
-    name = FOLDER.fullmatch(folder.name)
+    name = match_folder_name(folder.name)
     if name is None:
         return None
     cuda: Cuda = "12" if name["cuda"] == "12" else "13"

@@ -116,6 +116,39 @@ USUAL_DATA_TYPES = {
 
 
 class _CudnnEnumType(EnumType):
+    """The type of enums of integers: their members are made without the checks that ``EnumType`` makes of each.
+
+    These took a seventh of the time of importing the package for a first plan.
+    """
+
+    @classmethod
+    def __prepare__(metacls, *_given: Any, **_options: Any) -> dict[str, Any]:  # type: ignore[override]
+        return {}
+
+    def __new__(metacls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, **options: Any) -> _CudnnEnumType:
+        numbers = {key: value for key, value in body.items() if type(value) is int and key[0] != "_"}
+        rest = EnumType.__prepare__(name, bases)
+        for key, value in body.items():
+            if key not in numbers:
+                rest[key] = value
+        made = super().__new__(metacls, name, bases, rest, **options)
+        for key, value in numbers.items():
+            made._add_number(key, value)
+        return made
+
+    def _add_number(cls, name: str, value: int) -> None:
+        member = cls._value2member_map_.get(value)
+        if member is None:  # else it is an alias
+            member = int.__new__(cls, value)  # type: ignore[arg-type]
+            member.__dict__.update(
+                _value_=value, _name_=name, __objclass__=cls, _sort_order_=len(cls._member_names_)
+            )
+            cls._member_names_.append(name)
+            cls._value2member_map_[value] = member
+            cls.__dict__.get("_hashable_values_", []).append(value)  # of Python 3.13
+        cls._member_map_[name] = member
+        type.__setattr__(cls, name, member)
+
     if not TYPE_CHECKING:  # type checkers know all members
 
         def __getattr__(cls, name):  # of what is no attribute; Python 3.11 finds members here, too
@@ -181,7 +214,7 @@ def _write_enums_module(model: GeneratedModel) -> str:
     parts = [
         '"""Every enum and constant of cudnn_graph.h."""\n',
         "from __future__ import annotations\n",
-        "from enum import EnumType, IntEnum\nfrom typing import TYPE_CHECKING, Self\n",
+        "from enum import EnumType, IntEnum\nfrom typing import TYPE_CHECKING, Any, Self\n",
         f"HEADER_VERSION = {model.header.version}",
         *(f"{name.removeprefix('CUDNN_')} = {value}" for name, value in defines.items()),
         f"_IRREGULAR = {irregular!r}",

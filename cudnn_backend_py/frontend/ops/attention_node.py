@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...graph import GraphBuilder
 from ...graph.attention import deterministic_config
 from ...graph.attention.backward import add_composite_backward
-from ...graph.attention.builder import SINGLE_OPS_SINCE, AttentionBuilder, ExistingGraph
+from ...graph.attention.builder import SINGLE_OPS_SINCE, AttentionBuilder
 from ...graph.attention.forward import add_composite_forward
 from ...graph.attention.problem import UncheckedAttention
 from ...graph.attention.unified import add_unified_forward
@@ -159,9 +159,7 @@ class AttentionNode(Node):
         if not unified and not r.backward:
             check_softmax_outputs(r, context)
         problem = self.to_problem(to)
-        frame = AttentionBuilder(
-            problem, "sdpa", context.version, ExistingGraph(to.builder, self._map_graph_tensors(to))
-        )
+        frame = AttentionBuilder(problem, "sdpa", context.version, to.builder, self._map_graph_tensors(to))
         if r.backward:
             add_composite_backward(frame)
         elif unified:

@@ -9,17 +9,15 @@ from ...system.lazy_import import make_lazy_getattr
 from ...system.version import VersionTuple
 from ...system.version import VersionTuple as Version
 from ..ir import Graph
-from .backward import build_composite_backward
 from .builder import SINGLE_OPS_SINCE
-from .forward import build_composite_forward
 from .known_issue import AttentionUse, Form, KnownIssue
 from .known_issues import HAZARDS, check_measured_issues, find_measured_issues
-from .modifiers import SoftCap
 from .problem import Attention, Implementation, ScoreModifier, make_problem
-from .selections import deterministic_config
 from .unified import build_unified_backward, build_unified_forward, is_unified_preferred
 
 if TYPE_CHECKING:
+    from .modifiers import SoftCap
+    from .selections import deterministic_config
     from .small import SmallAttention, mha_bprop, mha_fprop
 
 __all__ = [
@@ -40,7 +38,14 @@ __all__ = [
     "sdpa_forward",
 ]
 
-__getattr__ = make_lazy_getattr(__name__, SmallAttention="small", mha_bprop="small", mha_fprop="small")
+__getattr__ = make_lazy_getattr(
+    __name__,
+    SmallAttention="small",
+    SoftCap="modifiers",
+    deterministic_config="selections",
+    mha_bprop="small",
+    mha_fprop="small",
+)
 
 
 def sdpa_forward(
@@ -86,7 +91,11 @@ def sdpa_forward(
         _check_implementation(p, implementation)
     if not allow_hazards:
         check_measured_issues(AttentionUse(p, False, _choose_form(unified, version), version, sm))
-    return build_unified_forward(p, version) if unified else build_composite_forward(p, version)
+    if unified:
+        return build_unified_forward(p, version)
+    from .forward import build_composite_forward
+
+    return build_composite_forward(p, version)
 
 
 def sdpa_backward(
@@ -123,7 +132,11 @@ def sdpa_backward(
         _check_implementation(p, implementation)
     if not allow_hazards:
         check_measured_issues(AttentionUse(p, True, _choose_form(unified, version), version, sm))
-    return build_unified_backward(p, version) if unified else build_composite_backward(p, version)
+    if unified:
+        return build_unified_backward(p, version)
+    from .backward import build_composite_backward
+
+    return build_composite_backward(p, version)
 
 
 def _choose_form(unified: bool, version: VersionTuple | None) -> Form:

@@ -63,11 +63,9 @@ class _HalfPrecisionBackward:
 
     def add_probabilities(self) -> Tensor:
         """Return exp(scores - stats)."""
-        f, p = self.f, self.p
+        f = self.f
         self.score = score = self.add_raw_scores()
-        if p.score_modifier is not None:
-            score = p.score_modifier.forward(f.g, score)
-        score = f.add_biases(score)
+        score = f.add_biases(f.modify(score))
         # The statistics of an empty row are -inf: they are subtracted before its scores become -inf.
         score = self.add_stats_subtraction(score)
         return f.pointwise(_MODE.EXP, f.mask_outside_band(f.mask_padding(score)), name="p")
@@ -109,9 +107,7 @@ class _HalfPrecisionBackward:
         if p.dbias:
             dbias = f.get_or_make_tensor("dbias", p.bias or f.score_dims, p.data_type)
             f.add_sum(dp, dbias.dims, out=dbias)
-        if p.score_modifier is not None:
-            dp = p.score_modifier.backward(f.g, dp, self.score)
-        return f.add_product(dp, self.scale)
+        return f.add_product(f.modify_gradient(dp, self.score), self.scale)
 
     def find_row_sum_factor(self) -> Tensor | None:
         """Return the factor of the row sums: the inverse dropout factor; None without dropout."""

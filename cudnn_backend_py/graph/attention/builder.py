@@ -6,8 +6,9 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
 
 from ...generated.enums import (
     DataType,
@@ -18,12 +19,15 @@ from ...generated.enums import (
     TensorReordering,
 )
 from ...system.version import Version, VersionTuple
-from ..builder import GraphBuilder
+from ..build.products import MatmulAndPointwise
 from ..ir import Graph, Operation, Parameters, Tensor, packed_strides
 from ..strides import swap_last_two_axes
 from .problem import MX_BLOCK, Attention
 
-__all__ = ["LOWEST", "SINGLE_OPS_SINCE", "AttentionBuilder", "ExistingGraph"]
+if TYPE_CHECKING:
+    from ..builder import GraphBuilder  # and in a function: only a score modifier may need all of its methods
+
+__all__ = ["LOWEST", "SINGLE_OPS_SINCE", "AttentionBuilder"]
 
 LOWEST = -3.4028234663852886e38  # of all float32 numbers
 SINGLE_OPS_SINCE = Version(9, 21, 0)  # DIAGONAL_BAND_MASK, SOFTMAX and sub-graphs serve attention from here on
@@ -33,29 +37,31 @@ _ONES = (1, 1, 1, 1)
 _MODE = PointwiseMode
 
 
-@dataclass(frozen=True)
-class ExistingGraph:
-    """An existing builder, which may already have operations, and the tensors that an attention problem uses from it.
+class AttentionBuilder:
+    """Builds the graph of one attention problem.
 
-    ``tensors`` are by their name in the problem (``q``, ``stats``, ``seq_len_q`` ...), K and V with dims b, h, s, d.
-    They are used as they are, whatever the problem says of their dims, strides and types.
+    Parameters
+    ----------
+    builder
+        An existing builder to add to, which may already have operations.
+    tensors
+        The tensors to use of it, by their name in the problem (``q``, ``stats``, ``seq_len_q`` ...), K and V with dims
+        b, h, s, d. They are used as they are, whatever the problem says of their dims, strides and types.
     """
 
-    g: GraphBuilder
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-class AttentionBuilder:
-    """Builds the graph of one attention problem."""
-
     def __init__(
-        self, problem: Attention, name: str, version: VersionTuple | None, place: ExistingGraph | None = None
+        self,
+        problem: Attention,
+        name: str,
+        version: VersionTuple | None,
+        builder: GraphBuilder | None = None,
+        tensors: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> None:
         self.p = problem
-        self.g = GraphBuilder(problem.name or name, io_type=problem.data_type) if place is None else place.g
+        self.g: MatmulAndPointwise = _make_builder(problem, name) if builder is None else builder
         self.version = version
         self.single_ops = version is not None and version >= SINGLE_OPS_SINCE
-        self._once: dict[str, Tensor] = {} if place is None else dict(place.tensors)
+        self._once: dict[str, Tensor] = dict(tensors)
         self._given = frozenset(self._once)
         self._upright = set(self._given)  # those whose s and d were not swapped
 
@@ -279,6 +285,16 @@ class AttentionBuilder:
             self._once["scale"] = self.scalar(self.p.scale_value, "scale")
         return self._once["scale"]
 
+    def modify(self, score: Tensor) -> Tensor:
+        """Return the scaled scores as the problem's modifier changes them, unchanged without one."""
+        modifier = self.p.score_modifier
+        return score if modifier is None else modifier.forward(cast("GraphBuilder", self.g), score)
+
+    def modify_gradient(self, d_score: Tensor, score: Tensor) -> Tensor:
+        """Return the gradient with respect to the scaled scores from that with respect to the modified ones."""
+        modifier = self.p.score_modifier
+        return d_score if modifier is None else modifier.backward(cast("GraphBuilder", self.g), d_score, score)
+
     def add_biases(self, score: Tensor) -> Tensor:
         """Add the bias and the ALiBi term to the scores, as far as the problem has them."""
         p = self.p
@@ -465,6 +481,15 @@ class AttentionBuilder:
     def make_softmax_operation(self, x: Tensor, y: Tensor) -> Operation:
         """Return a SOFTMAX operation without adding it to the graph."""
         return Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **self.make_softmax_fields()})
+
+
+def _make_builder(problem: Attention, name: str) -> MatmulAndPointwise:
+    """Return a new builder: one with the methods of all operations only where a score modifier may call them."""
+    if problem.score_modifier is None:
+        return MatmulAndPointwise(problem.name or name, io_type=problem.data_type)
+    from ..builder import GraphBuilder
+
+    return GraphBuilder(problem.name or name, io_type=problem.data_type)
 
 
 def _round_up_to_multiple(size: int, multiple: int) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Literal
 
+from ...system.frozen import FrozenValue
 from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
 from .problem import Attention
@@ -18,8 +18,7 @@ Sharing = Literal["kernel cache", "override shapes"]
 Form = Literal["expanded", "single operations", "unified"]
 
 
-@dataclass(frozen=True)
-class AttentionUse:
+class AttentionUse(FrozenValue):
     """How an attention problem is run: direction, form, and the cuDNN version and architecture if known."""
 
     problem: Attention
@@ -29,8 +28,7 @@ class AttentionUse:
     sm: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownIssue:
+class KnownIssue(FrozenValue):
     """A graph or use of attention that cuDNN accepts but computes wrong, fails on or crashes on.
 
     Graphs that show it are in ``tests/known_issues``, under its code.
@@ -59,13 +57,13 @@ class KnownIssue:
         How one plan is used for many shapes, if that is what goes wrong; such a row is about no other plan.
     """
 
-    code: str = field(kw_only=False)
+    code: str
     what: str
     effect: str
     fix: str
     source: str
     evidence: str = ""
-    versions: VersionRange = field(default_factory=VersionRange)
+    versions: VersionRange = VersionRange()
     sm: tuple[int, ...] = ()
     engines: tuple[int, ...] = ()
     attention: Callable[[AttentionUse], bool] | None = None

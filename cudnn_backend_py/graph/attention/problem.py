@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ...errors import GraphError
 from ...generated.enums import DataType
 from ...printable import shown
-from ..builder import GraphBuilder
+from ...system.frozen import FrozenValue
 from ..data_types import FP8_TYPES, find_type
 from ..ir import Tensor
 from ..rules import Rule, find_broken_rule
 from ..tensor import LEAST, MOST
+
+if TYPE_CHECKING:
+    from ..builder import GraphBuilder
 
 __all__ = [
     "Alignment",
@@ -48,8 +50,7 @@ class ScoreModifier(Protocol):
         """Return the gradient with respect to `score`; `d_score` is the gradient with respect to the changed score."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attention:
+class Attention(FrozenValue, kw_only=True, uncompared=("name",)):
     """O = dropout(softmax(mask(modify(scale * Q @ K^T) + bias + alibi))) @ V, with the layout of its tensors.
 
     Dims are b, h, s, d; strides are in elements. The same value describes the forward and the backward pass.
@@ -163,7 +164,7 @@ class Attention:
     stats_log2: bool = False
     block_mask: bool = False
     deterministic: bool = False
-    name: str = field(default="", compare=False)
+    name: str = ""
 
     def __post_init__(self) -> None:
         self._set_default_sizes()
@@ -257,8 +258,7 @@ class UncheckedAttention(Attention):
         self._set_default_sizes()
 
 
-@dataclass(frozen=True)
-class TensorLayout:
+class TensorLayout(FrozenValue):
     """Dims, strides in elements and data type of a tensor; the type is None if cuDNN does not have it."""
 
     dims: tuple[int, ...]
@@ -466,9 +466,9 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 def _list_option_types() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
     """Return for each checked field: its name, whether None is allowed, its check, and the text of the needed type."""
     found = []
-    for item in fields(Attention):
-        begin = next((begin for begin in _KINDS if str(item.type).startswith(begin)), None)
-        found += [] if begin is None else [(item.name, "None" in str(item.type), *_KINDS[begin])]
+    for name, annotation in Attention.__annotations__.items():
+        begin = next((begin for begin in _KINDS if annotation.startswith(begin)), None)
+        found += [] if begin is None else [(name, "None" in annotation, *_KINDS[begin])]
     return found
 
 

@@ -6,20 +6,17 @@ cudnn-frontend's nodes of attention name an engine in ``override_heuristics_quer
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...generated.enums import KnobType
+from ...system.frozen import FrozenValue
 from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
-from .known_issue import AttentionUse
 from .problem import Attention
-from .recognize import read_attention
 
 __all__ = ["SELECTIONS", "EngineSelection", "deterministic_config", "find_selection"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineSelection:
+class EngineSelection(FrozenValue, kw_only=True):
     """An engine config that a library selects without querying cuDNN's heuristics.
 
     Parameters
@@ -113,7 +110,11 @@ SELECTIONS = tuple(
 def find_selection(graph: Graph, version: VersionTuple, sm: int) -> EngineSelection | None:
     """Return the engine config that a library selects for a graph; None if the library would query the heuristics."""
     here = [row for row in SELECTIONS if sm in row.sm and version in row.versions]
-    use: AttentionUse | None = read_attention(graph) if here else None
+    if not here:
+        return None
+    from .recognize import read_attention
+
+    use = read_attention(graph)
     if use is None or not use.backward or use.form == "unified":
         return None
     problem = use.problem

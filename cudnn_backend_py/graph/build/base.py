@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import fields
-from fractions import Fraction
 from itertools import chain, islice
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -15,7 +13,7 @@ from ...errors import CudnnBackendError, GraphError
 from ...generated.enums import DIM_MAX, CudnnEnum, DataType, DescriptorType, TensorReordering
 from ...printable import shown
 from ..data_types import find_member, find_type, suggest_member
-from ..ir import Op, Operation, Tensor, packed_strides
+from ..ir import Graph, Op, Operation, Tensor, packed_strides
 from ..strides import channels_last, preserve_order
 from ..tensor import LEAST, MOST
 
@@ -269,6 +267,8 @@ def expand_per_spatial_dim(given: Any, count: int) -> tuple[Any, ...]:
     TypeError
         For what is neither, which :func:`wrap_checked_method` names.
     """
+    from fractions import Fraction  # it imports decimal
+
     if isinstance(given, (int, Fraction)):
         return (given,) * count
     return read_values_per_dim(given, "it")
@@ -435,6 +435,18 @@ class BuilderBase:
             self.make_unused_name("c") if name is None else name, ones, kind, strides=ones, by_value=True, value=value
         )
 
+    @wrap_checked_method
+    def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
+        """Add any operation by the fields of its descriptor and return it; only field types are checked."""
+        stem = kind.name.removeprefix("OPERATION_").lower()
+        op = Operation(kind, name or f"{stem}{len(self.ops)}", fields)
+        self.ops.append(op)
+        return op
+
+    def graph(self) -> Graph:
+        """Return the graph of all operations added so far, after checking it as a whole."""
+        return Graph(tuple(self.ops), self.name)
+
     # parts of operations
 
     def _save_state(self) -> tuple[int, int, int]:
@@ -485,7 +497,7 @@ class BuilderBase:
 
     def _make_tensor(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Return a new tensor with the given options, named `stem`, with a number added if necessary."""
-        known = {item.name for item in fields(Tensor)}
+        known = Tensor.field_names
         if unknown := [str(name) for name in options if name not in known]:
             raise TypeError(f"a result has no option {', '.join(unknown)}; its options are {', '.join(sorted(known))}")
         name = options.pop("name", None)

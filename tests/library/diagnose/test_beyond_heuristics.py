@@ -14,6 +14,7 @@ from cudnn_backend_py.diagnose.report.text import render_text
 from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention.selections import SELECTIONS, find_selection
+from cudnn_backend_py.plans import engine
 from cudnn_backend_py.plans.engine import Knob
 
 HEAD_DIM_192_OPTIONS: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 192, "head_dim_v": 128}
@@ -92,6 +93,7 @@ def test_requested_config_rows_of_a_version_have_distinct_conditions() -> None:
             rows = [row for row in SELECTIONS if sm in row.sm and version in row.versions]
             assert len({row.condition for row in rows}) == len(rows)
             assert bool(rows) == (sm // 10 == 10)
+    assert min(row.sm.start for row in SELECTIONS) == engine._FIRST_SM_WITH_SELECTIONS
 
 
 def test_all_knob_combinations_are_checked_or_each_knob_alone() -> None:

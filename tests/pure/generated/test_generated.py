@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
+import pickle
 import re
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
@@ -158,6 +161,24 @@ def test_sample_prototypes_equal_those_of_the_header() -> None:
     assert prototypes.FUNCTIONS["cudnnGetExecutionPlanWorkspaceSize"].since == (9, 23, 0)
     assert prototypes.STRUCTS["cudnnDebug_t"][-1] == prototypes.Parameter("reserved", "int[15]")
     assert [p.c_type for p in prototypes.CALLBACKS["cudnnCallback_t"].parameters][2] == "const cudnnDebug_t *"
+
+
+@pytest.mark.parametrize("kind", enums.ENUMS.values(), ids=lambda kind: kind.__name__)
+def test_members_are_those_of_an_ordinary_enum(kind: type[enums.CudnnEnum]) -> None:
+    plain = IntEnum("plain", {name: int(member) for name, member in kind.__members__.items()})
+    assert [*kind.__members__] == [*plain.__members__]
+    assert [(one.name, one.value, int(one)) for one in kind] == [(one.name, one.value, int(one)) for one in plain]
+    for ours, theirs in zip(kind, plain, strict=True):
+        assert vars(ours) == vars(theirs) | {"__objclass__": kind}
+        assert kind(int(ours)) is kind[ours.name] is getattr(kind, ours.name) is ours
+        assert pickle.loads(pickle.dumps(ours)) is copy.deepcopy(ours) is ours
+        assert ours in kind
+        assert (str(ours), hash(ours)) == (str(theirs), hash(theirs))
+        assert repr(ours) == repr(theirs).replace("plain", kind.__name__)
+    with pytest.raises(ValueError, match="is not a valid"):
+        kind(-12345)
+    with pytest.raises(AttributeError, match="reassign member"):
+        setattr(kind, next(iter(kind.__members__)), 1)
 
 
 # --------------------------------------------------------------------------------------- descriptors

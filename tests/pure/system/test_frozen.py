@@ -1,0 +1,103 @@
+"""A frozen value behaves as a frozen dataclass, also for ``dataclasses`` itself."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from typing import Any, ClassVar
+
+import pytest
+
+from cudnn_backend_py.system.frozen import FrozenValue
+
+
+class Point(FrozenValue, uncompared=("note",)):
+    x: int
+    y: int = 2
+    note: str = ""
+    unit: ClassVar[str] = "mm"
+
+
+class Named(FrozenValue, kw_only=True):
+    name: str
+
+
+class NamedPoint(Named):
+    x: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "x", self.x + 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    x: int
+    y: int = 2
+    note: str = dataclasses.field(default="", compare=False)
+
+
+def test_values_are_given_by_position_or_name_and_have_defaults() -> None:
+    assert Point(1) == Point(x=1, y=2) == Point(1, 2, note="other")
+    assert hash(Point(1)) == hash(Point(1, 2, "other"))
+    assert Point(1) != Point(2)
+    assert repr(Point(1)) == "Point(x=1, y=2, note='')"
+    assert (Point(1) == Reference(1)) is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "named", "message"),
+    [
+        (Point, (), {}, "Point needs x"),
+        (Point, (1,), {"z": 3}, "Point has no field z"),
+        (Point, (1,), {"x": 3}, "Point got x twice"),
+        (Point, (1, 2, "", 4), {}, "Point takes at most 3 values by position, got 4"),
+        (Named, ("a",), {}, "Named takes at most 0 values by position, got 1"),
+        (NamedPoint, (), {"x": 1, "y": 2}, "NamedPoint has no field y"),
+    ],
+)
+def test_wrong_fields_are_named(kind: Any, values: tuple[Any, ...], named: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        kind(*values, **named)
+
+
+def test_fields_cannot_be_set_or_deleted() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x'"):
+        Point(1).x = 2  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'x'"):
+        del Point(1).x
+
+
+@pytest.mark.parametrize("first", ["base", "subclass"])
+def test_a_subclass_has_the_fields_of_its_base(first: str) -> None:
+    order: list[type[Named]] = [Named, NamedPoint] if first == "base" else [NamedPoint, Named]
+    found = {kind: [field.name for field in dataclasses.fields(kind)] for kind in order}
+    assert found == {Named: ["name"], NamedPoint: ["name", "x"]}
+    assert NamedPoint(name="a").x == 1
+
+
+def test_dataclasses_sees_a_dataclass() -> None:
+    value = Point(1, note="here")
+    assert [(field.name, field.default) for field in dataclasses.fields(Point)] == [
+        (field.name, field.default) for field in dataclasses.fields(Reference)
+    ]
+    assert dataclasses.is_dataclass(value)
+    assert dataclasses.asdict(value) == {"x": 1, "y": 2, "note": "here"}
+    assert dataclasses.replace(value, x=5) == Point(5)
+    assert dataclasses.replace(value, x=5).note == "here"
+
+
+def test_a_frozen_dataclass_can_inherit_from_a_value() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class More(Point):
+        z: int = 3
+
+    assert (More(1).x, More(1).z) == (1, 3)
+
+
+def test_copies_and_pickles_have_fields_only() -> None:
+    value = Point(1)
+    object.__setattr__(value, "remembered", object)
+    for other in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
+        assert other == value
+        assert not hasattr(other, "remembered")
