@@ -108,7 +108,7 @@ _RECORDERS: dict[str, Callable[..., list[Any]]] = {
 
 
 def replay_calls(recorded: dict[str, Any]) -> None:
-    """Make recorded calls; an address stands for the descriptor that was created there last."""
+    """Make recorded calls; an address means the descriptor that was created there last."""
     ctypes.CDLL(recorded["driver"], mode=ctypes.RTLD_GLOBAL)
     cudnn = ctypes.CDLL(recorded["library"])
     pointer, number = ctypes.c_void_p, ctypes.c_int

@@ -6,10 +6,10 @@ import ctypes
 from typing import Any
 
 from ..errors import UsageError
+from ..frozen import FrozenValue
 from ..graph.strides import packed_strides
 from ..native.cuda import on_device
 from ..native.fast_call import DlpackExchange
-from ..system.frozen import FrozenValue
 
 __all__ = [
     "DL_TYPES",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal, TypeVar
 
+from ..frozen import FrozenValue
 from ..generated.enums import USUAL_DATA_TYPES, CudnnEnum, DataType
-from ..system.frozen import FrozenValue
 
 __all__ = [
     "BOOLEAN_TYPES",

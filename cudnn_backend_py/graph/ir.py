@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import GraphError
+from ..frozen import FrozenValue
 from ..generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
 from ..generated.enums import (
     AttributeType,
@@ -24,7 +25,6 @@ from ..generated.enums import (
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, CONVOLUTIONS, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import brief, printable, printable_lines, shown
-from ..system.frozen import FrozenValue
 from ..system.notebook import SvgDisplay
 from .data_types import suggest_member
 from .strides import packed_strides

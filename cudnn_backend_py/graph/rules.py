@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from ..system.frozen import FrozenValue
+from ..frozen import FrozenValue
 
 __all__ = ["Rule", "find_broken_rule"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import GraphError
+from ..frozen import FrozenValue
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
 from ..printable import shown
-from ..system.frozen import FrozenValue
 from .data_types import find_member, suggest_member
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from ..errors import GraphError
+from ..frozen import FrozenValue
 from ..generated.enums import DIM_MAX, CudnnEnum, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..printable import brief, printable, printable_lines, shown
-from ..system.frozen import FrozenValue
 from .data_types import ELEMENT_BITS, SHORT_TYPES, find_type, suggest_member
 from .rules import Rule, find_broken_rule
 from .strides import packed_strides

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..frozen import FrozenValue
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DataType, DescriptorType, NormMode, PointwiseMode, ResampleMode
-from ..system.frozen import FrozenValue
 from ..system.version import VersionRange
 
 __all__ = ["CRASHING_GRAPHS", "AttributeValues", "CrashingGraph", "NestedDescriptor"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import EnvironmentNotReady
-from ..system.frozen import FrozenValue
+from ..frozen import FrozenValue
 from ..system.interruption import reraise_interruption
 from .find import find_compiled_libraries, find_loaded
 

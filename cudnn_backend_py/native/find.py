@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from ..system.frozen import FrozenValue
+from ..frozen import FrozenValue
 from ..system.interruption import reraise_interruption
 from ..system.version import version_numbers
 from .version_store import (
@@ -36,6 +36,7 @@ __all__ = [
     "find_loaded",
     "find_nvrtc_places",
     "list_library_folders",
+    "list_mapped_files",
 ]
 
 CUDNN_SONAME = "libcudnn.so.9"
@@ -77,18 +78,23 @@ def find_compiled_libraries(stem: str) -> list[Path]:
     return [path for path in named if path.exists()]
 
 
-def find_loaded(stem: str) -> list[str]:
-    """Return the paths of mapped libraries with file names that start with `stem`.
+def list_mapped_files() -> list[str]:
+    """Return the paths of the files that this process maps, sorted.
 
-    Source: ``/proc/self/maps``; empty where that does not exist.
+    Source: ``/proc/self/maps``; empty where that does not exist. With PyTorch in the process a reading takes 0.7 ms.
     """
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError as error:
         reraise_interruption(error)
         return []
-    paths = {line.split(maxsplit=5)[5] for line in lines if f"/{stem}" in line}
-    return sorted(path for path in paths if Path(path).name.startswith(stem))
+    return sorted({line[at:] for line in lines if (at := line.find("/")) >= 0})
+
+
+def find_loaded(stem: str, mapped: list[str] | None = None) -> list[str]:
+    """Return the paths of loaded libraries with file names that start with `stem`, among `mapped` files if given."""
+    files = list_mapped_files() if mapped is None else mapped
+    return [path for path in files if path[path.rfind("/") + 1 :].startswith(stem)]
 
 
 def _search_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[SearchResult]:
@@ -242,25 +248,29 @@ def _read_wheel_of_library(library: str) -> StoredLibrary | None:
     return max(wheels, default=None)
 
 
-def find_nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[SearchResult]:
+def find_nvrtc_places(
+    cuda_major: int, cudnn: str | None = None, mapped: list[str] | None = None
+) -> Iterator[SearchResult]:
     """Yield the places to search for the NVRTC of CUDA `cuda_major` (that of libcudnn), best first.
 
-    `cudnn` is the absolute path of the libcudnn that is loaded.
+    `cudnn` is the absolute path of the libcudnn that is loaded, `mapped` as for :func:`find_loaded`.
     """
     soname = f"libnvrtc.so.{cuda_major}"
     if value := os.environ.get(NVRTC_VARIABLE):
         yield _check_given_path(f"environment variable {NVRTC_VARIABLE}", value, soname)
-    for path in find_loaded(soname):
+    for path in find_loaded(soname, mapped):
         yield SearchResult("already loaded in this process", path, path)
     yield from _search_wheels(soname, NVRTC_WHEELS)
     yield from _search_runpath(cudnn, soname, NVRTC_WHEELS)
     yield from _search_system(soname)
 
 
-def find_cublaslt_places(cuda_major: int, cudnn: str | None = None) -> Iterator[SearchResult]:
-    """Yield the places to search for the cuBLASLt of CUDA `cuda_major`; `cudnn` as for :func:`find_nvrtc_places`."""
+def find_cublaslt_places(
+    cuda_major: int, cudnn: str | None = None, mapped: list[str] | None = None
+) -> Iterator[SearchResult]:
+    """Yield the places to search for the cuBLASLt of CUDA `cuda_major`; the rest as for :func:`find_nvrtc_places`."""
     soname = f"libcublasLt.so.{cuda_major}"
-    for path in find_loaded(soname):
+    for path in find_loaded(soname, mapped):
         yield SearchResult("already loaded in this process", path, path)
     yield from _search_wheels(soname, CUBLAS_WHEELS)
     yield from _search_runpath(cudnn, soname, CUBLAS_WHEELS)

@@ -29,6 +29,7 @@ from .find import (
     find_installed_version,
     find_loaded,
     find_nvrtc_places,
+    list_mapped_files,
 )
 from .version_store import VersionRequest
 
@@ -172,16 +173,17 @@ class Library:
         self._is_callback_active = self._exceptions.may_be_pending()
         self.place = place
         self.driver = driver
-        self.path = (find_loaded("libcudnn.so") or [place.path or ""])[0]
+        mapped = list_mapped_files()
+        self.path = (find_loaded("libcudnn.so", mapped) or [place.path or ""])[0]
         self.version = Version.from_number(int(self.cudnnGetVersion()))
         self.enumerators = _KnownEnumerators(self.version)
         self.cuda_version = int(self.cudnnGetCudartVersion())
         cuda_major = self.cuda_version // 1000
         beside = self.path if os.path.isabs(self.path) else None
-        self.nvrtc = _load_first_found("NVRTC", find_nvrtc_places(cuda_major, beside))
+        self.nvrtc = _load_first_found("NVRTC", find_nvrtc_places(cuda_major, beside, mapped))
         # Full wheels abort the process on some graphs where libcublasLt cannot be loaded; the jit wheels have no use
         # for it.
-        self.cublaslt = _load_first_found("cuBLASLt", find_cublaslt_places(cuda_major, beside))
+        self.cublaslt = _load_first_found("cuBLASLt", find_cublaslt_places(cuda_major, beside, mapped))
 
     @property
     def version_text(self) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import UsageError
-from ..system.frozen import FrozenValue
+from ..frozen import FrozenValue
 from ..system.user_folder import user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, GraphError, UsageError
+from ..frozen import FrozenValue
 from ..graph import Graph, graph_to_json
 from ..native.variables import list_library_variables
-from ..system.frozen import FrozenValue
 from ..system.interruption import reraise_interruption
 from ..system.private_folder import CacheWarning, KeyedRecordFolder, PrivateFolder, user_folder
 from ..target import Target

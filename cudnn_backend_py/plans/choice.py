@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from ..errors import UsageError
+from ..frozen import FrozenValue
 from ..generated.enums import KnobType
-from ..system.frozen import FrozenValue
 
 __all__ = ["EngineChoice", "Knobs", "read_logged_choice"]
 

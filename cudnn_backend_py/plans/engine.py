@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, UsageError
+from ..frozen import FrozenValue
 from ..generated.enums import (
     AttributeName as Attr,
 )
@@ -20,7 +21,6 @@ from ..generated.enums import (
 )
 from ..graph.ir import Graph, check_writes
 from ..native import Descriptor, ErrorText, Library, build
-from ..system.frozen import FrozenValue
 from ..target import Target, open_target
 from .choice import EngineChoice, Knobs
 from .lower import lower

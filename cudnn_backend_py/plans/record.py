@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import EnvironmentNotReady, GraphError, UsageError
+from ..frozen import FrozenValue
 from ..graph import Graph, graph_from_json
 from ..native import Library
 from ..printable import brief
-from ..system.frozen import FrozenValue
 from ..system.version import is_same_version
 from ..target import Profile, Target, find_profile
 

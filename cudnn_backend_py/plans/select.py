@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import CudnnStatusError, NotSupported, UsageError
+from ..frozen import FrozenValue
 from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from ..graph import Graph, Matmul
-from ..system.frozen import FrozenValue
 from ..target import Target, open_target
 from .choice import EngineChoice
 from .engine import EngineConfig, Heuristics, OperationGraph

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GraphError, UsageError
+from ..frozen import FrozenValue
 from ..native.crash_guards import MAX_DEVICE_NAME_BYTES
-from ..system.frozen import FrozenValue
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
 

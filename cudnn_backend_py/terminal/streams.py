@@ -1,4 +1,4 @@
-"""What can be said of a terminal, and printed, without rich, whose import takes longer than printing a few lines."""
+"""Facts about a terminal, and lines printed without rich, as importing rich takes longer than printing a few lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TERMINAL_VARIABLES = ("FORCE_COLOR", "TTY_COMPATIBLE")  # by which rich takes a
 def is_plain(stream: TextIO | None) -> bool:
     """Return whether rich would print text on a stream without styles, and nothing in place: it is no terminal.
 
-    False where only rich can tell.
+    False where only rich can answer.
     """
     if any(name in os.environ for name in _TERMINAL_VARIABLES):
         return False

@@ -121,7 +121,7 @@ def progress_bar(
     patience_s
         Seconds in which nothing is shown: what is quick needs no bar.
     still
-        Draw it when told, and not from a thread ten times a second: for what is timed meanwhile.
+        Draw it only when its function is called, not ten times a second from a thread: for progress of timed work.
     """
 
     def do_nothing(done: float = 0.0, text: str = "") -> None: ...

@@ -392,9 +392,9 @@ _DESCRIPTORS_CODE = '''"""One frozen value class per descriptor type, with the f
 
 from __future__ import annotations
 
-from dataclasses import Field, FrozenInstanceError, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar
 
+from ..frozen import FrozenValue
 from .attributes import ATTRIBUTES, AttributeFacts
 from .enums import {enums}
 
@@ -402,63 +402,16 @@ _D = DescriptorType
 DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
 
 
-class _DataclassFields:
-    """The dataclass fields of a value class, made when they are first read: most programs never read them."""
-
-    def __get__(self, _: DescriptorValue | None, cls: type[DescriptorValue]) -> dict[str, Field[Any]]:
-        if cls is DescriptorValue:
-            raise AttributeError("the base class has no dataclass fields")
-        made: dict[str, Field[Any]] = dataclass(init=False, repr=False, eq=False)(cls).__dict__["__dataclass_fields__"]
-        return made
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True)
-class DescriptorValue:
-    """Base of the value classes: a descriptor's attributes as plain data, without a C object.
-
-    Classes below are frozen dataclasses whose methods are these: generated ones cost a millisecond each at import.
-    """
+class DescriptorValue(FrozenValue, kw_only=True):
+    """Base of the value classes: a descriptor's attributes as plain data, without a C object."""
 
     kind: ClassVar[DescriptorType]
     attributes: ClassVar[tuple[AttributeFacts, ...]]
-    if TYPE_CHECKING:
-        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    else:
-        __dataclass_fields__ = _DataclassFields()
 
     def __init_subclass__(cls, kind: DescriptorType) -> None:
+        super().__init_subclass__()
         cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
         DESCRIPTORS[kind] = cls
-
-    def __init__(self, **values: Any) -> None:
-        facts = [item for item in self.attributes if item.role != "output"]
-        unknown = values.keys() - {item.field for item in facts}
-        missing = [item.field for item in facts if item.required and item.field not in values]
-        if unknown or missing:
-            wrong = f"has no {', '.join(sorted(unknown))}" if unknown else f"needs {', '.join(missing)}"
-            raise TypeError(f"{type(self).__name__} {wrong}")
-        self.__dict__.update(values)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, item.field) for item in self.attributes if item.role != "output")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DescriptorValue):
-            return NotImplemented
-        return type(other) is type(self) and self._values() == other._values()
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._values()))
-
-    def __repr__(self) -> str:
-        pairs = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self))
-        return f"{type(self).__name__}({', '.join(pairs)})"
 
 '''
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from ...system.frozen import FrozenValue
+from ...frozen import FrozenValue
 from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
 from .problem import Attention

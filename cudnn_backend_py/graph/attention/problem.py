@@ -8,9 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ...errors import GraphError
+from ...frozen import FrozenValue
 from ...generated.enums import DataType
 from ...printable import shown
-from ...system.frozen import FrozenValue
 from ..data_types import FP8_TYPES, find_type
 from ..ir import Tensor
 from ..rules import Rule, find_broken_rule

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...frozen import FrozenValue
 from ...generated.enums import KnobType
-from ...system.frozen import FrozenValue
 from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
 from .problem import Attention

@@ -27,7 +27,7 @@ def no_cudnn_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide every installed cuDNN: no sys.path, no variables, an empty version store."""
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "store"))
-    monkeypatch.setattr(find, "find_loaded", lambda _: [])
+    monkeypatch.setattr(find, "list_mapped_files", list)
     for name in ("LD_LIBRARY_PATH", "CUDNN_HOME", "CUDNN_PATH", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv(find.LIBRARY_VARIABLE, raising=False)
@@ -105,7 +105,7 @@ def test_newest_cudnn_of_store_and_wheels_is_found_first(
     assert find_first_library_place().path == str(wheel)
     (tmp_path / "site/nvidia_cudnn_cu12-9.28.0.42.dist-info").rmdir()
     assert find_first_library_place().path == str(wheel), "a wheel of unknown version stays first"
-    monkeypatch.setattr(find, "find_loaded", lambda _: ["/loaded/libcudnn.so.9"])
+    monkeypatch.setattr(find, "list_mapped_files", lambda: ["/loaded/libcudnn.so.9"])
     assert find_first_library_place().path == "/loaded/libcudnn.so.9"
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cudnn_backend_py.system.frozen import FrozenValue
+from cudnn_backend_py.frozen import FrozenValue
 
 
 class Point(FrozenValue, uncompared=("note",)):
