@@ -1,7 +1,13 @@
-"""Load cuDNN while what uses it is imported: either takes as long."""
+"""Load cuDNN while what uses it is imported: either takes as long.
+
+The dynamic loader opens one library at a time, so the compiled modules among the imports are imported before.
+"""
 
 from __future__ import annotations
 
+import bisect as _bisect  # noqa: F401  # compiled
+import contextvars as _contextvars  # noqa: F401
+import decimal as _decimal  # noqa: F401  # of fractions
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
