@@ -12,7 +12,7 @@ import click
 
 from .printable import printable
 from .system.nearest import suggest_nearest
-from .terminal import width_of_stream
+from .system.streams import width_of_stream
 
 __all__ = ["Choice", "Command", "Group", "Seconds", "program_command"]
 

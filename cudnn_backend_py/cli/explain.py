@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..command_line import Command
-from ..terminal import is_plain
+from ..system.streams import is_plain
 from .graph_file import load_graph_file
 from .options import (
     BUILD_HELP,

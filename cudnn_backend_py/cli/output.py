@@ -18,7 +18,7 @@ from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines, without_commands
 from ..system.atomic_file import write_atomically
 from ..system.python_file import is_python_file
-from ..terminal import is_plain
+from ..system.streams import is_plain
 
 if TYPE_CHECKING:
     from rich.table import Table

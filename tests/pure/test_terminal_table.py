@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from cudnn_backend_py.terminal import UNFOLDED, WordTable, is_plain, open_console, table_text, width_of_stream
+from cudnn_backend_py.system.streams import UNFOLDED, is_plain, width_of_stream
+from cudnn_backend_py.terminal import WordTable, open_console, table_text
 
 PATH = "/a folder/with blanks/9.19.0.56-cu12"
 DIGEST = "0123456789abcdef" * 4

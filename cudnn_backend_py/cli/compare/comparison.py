@@ -35,10 +35,11 @@ from ...info import start_record, write_record
 from ...native.libcudnn import library
 from ...plans.build import shared_target
 from ...printable import printable
+from ...system.streams import format_markdown_table
 from ...system.typed_data import read_fields
 from ...system.untrusted_files import read_json
 from ...target import find_profile
-from ...terminal import WordTable, format_markdown_table, open_console, table_text
+from ...terminal import WordTable, open_console, table_text
 from ...tuning.statistics import Timing
 from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
 from .contenders import (

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from ...graph import Graph
 from ...printable import printable
-from ...terminal import WordTable, format_markdown_table, table_text
+from ...system.streams import format_markdown_table
+from ...terminal import WordTable, table_text
 from ..engines import ENGINES_MISSING_CODE
 from ..remedies import Remedies, Remedy
 from ..surveys.baseline import CheckedVerdict

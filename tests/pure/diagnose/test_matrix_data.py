@@ -14,7 +14,7 @@ from cudnn_backend_py.diagnose.surveys.since import Since, _bisect, since
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.terminal import format_markdown_table
+from cudnn_backend_py.system.streams import format_markdown_table
 
 CELL_BY_LETTER = {
     "S": Cell(Outcome.SUPPORTED, engines=(1, 2), stage="heuristics"),

@@ -18,8 +18,8 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from ..printable import printable, without_commands
-from .streams import UNFOLDED, USUAL_LINES, width_of_stream
+from .printable import printable, without_commands
+from .system.streams import UNFOLDED, USUAL_LINES, width_of_stream
 
 __all__ = ["WordTable", "open_console", "progress_bar", "table_text"]
 
