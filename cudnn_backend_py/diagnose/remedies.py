@@ -29,11 +29,10 @@ from ..rewrite.changes import Change, Effect, iterate_changes
 from ..system.child import TIMED_OUT, Child
 from ..system.notebook import HtmlDisplay
 from ..system.serving import AnswerWriter, serve
-from ..system.version import VersionTuple, leading_numbers, version_numbers
+from ..system.version import VersionTuple, leading_numbers, version_numbers, version_text
 from ..target import Profile, Target, open_target
 from ..target.environment import EnvironmentProblem, check_environment
 from ..versions.judging_environment import JudgingEnvironment, read_judging_environment
-from ..versions.store import list_judging_versions
 from .causes.building import BUILD_CHANGE_KINDS
 from .causes.case import ARCHITECTURE_TARGETS, BuildResult, PlanBudget, compute_plan_cost, is_known_to_fail_building
 from .causes.claims import compare_solution_results
@@ -43,6 +42,7 @@ from .explanation import explain
 from .fork import TIMEOUT_REMARK, run_in_fork
 from .judges import GPU, START_FAILURE_CODE, TIMEOUT_CODE, Judge, Query
 from .query import describe_device, read_device, read_target
+from .surveys.inputs import available_versions, read_judging_environments
 from .verdict import CRASH_CODE, NEWER_THAN_LIBRARY_SUFFIX, Outcome, RemedyCheck, Verdict
 
 if TYPE_CHECKING:
@@ -274,11 +274,13 @@ class _SearchSettings:
     modes: tuple[str, ...]
     build: bool
 
-    def question(self, graph: Graph, target: str, version: str | None) -> Query:
-        """Return the query for a change; only the outcome counts, so causes are not searched."""
+    def question(self, graph: Graph, target: str, version: str | None, *, causes: bool = False) -> Query:
+        """Return the query for a change; where only the outcome counts, causes are not searched."""
         where = (self.profile or GPU) if target == self.target else target
-        setup = self.setup if version == self.version else version
-        return Query(graph, where, setup, self.modes, build=self.build, causes=False)
+        setup: JudgingEnvironment | None = self.setup
+        if version != self.version:
+            setup = None if version is None else read_judging_environments([version])[version]
+        return Query(graph, where, setup, self.modes, build=self.build, causes=causes)
 
 
 def _drop_duplicate_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
@@ -372,13 +374,14 @@ def _is_timed_out(verdict: Verdict) -> bool:
 class _VersionResults(NamedTuple):
     """Results of other cuDNN versions: the remedy found, the versions that refuse, and those not judged.
 
-    ``late`` says of each that did not answer in time.
+    ``late`` says of each that did not answer in time; ``unable`` are verdicts of those that could not judge the graph.
     """
 
     found: list[Remedy]
     refusing: list[str]
     unasked: list[str]
     late: list[str]
+    unable: list[Verdict]
 
 
 def _judge_versions(
@@ -393,7 +396,7 @@ def _judge_versions(
 
     `may_query` is called with the number of those asked before each.
     """
-    answers = _VersionResults([], [], [], [])
+    answers = _VersionResults([], [], [], [], [])
     for number, name in enumerate(names):
         if answers.found or not may_query(number):
             return answers._replace(unasked=list(names[number:]))
@@ -410,6 +413,8 @@ def _judge_versions(
             answers.refusing.append(name)
         elif _is_timed_out(verdict):
             answers.late.append(f"cuDNN {name} did not answer in time")
+        else:
+            answers.unable.append(verdict)
     return answers
 
 
@@ -480,29 +485,49 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
     with Judge() as judge:
         used = _find_used_version(question.graph, asked, judge)
         names = _order_versions(used) if used else []
+        needed = (0, 0, 0)
         if newer:
-            needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=(0, 0, 0))
+            needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=needed)
             names = [
                 name for name in sorted(names, key=version_numbers, reverse=True) if _parse_version(name) >= needed
             ]
-        found, refusing, unasked, late = _judge_versions(
-            question.graph, asked, used, names, judge, lambda number: number < most
-        )
-    verdict = replace(verdict, limits=(*verdict.limits, *(f"{TIMEOUT_REMARK}: {line}" for line in late)))
-    if found:
-        told: RemedyCheck = "built" if question.build else "support check"
-        cause = replace(cause, remedy=f"use cuDNN {found[0].version} (--cudnn {found[0].version})", asked=told)
-    elif refusing and cause.code != CRASH_CODE:
-        refusing.sort(key=version_numbers, reverse=True)
-        detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
-        headline = f"{cause.headline}; cuDNN {refusing[0]} does not support it either (--cudnn {refusing[0]} says why)"
-        if unasked:
-            detail += (
-                f", {', '.join(unasked)} {'were' if len(unasked) > 1 else 'was'} not judged "
+        others = _judge_versions(question.graph, asked, used, names, judge, lambda number: number < most)
+        refusing = sorted(others.refusing, key=version_numbers, reverse=True)
+        why = ""
+        if refusing and not others.found and cause.code != CRASH_CODE:
+            why = _explain_refusal(judge.run_query(asked.question(question.graph, target, refusing[0], causes=True)))
+    late = (f"{TIMEOUT_REMARK}: {line}" for line in others.late)
+    verdict = replace(verdict, limits=(*verdict.limits, *late))
+    if others.found:
+        checked: RemedyCheck = "built" if question.build else "support check"
+        name = others.found[0].version
+        cause = replace(cause, remedy=f"use cuDNN {name} (--cudnn {name})", asked=checked)
+    elif why:
+        told = f"cuDNN {refusing[0]} {why}"
+        if refusing[1:]:
+            told += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not support it"
+        if others.unasked:
+            told += (
+                f"; {', '.join(others.unasked)} {'were' if len(others.unasked) > 1 else 'was'} not judged "
                 "(see cudnn-backend matrix --since)"
             )
-        cause = replace(cause, headline=headline, detail=detail, remedy="", asked="")
+        cause = replace(cause, versions=told, remedy="", asked="")
+    elif newer and others.unable:
+        name = others.unable[0].cudnn
+        cause = replace(cause, versions=f"cuDNN {name} cannot judge it here (--cudnn {name} says why)")
+    elif newer and not names and needed > (0, 0, 0):
+        version = version_text(needed)
+        remedy = f"use cuDNN {version} or newer (--cudnn {version}); it may refuse the graph for other reasons"
+        cause = replace(cause, remedy=remedy)
     return replace(verdict, cause=cause)
+
+
+def _explain_refusal(verdict: Verdict) -> str:
+    """Return, as a predicate of a cuDNN version, why that version is no remedy."""
+    if verdict.supported:
+        return "has a known issue with it" + (f": {verdict.hazards[0]}" if verdict.hazards else "")
+    reason = "" if verdict.cause is None else f": {verdict.cause.headline}"
+    return f"does not support it either{reason}"
 
 
 def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
@@ -524,10 +549,9 @@ def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verd
 
 
 def _order_versions(used: str) -> list[str]:
-    """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
+    """Return the other available versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    names = {item.version_with_cuda for item in list_judging_versions()}
-    others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
+    others = [name for name in reversed(available_versions()) if version_numbers(name) != own]
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]
     steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]

@@ -91,7 +91,8 @@ class Cause:
     """The cause of a refusal in one line: tensor or limit, value found, value needed. ``basis``: how it is known.
 
     Addresses in it are masked, as in a :class:`Reason`. ``asked`` says how far cuDNN was queried about the changes,
-    targets and versions that ``remedy`` names; it is empty where it names none.
+    targets and versions that ``remedy`` names; it is empty where it names none. ``versions`` says what other cuDNN
+    versions do with the graph, if they were asked and none is a remedy.
     """
 
     code: str
@@ -100,6 +101,7 @@ class Cause:
     detail: str = ""
     remedy: str = ""
     asked: RemedyCheck = ""
+    versions: str = ""
 
     @property
     def advice(self) -> str:
@@ -112,7 +114,7 @@ class Cause:
         return "suggestion" if self.asked == "not asked" else "remedy"
 
     def __post_init__(self) -> None:
-        for name in ("headline", "detail"):
+        for name in ("headline", "detail", "versions"):
             object.__setattr__(self, name, without_addresses(getattr(self, name)))
 
 

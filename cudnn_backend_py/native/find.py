@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -199,15 +199,18 @@ def find_installed_version(version: str) -> str | None:
     return None
 
 
-def find_cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[SearchResult]:
+def find_cudnn_places(
+    explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
+) -> Iterator[SearchResult]:
     """Yield the places to search for libcudnn, best first.
 
-    An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: where one library is named, never load another.
+    An explicit path or ``CUDNN_BACKEND_LIBRARY``, in `environ` or this process's environment, ends the search: where
+    one library is named, never load another.
     """
     if explicit is not None:
         yield _check_given_path("explicit path", os.fspath(explicit), CUDNN_SONAME)
         return
-    if value := os.environ.get(LIBRARY_VARIABLE):
+    if value := (os.environ if environ is None else environ).get(LIBRARY_VARIABLE):
         yield _check_given_path(f"environment variable {LIBRARY_VARIABLE}", value, CUDNN_SONAME)
         return
     yield SearchResult("explicit path", None, "none given")

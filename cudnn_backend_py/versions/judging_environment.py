@@ -148,7 +148,7 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
         ``cudnn-version-not-installed``, ``installed-files-changed``.
     """
     if version is None:
-        place = next((place.path for place in find_cudnn_places() if place.path), "")
+        place = next((place.path for place in find_cudnn_places(environ=environ) if place.path), "")
         library = str(Path(place).absolute()) if place and os.path.sep in place else ""
         environment = dict(os.environ if environ is None else environ)
         if library:

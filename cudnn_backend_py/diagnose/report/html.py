@@ -305,7 +305,7 @@ def _make_sections(asked: Sequence[_VerdictEntry]) -> list[dict[str, Any]]:
 def _make_section(anchor: str, mine: Sequence[tuple[int, _VerdictEntry]]) -> dict[str, Any]:
     _, (first, graph, _) = mine[0]
     causes = [verdict.cause for _, (verdict, _, _) in mine if verdict.cause is not None]
-    said = [line for cause in causes for line in (cause.headline, cause.detail)]
+    said = [line for cause in causes for line in (cause.headline, cause.detail, cause.versions)]
     named = sorted(find_named_tensors(said, graph)) if graph is not None else []
     return {
         "id": anchor,

@@ -57,7 +57,9 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
     if cause is not None:
         yield from _format_row("cause", cause.headline, lines=2)
         if cause.remedy:
-            yield from _format_row("remedy" if cause.asked else "fix", cause.advice, lines=2)
+            yield from _format_row("remedy" if cause.asked else "fix", cause.advice, lines=1 if cause.versions else 2)
+        if cause.versions:
+            yield from _format_row("versions", cause.versions, lines=1 if cause.remedy else 2)
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
         yield from _format_row("remedy", verdict.only_fallback.advice)
     if known and (verdict.outcome is not Outcome.NOT_SUPPORTED or verdict.stage in STAGES_AFTER_CHECK):

@@ -80,6 +80,8 @@ def render_verdict(verdict: Verdict, frameworks: Mapping[str, str] | None = None
             parts.append(make_indented_lines(cause.detail, 13))
         if cause.remedy:
             parts.append(_format_label(cause.label, cause.advice.replace("\n", " ")))
+        if cause.versions:
+            parts.append(_format_label("versions", cause.versions.replace("\n", " ")))
         parts.append(_format_label("rule", cause.code))
     if verdict.only_fallback is not None and verdict.only_fallback.remedy:
         parts.append(_format_label("other modes", verdict.only_fallback.advice.replace("\n", " ")))

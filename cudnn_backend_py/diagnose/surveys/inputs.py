@@ -7,12 +7,14 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from pathlib import Path
 
 from ...errors import UsageError
 from ...graph import Graph
 from ...graph.ir import check_graph
 from ...native import library
-from ...native.version_store import VersionRequest
+from ...native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE
+from ...native.version_store import VersionRequest, find_version_folder
 from ...system.child import make_call_command
 from ...system.version import is_same_version, leading_numbers
 from ...target import Profile
@@ -37,11 +39,18 @@ DEFAULT_VERSION = "default"  # name of the cuDNN this process would load
 
 
 def available_versions() -> tuple[str, ...]:
-    """Return every cuDNN that can judge, oldest first: the installed ones and this process's own."""
-    names = {one.version_with_cuda for one in list_judging_versions()} | (
-        {own} if (own := find_own_version()) else set()
-    )
+    """Return every cuDNN that can judge, oldest first: the installed ones, and the one used if none is named."""
+    own = _query_version(read_judging_environment(None, _leave_out_named_version(os.environ)))
+    names = {one.version_with_cuda for one in list_judging_versions()} | ({own} if own else set())
     return tuple(sorted(names, key=leading_numbers))
+
+
+def _leave_out_named_version(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the installed version that ``--cudnn`` has named in it."""
+    library = environ.get(LIBRARY_VARIABLE)
+    is_installed = library is not None and find_version_folder(Path(library)) is not None
+    named = (LIBRARY_VARIABLE, NVRTC_VARIABLE) if is_installed else ()
+    return {name: value for name, value in environ.items() if name not in named}
 
 
 def find_version_number(name: str) -> str:
@@ -139,7 +148,7 @@ def _find_own_environment(
     """Return this process's cuDNN setup, if it has this version and no full wheel of the version is installed."""
     if there is not None and there.flavor != "jit":
         return None
-    own = read_judging_environment(None, environ)
+    own = read_judging_environment(None, _leave_out_named_version(environ))
     found = _query_version(own)
     return own if found is not None and is_same_version(found, version) else None
 

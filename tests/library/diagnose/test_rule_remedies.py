@@ -82,7 +82,7 @@ def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judg
     assert cause is not None
     named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", cause.remedy)
     if named is None:
-        assert "not support it" in cause.detail or cause == verdict.cause  # none is new enough
+        assert "not support it" in cause.versions or cause == verdict.cause  # none is new enough
     else:
         assert cause.asked == "support check"
         assert shared_judge.run_query(replace(question, version=named[1])).supported
@@ -95,10 +95,14 @@ def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge,
     cause = add_version_remedy(shared_judge.run_query(question), question, most=most).cause
     assert cause is not None
     assert cause.code == "pattern-removed"
-    assert re.search(r"; cuDNN (\S+) does not support it either \(--cudnn \1 says why\)$", cause.headline)
-    found = re.search(r"cuDNN (.*?) do(?:es)? not support it(?:, (.*) (?:was|were) not judged)?", cause.detail)
+    found = re.match(
+        r"cuDNN (\S+) does not support it either(?:: .*?)??(?:; cuDNN (\S+) does not support it)?"
+        r"(?:; (.*) (?:was|were) not judged \(see .*)?$",
+        cause.versions,
+    )
     assert found is not None
-    judged, not_judged = (set((part or "").split(", ")) for part in found.groups())
+    judged = {name for name in found.groups()[:2] if name}
+    not_judged = set((found[3] or "").split(", "))
     assert len(judged) <= most
     assert len(not_judged) == len(others) - most
     assert not_judged < others
