@@ -295,15 +295,15 @@ def _confirm_wheel_download(missing: Mapping[str, Literal["12", "13"] | None]) -
 
 def find_versions_without_engines(verdicts: Iterable[Verdict]) -> list[str]:
     """Return the versions of the verdicts that could not be judged because engines were missing."""
-    from ..diagnose.engines import ENGINES_MISSING_CODE
+    from ..diagnose.verdict import ENGINES_MISSING_CODE
 
     return [one.cudnn for one in verdicts if one.cause is not None and one.cause.code == ENGINES_MISSING_CODE]
 
 
 def find_cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> list[str]:
     """Return the version numbers of the matrix cells that could not be judged because engines were missing."""
-    from ..diagnose.engines import ENGINES_MISSING_CODE
     from ..diagnose.surveys.inputs import find_version_number
+    from ..diagnose.verdict import ENGINES_MISSING_CODE
 
     return [find_version_number(version) for version, cell in cells if cell.cause == ENGINES_MISSING_CODE]
 

@@ -10,18 +10,16 @@ from ..graph import Graph
 from ..native import Library
 from ..native.environment import find_absent_engine_libraries
 from ..target import Target
-from .verdict import Basis, Cause
+from .verdict import ENGINES_MISSING_CODE, Basis, Cause
 
 __all__ = [
     "CUDA_13_ENGINE_REMARK",
-    "ENGINES_MISSING_CODE",
     "describe_missing_engines",
     "explain_missing_engines",
     "find_missing_engine_libraries",
     "has_extra_engine_in_cuda_13",
 ]
 
-ENGINES_MISSING_CODE = "engines-absent"  # code of a cause
 
 _D = DescriptorType
 # Graphs of these operations alone are served by engines_runtime_compiled without engines_precompiled. Measured with
@@ -99,11 +97,10 @@ def explain_missing_engines(said: Cause | None, absent: Sequence[str], on: Libra
     )
     return Cause(
         ENGINES_MISSING_CODE,
-        "the runtime-compiled engines of this library (cuDNN JIT) refuse the graph, and the library lacks the others",
+        "the JIT wheel of this cuDNN refuses the graph, and lacks the engines of the full wheel",
         Basis.RULE,
         detail,
-        f"cudnn-backend cudnn install {on.build_text} --full, and judge again with --cudnn {on.build_text}; or add "
-        "--whatif, which looks for a change that these engines support",
+        f"cudnn-backend cudnn install {on.build_text} --full, then explain again; or add --whatif",
     )
 
 

@@ -43,7 +43,7 @@ from .fork import TIMEOUT_REMARK, run_in_fork
 from .judges import GPU, START_FAILURE_CODE, TIMEOUT_CODE, Judge, Query
 from .query import describe_device, read_device, read_target
 from .surveys.inputs import available_versions, read_judging_environments
-from .verdict import CRASH_CODE, NEWER_THAN_LIBRARY_SUFFIX, Outcome, RemedyCheck, Verdict
+from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX, Outcome, RemedyCheck, Verdict
 
 if TYPE_CHECKING:
     from ..interpreter.compare import Comparison
@@ -485,6 +485,8 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
     with Judge() as judge:
         used = _find_used_version(question.graph, asked, judge)
         names = _order_versions(used) if used else []
+        if cause.code == ENGINES_MISSING_CODE:
+            return _add_answer_of_another_version(verdict, question, asked, names[:most], judge)
         needed = (0, 0, 0)
         if newer:
             needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=needed)
@@ -495,7 +497,7 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
         refusing = sorted(others.refusing, key=version_numbers, reverse=True)
         why = ""
         if refusing and not others.found and cause.code != CRASH_CODE:
-            why = _explain_refusal(judge.run_query(asked.question(question.graph, target, refusing[0], causes=True)))
+            why = _describe_answer(judge.run_query(asked.question(question.graph, target, refusing[0], causes=True)))
     late = (f"{TIMEOUT_REMARK}: {line}" for line in others.late)
     verdict = replace(verdict, limits=(*verdict.limits, *late))
     if others.found:
@@ -522,12 +524,29 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
     return replace(verdict, cause=cause)
 
 
-def _explain_refusal(verdict: Verdict) -> str:
-    """Return, as a predicate of a cuDNN version, why that version is no remedy."""
-    if verdict.supported:
-        return "has a known issue with it" + (f": {verdict.hazards[0]}" if verdict.hazards else "")
+def _add_answer_of_another_version(
+    verdict: Verdict, question: Query, asked: _SearchSettings, names: Sequence[str], judge: Judge
+) -> Verdict:
+    """Add to a verdict of a library without some engines what the newest version says that has them."""
+    assert verdict.cause is not None
+    for name in sorted(names, key=version_numbers, reverse=True):
+        other = judge.run_query(asked.question(question.graph, asked.target, name, causes=True))
+        if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
+            told = f"cuDNN {name} {_describe_answer(other, alike='')}"
+            return replace(verdict, cause=replace(verdict.cause, versions=told))
+    return verdict
+
+
+def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:
+    """Return, as a predicate of a cuDNN version, what it does with a graph that another version refuses."""
     reason = "" if verdict.cause is None else f": {verdict.cause.headline}"
-    return f"does not support it either{reason}"
+    if verdict.outcome is Outcome.NOT_JUDGED:
+        return f"cannot judge it either{reason}"
+    if not verdict.supported:
+        return f"does not support it{alike}{reason}"
+    if verdict.hazards:
+        return f"has a known issue with it: {verdict.hazards[0]}"
+    return "supports it"
 
 
 def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
@@ -790,7 +809,7 @@ class _RemedySearch:
         if not self.found and not self._has_reached_limit():
             last = list(islice(iterate_changes(self.graph, ("drop_operation",)), limit))
             self._report_change_count(len(candidates) + len(last))
-            self._judge_solutions(self._iterate_valid_changes(last), [])
+            self._judge_solutions(self._iterate_valid_changes(last), promising)
         if self.bounded and len(candidates) > _MAX_CHANGES and not self.found:
             self._stop_search(
                 f"the graph has more than {_MAX_CHANGES} changes, which are too many to check without a budget"

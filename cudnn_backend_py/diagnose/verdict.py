@@ -19,6 +19,7 @@ from ..target.environment import DRIVER_STUB_HEADLINE
 __all__ = [
     "CRASH_CODE",
     "DEFAULT_MODES",
+    "ENGINES_MISSING_CODE",
     "NEWER_THAN_LIBRARY_SUFFIX",
     "NO_GPU_ENGINE_REMARKS",
     "NO_GPU_REMARK",
@@ -38,7 +39,8 @@ SCHEMA = "cudnn-backend-py/verdict"
 SCHEMA_VERSION = 1
 
 DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)  # of the heuristics
-CRASH_CODE = "cudnn-crashed"  # code of a cause
+CRASH_CODE = "cudnn-crashed"  # codes of causes
+ENGINES_MISSING_CODE = "engines-absent"
 NEWER_THAN_LIBRARY_SUFFIX = "-newer-than-library"  # how codes of causes end that another cuDNN may not have
 
 #: The limit of every verdict for a described GPU; the others are remarks about one graph, library or machine.
@@ -239,9 +241,9 @@ class Verdict(HtmlDisplay):
 
     @property
     def may_differ_by_version(self) -> bool:
-        """Whether another cuDNN may do: a pattern was taken out, something is newer, or cuDNN crashed."""
+        """Whether another cuDNN may do: a pattern was removed, something is newer, engines are missing, or a crash."""
         code = "" if self.cause is None else self.cause.code
-        return code in ("pattern-removed", CRASH_CODE) or code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
+        return code in ("pattern-removed", CRASH_CODE, ENGINES_MISSING_CODE) or code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
 
     @property
     def lacks_remedy(self) -> bool:

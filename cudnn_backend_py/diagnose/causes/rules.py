@@ -601,8 +601,15 @@ def explain_alignment(case: RefusalCase, reason: Reason) -> Cause | None:
     if change is not None:
         return blame_change("alignment", case, change, reason)
     if (change := next(align_to_elements(case.graph), None)) is not None:
-        headline = f"{describe_contrast(case.graph, change)}{format_quote(reason)}"
-        return Cause("alignment", headline, Basis.RULE, reason.text, change.title)
+        # A tensor of a refused type may have an alignment that is too small for that type alone.
+        typed = case.find_remedy("data_type", keep=lambda one: {*one.tensors} <= {*change.tensors})
+        if typed is not None:
+            return blame_change("data-type", case, typed, reason)
+        contrast, remedy = describe_contrast(case.graph, change), change.title
+        if case.measure:
+            contrast += "; with that, cuDNN refuses the graph for another reason"
+            remedy += ", and judge again: cuDNN then gives the other reason"
+        return Cause("alignment", f"{contrast}{format_quote(reason)}", Basis.RULE, reason.text, remedy)
     low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
     return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{format_quote(reason)}", Basis.RULE)
 

@@ -17,9 +17,8 @@ from ...system.version import Version, VersionTuple
 from ...target import Profile
 from ..causes.find import UNJUDGED_CAUSE_CODES
 from ..causes.phrases import DEVICE_NEED_BY_PATTERN
-from ..engines import ENGINES_MISSING_CODE
 from ..explanation import control_graph
-from ..verdict import Verdict
+from ..verdict import ENGINES_MISSING_CODE, Verdict
 
 __all__ = ["make_cpp_program"]
 

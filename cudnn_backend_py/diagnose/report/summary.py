@@ -59,7 +59,8 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
         if cause.remedy:
             yield from _format_row("remedy" if cause.asked else "fix", cause.advice, lines=1 if cause.versions else 2)
         if cause.versions:
-            yield from _format_row("versions", cause.versions, lines=1 if cause.remedy else 2)
+            lines = 1 if cause.remedy and verdict.outcome is Outcome.NOT_SUPPORTED else 2
+            yield from _format_row("versions", cause.versions, lines=lines)
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
         yield from _format_row("remedy", verdict.only_fallback.advice)
     if known and (verdict.outcome is not Outcome.NOT_SUPPORTED or verdict.stage in STAGES_AFTER_CHECK):

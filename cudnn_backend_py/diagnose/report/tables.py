@@ -13,14 +13,13 @@ from ...graph import Graph
 from ...printable import printable
 from ...system.streams import format_markdown_table
 from ...terminal import WordTable, table_text
-from ..engines import ENGINES_MISSING_CODE
 from ..remedies import Remedies, Remedy
 from ..surveys.baseline import CheckedVerdict
 from ..surveys.inputs import DEFAULT_VERSION
 from ..surveys.matrix import Cell, Matrix
 from ..surveys.since import Since
 from ..surveys.upgrade import Difference, Effect, Upgrade
-from ..verdict import STAGES_AFTER_CHECK, Outcome, Verdict
+from ..verdict import ENGINES_MISSING_CODE, STAGES_AFTER_CHECK, Outcome, Verdict
 from .text import make_indented_lines, make_line
 
 __all__ = [

@@ -32,9 +32,8 @@ from ...errors import GraphError, UsageError
 from ...graph import Graph, load_graph
 from ...printable import brief
 from ...system.untrusted_files import read_text
-from ..engines import ENGINES_MISSING_CODE
 from ..report.ci import VerdictTestCase
-from ..verdict import CRASH_CODE, Outcome
+from ..verdict import CRASH_CODE, ENGINES_MISSING_CODE, Outcome
 from .inputs import DEFAULT_VERSION, choose_wheels
 from .matrix import Cell, Matrix, matrix
 

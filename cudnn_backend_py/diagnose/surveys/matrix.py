@@ -23,10 +23,9 @@ from ...system.notebook import HtmlDisplay
 from ...system.private_folder import KeyedRecordFolder, PrivateFolder, user_folder
 from ...system.typed_data import convert_to_type, read_fields
 from ...versions.judging_environment import JudgingEnvironment
-from ..engines import ENGINES_MISSING_CODE
 from ..fork import TIMEOUT_REMARK
 from ..judges import TIMEOUT_CODE, Judge, Query, judge
-from ..verdict import CRASH_CODE, Outcome, Verdict
+from ..verdict import CRASH_CODE, ENGINES_MISSING_CODE, Outcome, Verdict
 from .inputs import (
     available_versions,
     count_cores,

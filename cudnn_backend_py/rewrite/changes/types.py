@@ -104,13 +104,15 @@ def _is_statistic(tensor: Tensor) -> bool:
 
 
 def _change_rare_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
-    """Yield the graph where tensors of a rarer floating-point type get the most frequent one."""
+    """Yield the graph where tensors of a rarer floating-point type, or integer operands, get the most frequent one."""
     floats = [tensor for tensor in memory if tensor.data_type in _FLOATS and not _is_statistic(tensor)]
     counted = {kind: sum(t.data_type is kind for t in floats) for kind in {t.data_type for t in floats}}
-    if len(counted) < 2:
+    if not counted:
         return
     usual = max(counted, key=lambda kind: (counted[kind], kind))
+    operands = _find_operands_of_equal_type(graph)
     odd = [tensor for tensor in floats if tensor.data_type is not usual]
+    odd += [tensor for tensor in memory if tensor.uid in operands and tensor.data_type not in _FLOATS]
     for chosen in [[tensor] for tensor in odd] + ([odd] if len(odd) > 1 else []):
         found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in chosen[:6])
         title = f"{found} -> {SHORT_TYPES[usual]}, as the others"

@@ -462,17 +462,17 @@ def test_surveys_fetch_wheels_only_with_the_full_option(survey_folder: Path, nam
     options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "cwd": ROOT}
     done = subprocess.run(make_survey_command(survey_folder, name), check=False, **options)
     assert (done.returncode, [one.flavor for one in list_installed()]) == (2, ["jit"]), done.stderr
-    assert "the runtime-compiled engines of this library (cuDNN JIT) refuse the graph" in " ".join(done.stdout.split())
+    assert "the JIT wheel of this cuDNN refuses the graph" in " ".join(done.stdout.split())
     fetched = subprocess.run(make_survey_command(survey_folder, name, "--full"), check=False, **options)
     assert [one.flavor for one in list_installed()] == ["full", "jit"], fetched.stderr
     assert fetched.returncode == 2  # the fetched wheel has no library
-    assert "the runtime-compiled engines" not in " ".join(fetched.stdout.split())
+    assert "the JIT wheel of this cuDNN" not in " ".join(fetched.stdout.split())
     small = subprocess.run(make_survey_command(survey_folder, name, "--jit"), check=False, **options)
     if name == "matrix":
         suffixed = make_survey_command(survey_folder, name)
         suffixed[-1] += "-jit"
         assert subprocess.run(suffixed, check=False, **options).stderr == small.stderr
-    assert "the runtime-compiled engines of this library (cuDNN JIT) refuse the graph" in " ".join(small.stdout.split())
+    assert "the JIT wheel of this cuDNN refuses the graph" in " ".join(small.stdout.split())
 
 
 @pytest.mark.parametrize("name", SURVEY_COMMANDS)

@@ -341,7 +341,7 @@ def test_an_error_of_a_library_without_some_engines_agrees_with_its_verdict() ->
     outcome, text = run_code(program, environment=make_older_cudnn_environment()).stdout.split("|", 1)
     assert outcome == "could not be judged"
     assert text.startswith(
-        "heuristics-empty: the runtime-compiled engines of this library (cuDNN JIT) refuse the graph"
+        "heuristics-empty: the JIT wheel of this cuDNN refuses the graph"
     )
 
 
