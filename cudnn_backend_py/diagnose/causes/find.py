@@ -248,6 +248,10 @@ def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause |
     found = _apply_rule(blame_unusual_properties, case)
     if found is None or measured is None or not measured.remedy or measured.remedy in found.remedy:
         return found
+    if "computes something else" in found.remedy:
+        return None
+    if "computes something else" in measured.remedy:
+        return found
     remedies = (measured.remedy, found.remedy)  # what rules find is more often exact
     if "(idea)" not in found.remedy:
         return dataclasses.replace(found, remedy="; or ".join(remedies[::-1]))
@@ -303,7 +307,7 @@ def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
         return cause
     said, remedies = [], [cause.remedy]
     if cause.code == "data-type":
-        alone = case.find_split() or case.find_remedy("drop_operation")
+        alone = case.find_split() or case.find_remedy("drop_operation", keep=_has_same_results)
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
     if cause.code != "data-type" and (change := case.find_remedy("data_type", keep=_changes_several_tensors)):
@@ -320,6 +324,11 @@ def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
     each = [one for remedy in remedies for one in remedy.split("; or ")]
     remedy = "; or ".join(dict.fromkeys(filter(None, each)))
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
+
+
+def _has_same_results(change: Change) -> bool:
+    """Return whether what the graph no longer computes can be computed outside."""
+    return "computes something else" not in change.title
 
 
 def _changes_several_tensors(change: Change) -> bool:

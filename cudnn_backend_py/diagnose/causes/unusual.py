@@ -214,6 +214,7 @@ def _format_replacements(
         return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"
 
     found = [options[key] for key in blame.remedies if options[key].title not in case.wrong_claims]
+    found = [one for one in found if "computes something else" not in one.title] or found
     cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
     for one in cures[:_MAX_REMEDIES]:
         if (changed := undo_deviations(case.graph, [one])) is not None:

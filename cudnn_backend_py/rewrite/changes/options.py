@@ -247,7 +247,9 @@ def _remove_first_operations(graph: Graph) -> Iterator[Change]:
             first.setdefault(format_kind(op), []).append(op)
     for name, ops in first.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
-        title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"
+        names, several = ", ".join(op.name for op in ops), len(ops) > 1
+        what = f"operations {names} ({name}), which are" if several else f"operation {names} ({name}), which is"
+        title = f"without the {what} done outside"
         yield from _move_operations_outside(graph, ops, made, title)
 
 

@@ -64,8 +64,11 @@ def format_removal(op: Op, *, is_bypassed: bool) -> str:
     """
     is_first = not any(tensor.virtual for tensor in op.inputs().values())
     is_last = not any(tensor.virtual for tensor in op.outputs().values())
-    effect = "is done outside" if is_first or is_last or not is_bypassed else "computes something else"
-    return f"without the operation {op.name} ({format_kind(op)}), which {effect}"
+    if is_first or is_last:
+        effect = "which is done outside"
+    else:
+        effect = "which computes something else" if is_bypassed else "which is done outside with what it reads"
+    return f"without the operation {op.name} ({format_kind(op)}), {effect}"
 
 
 def find_extra_operations(graph: Graph) -> Iterator[Deviation]:

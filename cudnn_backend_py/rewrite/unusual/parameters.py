@@ -13,12 +13,13 @@ from ...generated.enums import (
     NormFwdPhase,
     NormMode,
     PaddingMode,
+    PointwiseMode,
     ReduceTensorOp,
     ResampleMode,
 )
 from ...generated.operations import CONVOLUTIONS
-from ...graph.ir import Graph, Op, Operation, Reduction, Tensor, compute_convolved_size
-from ...graph.replace import make_packed_tensor, replace_tensors
+from ...graph.ir import Graph, Op, Operation, Pointwise, Reduction, Tensor, compute_convolved_size
+from ...graph.replace import iterate_unused_uids, make_packed_tensor, replace_tensors
 from ...graph.strides import channels_last, packed_strides
 from .deviation import (
     Deviation,
@@ -53,22 +54,51 @@ def _make_parameter_deviation(
     )
 
 
+_OF_ABSOLUTE_VALUES = {ReduceTensorOp.NORM1: ReduceTensorOp.ADD, ReduceTensorOp.AMAX: ReduceTensorOp.MAX}
+
+
+def _find_unusual_operator(op: Reduction) -> Deviation:
+    """Return the operator of a reduction that is not a sum; one of absolute values has an exact replacement."""
+    key, found = get_operation_key(op), op.operator.name
+    if (plain := _OF_ABSOLUTE_VALUES.get(op.operator)) is not None:
+        usual, effect, more = f"ABS and {plain.name}", "exact", f"ABS, then {plain.name}"
+    elif op.operator is ReduceTensorOp.AVG:
+        usual, effect, more = "ADD", "idea", "ADD (its result divided by their number)"
+    else:
+        usual, effect, more = "ADD", "idea", "ADD, which computes something else"
+    return Deviation(
+        f"operator {key}",
+        "parameter",
+        f"{op.name} reduces with {found}",
+        usual,
+        f"{op.name}: reduction {found} -> {more}",
+        effect,  # type: ignore[arg-type]
+        (op.name,),
+        (lambda graph: _take_absolute_values(graph, key, plain))
+        if plain is not None
+        else make_operation_change(op, lambda one: replace(one, operator=ReduceTensorOp.ADD)),
+    )
+
+
+def _take_absolute_values(graph: Graph, key: int, operator: ReduceTensorOp) -> Graph:
+    """Return the graph where a pointwise operation takes the absolute values that a reduction reads."""
+    at = next((at for at, one in enumerate(graph.ops) if get_operation_key(one) == key), None)
+    if at is None:
+        return graph
+    op = graph.ops[at]
+    assert isinstance(op, Reduction)
+    name, uid = f"{op.x.name}_abs", next(iterate_unused_uids(graph))
+    made = replace(make_packed_tensor(op.x, op.x.dims), name=name, uid=uid, virtual=True)
+    absolute = Pointwise(name=name, mode=PointwiseMode.ABS, x=op.x, y=made, compute_type=op.compute_type)
+    ops = (*graph.ops[:at], absolute, replace(op, x=made, operator=operator), *graph.ops[at + 1 :])
+    return Graph(ops, graph.name, graph.is_subgraph)
+
+
 def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
     """Yield factors, modes and other parameters of operations with values that kernels rarely support."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is not ReduceTensorOp.ADD:
-            scaled = op.operator is ReduceTensorOp.AVG
-            new = " (its result divided by their number)" if scaled else ""
-            yield Deviation(
-                f"operator {get_operation_key(op)}",
-                "parameter",
-                f"{op.name} reduces with {op.operator.name}",
-                "ADD",
-                f"{op.name}: reduction {op.operator.name} -> ADD{new}",
-                "idea",
-                (op.name,),
-                make_operation_change(op, lambda one: replace(one, operator=ReduceTensorOp.ADD)),
-            )
+            yield _find_unusual_operator(op)
         if not isinstance(op, Operation):
             continue
         if op.fields.get("alpha", 1.0) != 1.0:

@@ -110,7 +110,8 @@ def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
         same = [tensor for tensor in main if tensor.data_type is usual]
         old, new = format_type(usual), format_type(_T.FLOAT)
         one = make_shared_deviation(same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT)
-        yield replace(one, undo=lambda g: _set_float32_computation(one.undo(g)))
+        own = {item.key for item in find_unusual_compute_types(graph)}  # undone, or not, by themselves
+        yield replace(one, undo=lambda g: _set_float32_computation(one.undo(g), own))
 
 
 _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that holds one of them
@@ -140,9 +141,16 @@ def _list_wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataTyp
     return (_T.INT32, _T.FLOAT) if usual is _T.INT8 else ()
 
 
-def _set_float32_computation(graph: Graph | None) -> Graph | None:
-    """Return the graph with these operations computing in float32."""
-    return graph and Graph(tuple(_set_compute_type(op, _T.FLOAT) for op in graph.ops), graph.name)
+def _set_float32_computation(graph: Graph | None, but: Collection[str]) -> Graph | None:
+    """Return the graph with its operations computing in float32, except those with a key in `but`."""
+    if graph is None:
+        return None
+    ops = (op if _make_compute_key(op) in but else _set_compute_type(op, _T.FLOAT) for op in graph.ops)
+    return Graph(tuple(ops), graph.name)
+
+
+def _make_compute_key(op: Op) -> str:
+    return f"compute {get_operation_key(op)}"
 
 
 def find_unusual_virtual_types(graph: Graph) -> Iterator[Deviation]:
@@ -235,7 +243,7 @@ def find_unusual_compute_types(graph: Graph) -> Iterator[Deviation]:
             continue
         of_types = f" of {', '.join(sorted(map(format_type, kinds)))}" if usual is _T.INT32 else ""
         yield Deviation(
-            f"compute {get_operation_key(op)}",
+            _make_compute_key(op),
             "compute type",
             f"{op.name} ({op.display_name()}{of_types}) computes in {format_type(kind)}",
             format_type(usual),

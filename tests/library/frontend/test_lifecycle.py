@@ -340,9 +340,7 @@ def test_an_error_of_a_library_without_some_engines_agrees_with_its_verdict() ->
     )
     outcome, text = run_code(program, environment=make_older_cudnn_environment()).stdout.split("|", 1)
     assert outcome == "could not be judged"
-    assert text.startswith(
-        "heuristics-empty: the JIT wheel of this cuDNN refuses the graph"
-    )
+    assert text.startswith("heuristics-empty: the JIT wheel of this cuDNN refuses the graph")
 
 
 def test_plans_are_filtered_by_note_name_workspace_and_shared_memory() -> None:
