@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from ..graph.attention.recognize import read_attention
 from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
 from ..graph.guard import collect_reports, iterate_and_report_errors
 from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_writes
+from ..graph.strides import has_overlapping_elements
 from ..known_issues import AttentionUse
 
 __all__ = ["Finding", "lint"]
@@ -23,7 +23,6 @@ __all__ = ["Finding", "lint"]
 Severity = Literal["dangerous", "suspicious", "slow"]
 
 _VECTOR_LOAD_BYTES = 16  # the widest load of a thread
-_MAX_CHECKED_ELEMENTS = 1 << 16  # larger tensors are not counted out
 _TENSOR_CORE_OPERATIONS = (  # operations that run on tensor cores
     DescriptorType.OPERATION_MATMUL,
     *CONVOLUTIONS,
@@ -102,7 +101,7 @@ def _has_dense_dim(tensor: Tensor) -> bool:
 def _find_overlapping_outputs(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Find outputs where an operation writes two elements to one address."""
     for tensor in graph.outputs:
-        if tensor.reordering is TensorReordering.NONE and _has_overlapping_elements(tensor):
+        if tensor.reordering is TensorReordering.NONE and has_overlapping_elements(tensor.dims, tensor.strides):
             yield Finding(
                 "overlapping-strides",
                 tensor.name,
@@ -111,21 +110,6 @@ def _find_overlapping_outputs(graph: Graph, use: AttentionUse | None) -> Iterato
                 "it is undefined which value remains",
                 "give each element its own address",
             )
-
-
-def _has_overlapping_elements(tensor: Tensor) -> bool:
-    axes = sorted((stride, dim) for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1)
-    reach = 0
-    for stride, dim in axes:
-        if stride <= reach:
-            break
-        reach += stride * (dim - 1)
-    else:
-        return False
-    if any(stride == 0 for stride, _ in axes) or math.prod(tensor.dims) > _MAX_CHECKED_ELEMENTS:
-        return True
-    places = [sum(point) for point in itertools.product(*(range(0, stride * dim, stride) for stride, dim in axes))]
-    return len(set(places)) < len(places)
 
 
 def _find_misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:

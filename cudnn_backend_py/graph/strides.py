@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 __all__ = [
     "channels_last",
     "column_major",
+    "has_overlapping_elements",
     "make_strides_in_order",
     "packed_strides",
     "preserve_order",
@@ -56,3 +59,22 @@ def preserve_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
 def swap_last_two_axes(values: tuple[int, ...]) -> tuple[int, ...]:
     """Return dims or strides with the last two exchanged, as a transposed matrix has them."""
     return (*values[:-2], values[-1], values[-2])
+
+
+_MAX_CHECKED_ELEMENTS = 1 << 16  # larger tensors are not counted out
+
+
+def has_overlapping_elements(dims: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether several elements of a tensor share an address."""
+    axes = sorted((stride, dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
+    reach = 0
+    for stride, dim in axes:
+        if stride <= reach:
+            break
+        reach += stride * (dim - 1)
+    else:
+        return False
+    if any(stride == 0 for stride, _ in axes) or math.prod(dims) > _MAX_CHECKED_ELEMENTS:
+        return True
+    places = [sum(point) for point in itertools.product(*(range(0, stride * dim, stride) for stride, dim in axes))]
+    return len(set(places)) < len(places)

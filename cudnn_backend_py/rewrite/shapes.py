@@ -17,7 +17,7 @@ from ..graph.replace import (
     replace_tensors,
     replace_tensors_in_ops,
 )
-from ..graph.shapes import SCALE_TILE
+from ..graph.shapes import compute_scale_dims
 from ..graph.strides import channels_last, packed_strides
 from .relations import BLOCK_SCALES, Dims, find_relation, name_operation_in_errors
 
@@ -266,7 +266,7 @@ def find_wrong_dims(op: Op) -> dict[int, Dims]:
 
 
 def round_scale_dims_to_tiles(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return by uid the dims of block scales in F8_128x4 order, rounded up to whole tiles."""
+    """Return by uid the dims of block scales in F8_128x4 order, in whole tiles, where they have other dims."""
     found = {}
     for op in graph.ops:
         if op.kind not in BLOCK_SCALES or not isinstance(op, Operation):
@@ -275,11 +275,11 @@ def round_scale_dims_to_tiles(graph: Graph) -> dict[int, tuple[int, ...]]:
         if scale.reordering is not TensorReordering.F8_128x4 or scale.rank != x.rank:
             continue
         narrow = [axis for axis in range(x.rank) if scale.dims[axis] < x.dims[axis]]
-        if len(narrow) != 1:
+        given = op.fields.get("block_size", 1)
+        block = max(given, default=1) if isinstance(given, tuple) else given
+        if len(narrow) != 1 or narrow[0] < scale.rank - 2:
             continue
-        others = [axis for axis in range(scale.rank - 2, scale.rank) if axis != narrow[0]]
-        sizes = {narrow[0]: SCALE_TILE[1], **dict.fromkeys(others, SCALE_TILE[0])}
-        dims = tuple(-(-dim // sizes.get(axis, 1)) * sizes.get(axis, 1) for axis, dim in enumerate(scale.dims))
+        dims = compute_scale_dims(x.dims, [block if axis == narrow[0] else 1 for axis in range(x.rank)], tiled=True)
         if dims != scale.dims:
             found[scale.uid] = dims
     return found

@@ -7,7 +7,6 @@ tried; what is left is quoted.
 from __future__ import annotations
 
 import dataclasses
-import math
 import mmap
 import re
 import struct
@@ -17,6 +16,7 @@ from functools import partial
 
 from ...graph.guard import call_and_report_errors, collect_reports, report_line
 from ...graph.ir import Graph, Op, Parameters
+from ...graph.strides import has_overlapping_elements
 from ...known_issues import find_known_issues
 from ...plans.refusals import Reason, find_furthest_reason
 from ...rewrite.changes import AttentionDims, Change, find_attention_dims
@@ -36,6 +36,7 @@ from .rules import (
     explain_architecture,
     explain_block_scale,
     explain_misalignment,
+    explain_overlap,
     explain_pattern_removed,
     explain_two_graphs,
     format_target_remedy,
@@ -228,8 +229,8 @@ def _apply_rule(rule: Callable[..., Cause | None], *given: RefusalCase | Reason)
 
 
 def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
-    if misaligned := _apply_rule(explain_misalignment, case):
-        return misaligned
+    if nearest := _apply_rule(explain_misalignment, case) or _apply_rule(explain_overlap, case):
+        return nearest
     said = _apply_phrase_rules(case)
     if nearer := _prefer_unusual_properties(case, said):
         return nearer
@@ -264,8 +265,9 @@ def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause |
 
 def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
     """Return the most certain cause: measured by a rule, proven by a change, or named by cuDNN."""
-    if nearest := _apply_rule(explain_misalignment, case) or _apply_rule(explain_block_scale, case):
-        return nearest
+    for rule in (explain_misalignment, explain_overlap, explain_block_scale):
+        if nearest := _apply_rule(rule, case):
+            return nearest
     said = _apply_phrase_rules(case)
     if nearer := _prefer_unusual_properties(case, said):
         return _add_other_changes(case, nearer)
@@ -435,7 +437,7 @@ def list_suspicious_properties(graph: Graph) -> list[str]:
             lines.append(
                 f"{tensor.name} has a stride of 0 over dim {', '.join(map(str, zero))}: {list(tensor.strides)}"
             )
-        elif tensor.span_elements < math.prod(tensor.dims):
+        elif has_overlapping_elements(tensor.dims, tensor.strides):
             lines.append(f"{tensor.name} has strides {list(tensor.strides)}, so that elements overlap")
     s_q = call_and_report_errors("the search for attention sequences", AttentionDims(), find_attention_dims, graph).s_q
     if s_q is not None and s_q.size == 1:

@@ -17,6 +17,7 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
+from ...graph.strides import has_overlapping_elements
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, iterate_changes, join_names
 from ...rewrite.changes.change import ATTENTION
@@ -292,20 +293,31 @@ def explain_dims(case: RefusalCase, reason: Reason) -> Cause | None:
 
 
 def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
-    """Return as the cause wrong dims of a graph that this architecture does not support with the right dims either."""
+    """Return as the cause wrong dims of a graph that this architecture does not support with the right dims either.
+
+    Of block scales the type may be wrong as well.
+    """
     change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
     if change is None:
         return None
-    others = dataclasses.replace(case, graph=change.graph).supporting_architectures
-    if not others:
-        return None
-    do = "do" if len(others) > 1 else "does"
-    headline = (
-        f"sm_{case.target.sm} does not support the graph, {', '.join(others)} {do} with other dims: "
-        f"{describe_contrast(case.graph, change)}{format_quote(reason)}"
-    )
-    remedy = f"{format_target_remedy(others)}; and {change.title}"
-    return Cause("shape", headline, Basis.MEASURED, "the graph with these dims was judged there", remedy)
+    scales = next((one for one in change_scale_types(change.graph) if len(one.graphs) == 1), None)
+    for more in (None, scales):
+        changed = change.graph if more is None else more.graph
+        others = dataclasses.replace(case, graph=changed).supporting_architectures
+        if not others:
+            continue
+        do = "do" if len(others) > 1 else "does"
+        what = "other dims" if more is None else "other dims and another type of the scales"
+        contrasts = [describe_contrast(case.graph, change)]
+        contrasts += [] if more is None else [describe_contrast(change.graph, more)]
+        headline = (
+            f"sm_{case.target.sm} does not support the graph, {', '.join(others)} {do} with {what}: "
+            f"{'; '.join(contrasts)}{format_quote(reason)}"
+        )
+        steps = [change.title, *([] if more is None else [more.title])]
+        remedy = f"{format_target_remedy(others)}; and {'; and '.join(steps)}"
+        return Cause("shape", headline, Basis.MEASURED, "the graph with these changes was judged there", remedy)
+    return None
 
 
 @register_phrase_rule
@@ -632,6 +644,33 @@ def explain_misalignment(case: RefusalCase) -> Cause | None:
     case.add_claim(change)
     said = next((reason for reason in case.specific_reasons if "alignment" in reason.text), None)
     return blame_change("alignment", case, change, said)
+
+
+def explain_overlap(case: RefusalCase) -> Cause | None:
+    """Elements of a tensor share memory, as one of its strides is less than what the inner dims occupy.
+
+    Problem
+        ``xDesc.hasOverlappingStrides()``; other engines name the layout.
+    Evidence
+        The graph with packed strides of that tensor.
+    Remedy
+        These strides.
+    Since
+        Any version.
+    """
+    shared = {
+        tensor.name: tensor
+        for tensor in case.graph.tensors
+        if 0 not in tensor.strides and has_overlapping_elements(tensor.dims, tensor.strides)
+    }
+    change = case.find_remedy("layout", keep=lambda one: {*one.tensors} <= shared.keys()) if shared else None
+    if change is None:
+        return None
+    [name, *_] = change.tensors
+    headline = (
+        f"elements of {name} overlap in memory: dims {list(shared[name].dims)}, strides {list(shared[name].strides)}"
+    )
+    return Cause("layout", headline, Basis.MEASURED, "with other strides, cuDNN supports the graph", change.advice)
 
 
 @register_phrase_rule

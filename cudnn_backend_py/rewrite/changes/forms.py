@@ -199,7 +199,7 @@ def _correct_dims(graph: Graph) -> Iterator[Change]:
             wrong = try_to_make_graph(lambda op=op: find_wrong_dims(op))  # type: ignore[misc]
             yield from _change_dims(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
     yield from _change_dims(
-        graph, round_scale_dims_to_tiles(graph), "exact", "whole tiles of 128 x 4, the rest of which no one reads"
+        graph, round_scale_dims_to_tiles(graph), "exact", "in whole tiles of 128 x 4"
     )
 
 

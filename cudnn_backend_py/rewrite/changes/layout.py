@@ -12,7 +12,7 @@ from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import (
     make_packed_tensor,
 )
-from ...graph.strides import channels_last, make_strides_in_order, packed_strides
+from ...graph.strides import channels_last, has_overlapping_elements, make_strides_in_order, packed_strides
 from .change import (
     ATTENTION,
     Change,
@@ -53,7 +53,7 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
     """Yield the graph with other strides: channels last for convolutions, else row-major or innermost contiguous."""
     plain_order = [tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.NONE]
     tensors = [tensor for tensor in plain_order if not tensor.by_value and math.prod(tensor.dims) > 1]
-    tensors.sort(key=lambda tensor: not _has_overlapping_elements(tensor))
+    tensors.sort(key=lambda tensor: not has_overlapping_elements(tensor.dims, tensor.strides))
     # A reshape reads its tensors in the order of their strides: with others it would be another reshape. Ragged offsets
     # count elements, gaps included.
     reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
@@ -62,7 +62,7 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
     tensors = [tensor for tensor in tensors if tensor.uid not in reshaped]
     memory = [tensor for tensor in tensors if not tensor.virtual and tensor.ragged_offset is None]
     for tensor in memory:
-        if _has_overlapping_elements(tensor):
+        if has_overlapping_elements(tensor.dims, tensor.strides):
             yield from _change_strides(graph, [tensor], _make_packed_strides, "strides -> without overlap")
     yield from _change_strides(graph, [*memory, *both], _make_packed_strides, "strides -> without gaps")
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
@@ -101,14 +101,9 @@ def _find_reshapes_of_same_memory(graph: Graph) -> set[int]:
             continue
         if not (x.virtual and y.virtual):
             axes = [sorted(zip(tensor.strides, tensor.dims, strict=True)) for tensor in (x, y)]
-            if axes[0] == axes[1] and not _has_overlapping_elements(x):
+            if axes[0] == axes[1] and not has_overlapping_elements(x.dims, x.strides):
                 found |= {x.uid, y.uid}
     return found
-
-
-def _has_overlapping_elements(tensor: Tensor) -> bool:
-    """Return whether several elements of a tensor share an address."""
-    return tensor.span_elements < math.prod(tensor.dims)
 
 
 def _make_packed_strides(tensor: Tensor) -> tuple[int, ...]:
@@ -122,7 +117,11 @@ def _change_strides(
     if len(wrong) < least:
         return
     shown = f"{list(wrong[0].strides)} -> {list(wanted(wrong[0]))}" if len(wrong) == 1 else ""
-    copied = ", with elements copied" if any(_has_overlapping_elements(tensor) for tensor in wrong) else ""
+    copied = (
+        ", with elements copied"
+        if any(has_overlapping_elements(tensor.dims, tensor.strides) for tensor in wrong)
+        else ""
+    )
     what = f"{join_names(wrong)}: {title}" + (f", {shown}" if shown else "") + copied
     yield from replace_fields("layout", what, "exact", graph, wrong, strides=wanted)
 

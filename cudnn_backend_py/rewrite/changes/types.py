@@ -33,7 +33,8 @@ from .change import (
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
-_INTEGERS = (_T.INT8, _T.UINT8, _T.INT32, _T.INT64)
+_BYTES = (_T.INT8, _T.UINT8)  # integers of other types are often indices, lengths or seeds
+_INTEGERS = (*_BYTES, _T.INT32, _T.INT64)
 
 
 @register_change_maker("data_type")
@@ -112,7 +113,7 @@ def _change_rare_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
     usual = max(counted, key=lambda kind: (counted[kind], kind))
     operands = _find_operands_of_equal_type(graph)
     odd = [tensor for tensor in floats if tensor.data_type is not usual]
-    odd += [tensor for tensor in memory if tensor.uid in operands and tensor.data_type not in _FLOATS]
+    odd += [t for t in memory if t.data_type in _BYTES or (t.uid in operands and t.data_type in _INTEGERS)]
     for chosen in [[tensor] for tensor in odd] + ([odd] if len(odd) > 1 else []):
         found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in chosen[:6])
         title = f"{found} -> {SHORT_TYPES[usual]}, as the others"
