@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...generated.enums import DataType
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph
 from ...plans.refusals import Reason
@@ -173,10 +174,15 @@ def explain_low_precision(case: RefusalCase, reason: Reason) -> Cause | None:
     Since
         fp8 attention: Hopper with 9.0, sm_120 with later versions.
     """
-    small = [tensor for tensor in case.graph.tensors if tensor.data_type in LOW_PRECISION_TYPES and not tensor.virtual]
+    memory = [tensor for tensor in case.graph.tensors if not tensor.virtual]
+    small = [t for t in memory if t.data_type in LOW_PRECISION_TYPES and t.data_type is not DataType.FP8_E8M0]
     if not small:
         return None
-    found = f"{join_names(small)} {'has' if len(small) == 1 else 'have'} data type {get_type_word(small[0].data_type)}"
+    kinds = dict.fromkeys(tensor.data_type for tensor in small)
+    named = (
+        f"{join_names([t for t in small if t.data_type is kind])} data type {get_type_word(kind)}" for kind in kinds
+    )
+    found = " and ".join(named).replace(" data type", f" {'has' if len(small) == 1 else 'have'} data type", 1)
     wide = [t for t in case.graph.outputs if t.data_type in HALF_TYPES]
     found += f" and the output {join_names(wide)} {get_type_word(wide[0].data_type)}" if wide else ""
     if said := blame_other_options(case, "data type") or blame_combined_options(case, "data type"):

@@ -198,9 +198,17 @@ def _correct_dims(graph: Graph) -> Iterator[Change]:
         if op.kind in given:
             wrong = try_to_make_graph(lambda op=op: find_wrong_dims(op))  # type: ignore[misc]
             yield from _change_dims(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
-    yield from _change_dims(
-        graph, round_scale_dims_to_tiles(graph), "exact", "in whole tiles of 128 x 4"
-    )
+            yield from _change_dims(graph, _find_heads_of_the_others(op), "idea", "heads as the other tensors have")
+    yield from _change_dims(graph, round_scale_dims_to_tiles(graph), "exact", "in whole tiles of 128 x 4")
+
+
+def _find_heads_of_the_others(op: Op) -> dict[int, tuple[int, ...]]:
+    """Return the dims of Q with the heads of the output, if those of K do not divide its own."""
+    q, k, o = (dict(op.ports()).get(name) for name in ("q", "k", "o"))
+    if q is None or k is None or o is None or not q.rank == k.rank == o.rank == _ATTENTION_RANK:
+        return {}
+    fits = q.dims[1] % k.dims[1] == 0 or o.dims[1] % k.dims[1] != 0
+    return {} if fits else {q.uid: (q.dims[0], o.dims[1], *q.dims[2:])}
 
 
 def _change_dims(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why: str) -> Iterator[Change]:
