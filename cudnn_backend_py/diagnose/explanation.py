@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -338,7 +339,9 @@ class _Judgement:
         which = call_and_report_errors(
             "the search for the refused operation", "", name_refused_operations, self.graph, error.headline
         )
-        message = next(iter(error.last_error.strip().splitlines()), "no last-error text")
+        message = next(iter(error.last_error.strip().splitlines()), "")
+        if re.fullmatch(r"(?:\w+\(\))?", message):  # the name of a function of cuDNN, such as finalize_internal()
+            message = "it gives no reason"
         cause = found or Cause(
             "operation-graph-refused",
             f"cuDNN refuses {which}: {message}" if which else f"{error.headline}: {message}",

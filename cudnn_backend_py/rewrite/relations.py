@@ -18,6 +18,7 @@ from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Matmul, Op, Operation, Tensor
 from ..graph.shapes import (
     compute_concatenated_dims,
+    compute_expert_output_dims,
     compute_pooled_size,
     compute_scale_dims,
     find_block_sizes,
@@ -289,6 +290,11 @@ class _ExpertsRelation(Relation):
         for name in ("token_index", "token_ks"):
             if name in self.fields:
                 yield (self.fields[name].uid, 1), (output.uid, 1)
+
+    def compute_required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+        token, weight, output = (self.fields[name] for name in ("token", "weight", "output"))
+        rows = dims[self.fields["token_index"].uid] if "token_index" in self.fields else None
+        return {output.uid: compute_expert_output_dims(dims[token.uid], dims[weight.uid], rows)}
 
 
 class _AttentionRelation(Relation):

@@ -477,8 +477,21 @@ def blame_exact_change(case: RefusalCase, reason: Reason) -> Cause | None:
     return None if change is None else blame_change(codes.get(change.kind, "shape"), case, change, reason)
 
 
+# What reasons say that are about a cause, by its code; those of other codes are quoted next to any cause.
+_WORDS_OF_CAUSES = {
+    "architecture": r"(?i)capability|architecture|ampere|hopper|blackwell|rubin|device|\b(?:sm|arch)_?\d",
+    "data-type": r"(?i)type|precision|fp\d+|f\d\d?\b|int\d+|float|half|double|_T\b|QMMA|e4m3|e5m2|I/O",
+}
+
+
+def format_fitting_quote(code: str, reason: Reason) -> str:
+    """Return the quoted reason if it is about causes of this code; else an empty text."""
+    words = _WORDS_OF_CAUSES.get(code)
+    return format_quote(reason) if words is None or re.search(words, format_statement(reason)) else ""
+
+
 def blame_change(code: str, case: RefusalCase, change: Change, reason: Reason | None = None) -> Cause:
     """Return the cause proven by a successful change."""
-    headline = describe_contrast(case.graph, change) + (format_quote(reason) if reason else "")
+    headline = describe_contrast(case.graph, change) + (format_fitting_quote(code, reason) if reason else "")
     detail = "with only this changed, cuDNN supports the graph"
     return Cause(code, headline, Basis.MEASURED, detail, change.advice)

@@ -36,6 +36,7 @@ from .case import (
     blame_exact_change,
     describe_contrast,
     format_best_quote,
+    format_fitting_quote,
     format_quote,
     format_statement,
     get_type_word,
@@ -717,7 +718,7 @@ def explain_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
     where = f"sm_{case.target.sm} does not support the graph{what}, {', '.join(others)} {verb}"
     return Cause(
         "architecture",
-        where + format_quote(reason),
+        where + format_fitting_quote("architecture", reason),
         Basis.MEASURED,
         "the same graph was judged there",
         format_target_remedy(others),

@@ -189,10 +189,11 @@ def _repeat_bias(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("dims")
 def _correct_dims(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with wrong dims corrected: of attention and pooling results, and of tiled block scales."""
+    """Yield the graph with wrong dims corrected: of results of attention, pooling and experts, and of block scales."""
     given = {
         **dict.fromkeys(ATTENTION, "Q, K and V"),
         _D.OPERATION_RESAMPLE_FWD: "image, window, stride and padding",
+        _D.OPERATION_MOE_GROUPED_MATMUL: "tokens and weights",
     }
     for op in graph.ops:
         if op.kind in given:
