@@ -221,10 +221,11 @@ def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
 
         answers = [add_version_remedy(verdict, asked) for verdict, asked in zip(answers, questions, strict=True)]
     if any(verdict.lacks_remedy for verdict in answers):
-        from ..diagnose.remedies import add_searched_remedy
+        from ..diagnose.remedies import add_newest_answer, add_searched_remedy
 
         answers = [
-            add_searched_remedy(verdict, asked, judge) for verdict, asked in zip(answers, questions, strict=True)
+            add_newest_answer(add_searched_remedy(verdict, asked, judge), asked, judge)
+            for verdict, asked in zip(answers, questions, strict=True)
         ]
     return answers
 

@@ -340,7 +340,7 @@ class _Judgement:
             "the search for the refused operation", "", name_refused_operations, self.graph, error.headline
         )
         message = next(iter(error.last_error.strip().splitlines()), "")
-        if re.fullmatch(r"(?:\w+\(\))?", message):  # the name of a function of cuDNN, such as finalize_internal()
+        if re.fullmatch(r"(?:[\w.]+\(\))?", message):  # the name of a function of cuDNN, such as finalize_internal()
             message = "it gives no reason"
         cause = found or Cause(
             "operation-graph-refused",

@@ -48,7 +48,15 @@ from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX
 if TYPE_CHECKING:
     from ..interpreter.compare import Comparison
 
-__all__ = ["Remedies", "Remedy", "SearchExtent", "add_searched_remedy", "add_version_remedy", "whatif"]
+__all__ = [
+    "Remedies",
+    "Remedy",
+    "SearchExtent",
+    "add_newest_answer",
+    "add_searched_remedy",
+    "add_version_remedy",
+    "whatif",
+]
 
 _DEFAULT_MODES = ("A", "FALLBACK")
 _MAX_RESTARTS = 8
@@ -535,6 +543,19 @@ def _add_answer_of_another_version(
             told = f"cuDNN {name} {_describe_answer(other, alike='')}"
             return replace(verdict, cause=replace(verdict.cause, versions=told))
     return verdict
+
+
+def add_newest_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+    """Add to a refusal without a remedy why the newest version, if this is an older one, refuses the graph too."""
+    if verdict.cause is None or verdict.cause.versions or not verdict.lacks_remedy:
+        return verdict
+    newer = [name for name in available_versions() if version_numbers(name) > version_numbers(verdict.cudnn)]
+    if not newer:
+        return verdict
+    setup = read_judging_environments([newer[-1]])[newer[-1]]
+    other = judge.run_query(Query(question.graph, question.profile or GPU, setup, question.modes, build=question.build))
+    told = f"cuDNN {newer[-1]} {_describe_answer(other)}"
+    return replace(verdict, cause=replace(verdict.cause, versions=told))
 
 
 def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:

@@ -91,8 +91,8 @@ def _shift_axes(op: Op, new: dict[int, Tensor], gone: int) -> Op:
 
 
 def add_batch_dim(graph: Graph) -> Graph | None:
-    """Return a matrix product with a batch dim of 1 added, in the same memory; None for other graphs."""
-    if any(tensor.rank != _MATRIX for tensor in graph.tensors) or not any(isinstance(op, Matmul) for op in graph.ops):
+    """Return a graph of matrices with a batch dim of 1 added, in the same memory; None for other graphs."""
+    if any(tensor.rank != _MATRIX for tensor in graph.tensors):
         return None
     if any(not isinstance(op, Matmul | Pointwise | Reduction) for op in graph.ops):
         return None
@@ -274,12 +274,12 @@ def round_scale_dims_to_tiles(graph: Graph) -> dict[int, tuple[int, ...]]:
         x, scale = op.fields["x"], op.fields["scale"]
         if scale.reordering is not TensorReordering.F8_128x4 or scale.rank != x.rank:
             continue
-        narrow = [axis for axis in range(x.rank) if scale.dims[axis] < x.dims[axis]]
         given = op.fields.get("block_size", 1)
         block = max(given, default=1) if isinstance(given, tuple) else given
-        if len(narrow) != 1 or narrow[0] < scale.rank - 2:
+        along = max(range(x.rank), key=lambda axis: x.dims[axis] / scale.dims[axis])  # blocks are along this axis
+        if scale.dims[along] >= x.dims[along] or along < scale.rank - 2:
             continue
-        dims = compute_scale_dims(x.dims, [block if axis == narrow[0] else 1 for axis in range(x.rank)], tiled=True)
+        dims = compute_scale_dims(x.dims, [block if axis == along else 1 for axis in range(x.rank)], tiled=True)
         if dims != scale.dims:
             found[scale.uid] = dims
     return found

@@ -38,6 +38,7 @@ from .rules import (
     explain_misalignment,
     explain_overlap,
     explain_pattern_removed,
+    explain_scale_dims,
     explain_two_graphs,
     format_target_remedy,
     get_rule_name,
@@ -232,6 +233,8 @@ def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
     if nearest := _apply_rule(explain_misalignment, case) or _apply_rule(explain_overlap, case):
         return nearest
     said = _apply_phrase_rules(case)
+    if (said is None or said.code == "data-type") and (scales := _apply_rule(explain_scale_dims, case)):
+        return scales
     if nearer := _prefer_unusual_properties(case, said):
         return nearer
     return (

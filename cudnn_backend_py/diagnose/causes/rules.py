@@ -12,12 +12,14 @@ import re
 from collections.abc import Callable, Sequence
 from enum import Enum
 
+from ...errors import CudnnBackendError
 from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
 from ...graph.strides import has_overlapping_elements
+from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, iterate_changes, join_names
 from ...rewrite.changes.change import ATTENTION
@@ -321,6 +323,37 @@ def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | N
     return None
 
 
+def explain_scale_dims(case: RefusalCase) -> Cause | None:
+    """Block scales have other dims than the blocks of their tensor, so cuDNN refuses the operation graph.
+
+    Problem
+        ``x_dim[1] > x_scale_dim[1] && x_dim[2] > x_scale_dim[2]``.
+    Evidence
+        With the dims of the blocks cuDNN accepts the operation graph, whether an engine supports it or not.
+    Remedy
+        Those dims.
+    Since
+        9.14.
+    """
+    if not case.measure or not has_block_scales(case.graph) or _is_accepted(case.graph, case.target):
+        return None
+    change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
+    if change is None or not _is_accepted(change.graph, case.target):
+        return None
+    headline = describe_contrast(case.graph, change)
+    detail = "with these dims cuDNN accepts the operation graph; whether an engine supports it was not asked"
+    return Cause("shape", headline, Basis.MEASURED, detail, change.advice, "not asked")
+
+
+def _is_accepted(graph: Graph, target: Target) -> bool:
+    """Return whether cuDNN accepts a graph as an operation graph, for which engines can be listed."""
+    try:
+        OperationGraph(graph, target)
+    except CudnnBackendError:
+        return False
+    return True
+
+
 @register_phrase_rule
 def explain_missing_tensor(case: RefusalCase, reason: Reason) -> Cause | None:
     """An operation lacks a tensor that its mode, or another tensor, requires.
@@ -619,6 +652,11 @@ def explain_alignment(case: RefusalCase, reason: Reason) -> Cause | None:
         if typed is not None:
             return blame_change("data-type", case, typed, reason)
         contrast, remedy = describe_contrast(case.graph, change), change.title
+        aligned = dataclasses.replace(case, graph=change.graph)
+        if more := aligned.find_remedy("layout", "flatten", "data_type", "dims"):
+            headline = f"{contrast}; and also {describe_contrast(change.graph, more)}"
+            remedy = f"{remedy}; and {more.advice}"
+            return Cause("alignment", headline, Basis.MEASURED, "with both changed, cuDNN supports the graph", remedy)
         if case.measure:
             contrast += "; with that, cuDNN refuses the graph for another reason"
             remedy += ", and judge again: cuDNN then gives the other reason"

@@ -222,6 +222,8 @@ def _format_replacements(
     if cures:
         return "; or ".join(dict.fromkeys(format_replacement(one) for one in cures[:_MAX_REMEDIES]))
     together = [one[0] for one in sets]
+    if any("computes something else" in one.title for one in together):
+        return ""
     changed = undo_deviations(case.graph, together)
     helps = changed is not None and case.passes_support_check(changed)
     return "; and ".join(dict.fromkeys(format_replacement(one) for one in together)) if helps else ""
