@@ -1,6 +1,6 @@
-"""GPU time of class plans compared with exact plans, over random shapes, and of repeated shapes after ten calls.
+"""GPU time of plans for a class of shapes, compared with plans for one shape.
 
-Class plans are called with ``shapes="any"``. The row "any" repeats one shape, as the layers of a model do; "any,
+Plans for a class are called with ``shapes="any"``. The row "any" repeats one shape, as the layers of a model do; "any,
 another" alternates shapes, so that the kernel that prepares lengths runs at each call. Exact plans are built first, in
 threads. The plan of a shape's class is built before the shape is timed; otherwise a larger class would be used.
 """

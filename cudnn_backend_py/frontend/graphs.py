@@ -830,7 +830,7 @@ class pygraph(
             except (EnvironmentNotReady, CudnnStatusError) as error:  # a program builds the graph then
                 raise convert_error(GraphRefused, "the serialized graph", error) from error
             runner = self._create_runner(plan, memory, {})
-        self._load_placement(memory)
+        self._load_serialized_plan(memory)
         self._current, self._runners = runner, {0: runner}
         self._plans.use_loaded_plan(plan)
         self._wrong_ways.clear()
@@ -848,8 +848,8 @@ class pygraph(
             self._apply_context(data.get("context"))
             add_nodes_from_json(self, data)
 
-    def _load_placement(self, memory: Placement) -> None:
-        """Adopt the graph and the memory layout of a serialized plan."""
+    def _load_serialized_plan(self, memory: Placement) -> None:
+        """Take over the graph of a serialized plan, and where it expects its tensors in memory."""
         self._graph, self._memory = memory.graph, memory
         self._emitter = Emitter(self.context, self.name)
 

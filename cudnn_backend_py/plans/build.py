@@ -121,7 +121,7 @@ def build(
         return found
 
     whose = id(chosen.handle) if chosen.is_live else chosen.name
-    return _process_state.plans.get((key, whose, None if disk is None else disk.folder), find_or_build)
+    return _plans_and_targets.plans.get((key, whose, None if disk is None else disk.folder), find_or_build)
 
 
 def build_plans(configs: Sequence[EngineConfig], *, workers: int | None = None) -> list[Plan | CudnnStatusError]:
@@ -220,7 +220,7 @@ def _build_first_possible(graph: Graph, target: Target, wanted: Selection) -> Pl
 
 def forget_plans() -> None:
     """Forget the plans of this process, so that :func:`build` reads the disk again; plans in use stay valid."""
-    _process_state.plans = _ProcessPlans()
+    _plans_and_targets.plans = _ProcessPlans()
 
 
 class _ProcessPlans:
@@ -276,7 +276,7 @@ class _KeyLock:
         self.lock = threading.Lock()
 
 
-class _ProcessState:
+class _PlansAndTargets:
     """State shared by all callers in a process."""
 
     def __init__(self) -> None:
@@ -285,13 +285,13 @@ class _ProcessState:
         self.lock = threading.Lock()
 
 
-_process_state = _ProcessState()
+_plans_and_targets = _PlansAndTargets()
 
 
 def _after_fork() -> None:
-    global _process_state
-    _process_state = (
-        _ProcessState()
+    global _plans_and_targets
+    _plans_and_targets = (
+        _PlansAndTargets()
     )  # handles do not survive a fork, and locks may be held by threads that are not here
 
 
@@ -319,8 +319,8 @@ def shared_target(target: Target | Profile | str | None = None) -> Target:
     else:
         what = target if isinstance(target, Profile) else find_profile(target)
         key = (what.name, what.json())
-    with _process_state.lock:
-        found = _process_state.targets.get(key)
+    with _plans_and_targets.lock:
+        found = _plans_and_targets.targets.get(key)
         if found is None or any(held is not None and held.closed for held in (found.handle, found.device)):
-            found = _process_state.targets[key] = open_target(what)
+            found = _plans_and_targets.targets[key] = open_target(what)
         return found

@@ -133,7 +133,7 @@ _ARCHITECTURE_FLAGS = {
 def _read_sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the sections of a 64-bit ELF file, with their names."""
     if elf[:5] != b"\x7fELF\x02":
-        raise IndexError("it is not a 64-bit ELF file")
+        raise IndexError("the code of the plan is not a 64-bit ELF file")
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
     headers = [struct.unpack_from("<IIQQQQ", elf, table + size * index) for index in range(count)]

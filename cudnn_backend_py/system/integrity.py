@@ -124,7 +124,7 @@ def _read_small_file(path: Path) -> str:
 
 def _resolve_inside(name: str) -> str:
     if name.startswith("/") or "\0" in name or ".." in name.split("/"):
-        raise ValueError(f"{name!r} is not a file name inside the folder")
+        raise ValueError(f"{name!r} is not a relative path inside the folder of the version")
     return name
 
 

@@ -107,7 +107,7 @@ def _parse_int(text: str) -> int:
 def _parse_float(text: str) -> float:
     number = float(_check_length(text))
     if not math.isfinite(number):
-        raise ValueError(f"the number {text} is too large")
+        raise ValueError(f"the number {text} is larger than a float64")
     return number
 
 

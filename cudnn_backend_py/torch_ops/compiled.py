@@ -409,7 +409,9 @@ class _VariableNumbers:
     def make_limits(
         self, plan: ShapeClassPlan, options: OperatorOptions, bounds: ShapeClassBounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
-        """Return (slot, minimum, maximum) of each variable number for calls of this class, but of no smaller class."""
+        """Return, as (slot, minimum, maximum), the sizes and strides of calls that this shape class serves.
+
+        Calls that a smaller class serves are left out."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
         least = most if is_exact else find_smallest_shape_in_class(plan.problem, most)
         ranges = dict.fromkeys(self.variable_slots, (1, _NO_LIMIT)) | {ROW_STRIDE: (0, _NO_LIMIT)}
@@ -440,7 +442,7 @@ class RecipeSource(Protocol):
     def is_shared(self) -> bool: ...
 
     @property
-    def best_key(self) -> Any: ...
+    def best_shape_class_key(self) -> Any: ...
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None: ...
 
@@ -471,7 +473,9 @@ class CompiledStep:
         """Connect the loaded extension to the driver, to torch and to the pool of plans."""
         library = load_compiled_library()
         if library is None:
-            raise OSError("the compiled part of this package is missing")
+            raise OSError(
+                "the compiled library of this package is missing: reinstall it on a machine with a C compiler"
+            )
         cuda = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
         go, stream = library.cudnn_backend_py_go, cuda.aoti_torch_get_current_cuda_stream
         capturing = load_driver_function("cuStreamIsCapturing")
@@ -508,7 +512,7 @@ class CompiledStep:
             return
         q = inputs[3 if backward else 0][1]
         stream = self._torch._C._cuda_getCurrentRawStream(q.get_device())
-        where = (threading.get_ident(), stream, wanted, backward, strategy.best_key)
+        where = (threading.get_ident(), stream, wanted, backward, strategy.best_shape_class_key)
         runs = offer_counts[where] = offer_counts.get(where, 0) + 1
         if runs & (runs - 1) or (runs == 1 and not strategy.is_shared):
             return

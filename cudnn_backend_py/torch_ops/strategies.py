@@ -72,8 +72,8 @@ class Strategy(Protocol):
         """Whether the compiled step can run calls of other shapes by the same recipe."""
 
     @property
-    def best_key(self) -> Any:
-        """The key of the best shape class, which distinguishes recipes of one plan that serves several classes."""
+    def best_shape_class_key(self) -> Any:
+        """The key of the shape class in which these calls run best: one plan may serve several classes."""
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe with which the compiled step launches such calls; None if the plan is no longer cached."""
@@ -202,7 +202,7 @@ def _may_switch_plans(options: OperatorOptions) -> bool:
 class _EmptyAttention:
     """The strategy for calls without queries or keys, which need no plan."""
 
-    offer_counts, is_shared, best_key = None, False, None
+    offer_counts, is_shared, best_shape_class_key = None, False, None
 
     def __init__(self, backward: bool) -> None:
         self._outputs = _OUTPUTS[backward]
@@ -230,7 +230,7 @@ def _get_current_stream() -> int:
 class _ExactShapeStrategy:
     """Runs calls by a plan for their exact shape, after copying some tensors where required. Threads may share one."""
 
-    is_shared, best_key = False, None
+    is_shared, best_shape_class_key = False, None
 
     def __init__(
         self, backward: bool, named: Mapping[str, Any], options: OperatorOptions, key: tuple[Any, ...]
@@ -369,7 +369,7 @@ class _ShapeClassStrategy:
             and not _is_small_tensor_usable_in_place(name, x)
         ]
         self._copied_outputs = [name for name in r.copied if name in written]
-        self._slot, self.best_key = self._find_plan()
+        self._slot, self.best_shape_class_key = self._find_plan()
         has_lengths = any(named[name] is not None for name in ("seq_len_q", "seq_len_kv"))
         self._is_direct = not (
             self._copied_without_layout or self._copied_outputs or "stats" in self._copied_inputs
@@ -389,8 +389,10 @@ class _ShapeClassStrategy:
         """Return the plan to use now: the best one if it is built, else a larger one, or build one."""
         pool, held = get_shared_pool(), self._slot
         plan: ShapeClassPlan | None = held.plan
-        while plan is None or (held.key != self.best_key and pool.find(self.best_key) is not None):
-            held, self.best_key = self._find_plan()
+        while plan is None or (
+            held.key != self.best_shape_class_key and pool.find(self.best_shape_class_key) is not None
+        ):
+            held, self.best_shape_class_key = self._find_plan()
             self._slot = held
             plan = held.plan
         held.used = pool.now
@@ -435,7 +437,7 @@ class _ShapeClassStrategy:
         plan = held.plan
         if plan is None:
             return None
-        awaited = self.best_key if held.key != self.best_key else None
+        awaited = self.best_shape_class_key if held.key != self.best_shape_class_key else None
         is_reported = awaited is not None or self._is_adaptive
         return make_class_recipe(
             plan,
@@ -444,7 +446,7 @@ class _ShapeClassStrategy:
             inputs,
             outputs,
             options=options,
-            bounds=self.best_key[1],
+            bounds=self.best_shape_class_key[1],
             is_exact=self._is_exact,
             heads_folded=self._view.heads_folded,
             copied=self._copied_inputs,
@@ -550,9 +552,9 @@ class _AdaptiveStrategy:
         return self._current_strategy.is_shared
 
     @property
-    def best_key(self) -> Any:
-        """The key of the best shape class, which distinguishes recipes of one plan that serves several classes."""
-        return self._current_strategy.best_key
+    def best_shape_class_key(self) -> Any:
+        """The key of the shape class in which these calls run best: one plan may serve several classes."""
+        return self._current_strategy.best_shape_class_key
 
     def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe of the strategy that calls use now."""

@@ -14,6 +14,7 @@ from datetime import date
 from typing import Any, Self
 
 from ..errors import UsageError
+from ..printable import brief, printable
 from ..system.typed_data import convert_to_type
 from ..system.version import __version__, version_numbers
 from ..tuning.trial.trial import STATES
@@ -112,8 +113,14 @@ class Contribution:
         found = convert_to_type(cls, data, "the evidence", code="evidence-damaged")
         for field, is_right in found._list_field_checks().items():
             if not is_right:
+                value = getattr(found, field, None)
+                shown = (
+                    "impossible" if value is None else f"{brief(printable(str(value)))}, which no verification writes"
+                )
                 raise UsageError(
-                    f"the contribution is damaged: {field} has an impossible value", code="evidence-damaged"
+                    f"the evidence is damaged: {field} {'are' if value is None else 'is'} {shown}",
+                    code="evidence-damaged",
+                    fix="copy the file again, as 'cudnn-backend target verify --contribute' wrote it",
                 )
         return found
 

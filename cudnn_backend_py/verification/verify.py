@@ -99,7 +99,7 @@ class Verification:
 
     @property
     def agreeing_count(self) -> int:
-        """The number of graphs with the same answer on both sides, in every compared aspect."""
+        """The number of graphs with the same answer on the GPU and on its description, in every compared aspect."""
         return sum(not row.differences for row in self.rows)
 
     @property

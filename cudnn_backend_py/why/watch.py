@@ -262,7 +262,7 @@ class AttentionCallWatch:
             (thread.name, *state[1:-1], *state[-1]), frame, given, dropout_p, is_causal, scale, enable_gqa
         )
         group.counter[0] += 1
-        if (are_as := _make_quick_check(given)) is not None:
+        if (are_as := _make_guard_of_tensors(given)) is not None:
             if len(known) > MAX_GROUPS:
                 known.clear()
             device = query.device.type
@@ -440,7 +440,7 @@ def _make_tensor_key(tensor: Any) -> tuple[Any, ...]:
     return (str(tensor.shape if tensor.layout == torch.jagged else tensor._nested_tensor_size().tolist()),)
 
 
-def _make_quick_check(given: tuple[Any, ...]) -> Callable[..., bool] | None:
+def _make_guard_of_tensors(given: tuple[Any, ...]) -> Callable[..., bool] | None:
     """Return a quick check whether other tensors have the same properties; None if torch offers none for these.
 
     It is dynamo's guard: of all it compares type, device, data type, sizes, strides, gradient and autocast in 0.2

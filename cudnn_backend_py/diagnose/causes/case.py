@@ -386,7 +386,7 @@ def describe_contrast(graph: Graph, change: Change) -> str:
             tensors.sort(key=lambda tensor: tensor.virtual)  # not all are named: those in memory first
         parts.append(
             f"{join_names(tensors)} {has} {what} {found}, {needed} is needed"
-            f"{_format_others_with_layout(graph, change, needed)}"
+            f"{_format_other_tensors_with_layout(graph, change, needed)}"
         )
     return "; ".join(parts[:3]) or change.title
 
@@ -396,7 +396,7 @@ def _find_largest_ranks(old: Graph, new: Graph) -> tuple[int, ...]:
     return tuple(max(tensor.rank for tensor in graph.tensors) for graph in (old, new))
 
 
-def _format_others_with_layout(graph: Graph, change: Change, layout: str) -> str:
+def _format_other_tensors_with_layout(graph: Graph, change: Change, layout: str) -> str:
     """Return text that names the other tensors which already have the needed layout; empty if there are none."""
     memory = [t for t in graph.tensors if not t.virtual and t.rank >= _MIN_IMAGE_RANK and t.name not in change.tensors]
     same = [t for t in memory if layout in ("NHWC", "NCHW") and _name_layout(t) == layout]

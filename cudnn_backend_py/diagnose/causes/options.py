@@ -88,7 +88,7 @@ class AttentionOptions:
         for key, option in self.found.items():
             plain |= {} if key in kept else option.plain
         try:
-            problem = _fit_to_sizes(dataclasses.replace(self._problem, **{**plain, **fields}), self._problem)
+            problem = _adapt_bias_and_strides(dataclasses.replace(self._problem, **{**plain, **fields}), self._problem)
             make = sdpa_backward if self._use.backward else sdpa_forward
             form = "unified" if self._use.form == "unified" else "composite"
             return make(problem, implementation=form, version=self._version, allow_hazards=True)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def _make_strides(problem: Attention, layout: Any, name: str) -> tuple[int, ...]
     return dataclasses.replace(problem, layout=layout).strides(name)
 
 
-def _fit_to_sizes(problem: Attention, old: Attention) -> Attention:
+def _adapt_bias_and_strides(problem: Attention, old: Attention) -> Attention:
     """Adapt the bias dims and strides of a problem to its sizes, where they differ from the sizes of `old`."""
     if problem.bias is not None and old.bias is not None:
         whole = (problem.batch, problem.heads, problem.seq_q, problem.seq_kv)

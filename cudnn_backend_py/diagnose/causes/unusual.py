@@ -100,7 +100,7 @@ def is_every_set_reported(case: RefusalCase, headline: str) -> bool:
     return all(
         _is_property_named(headline, one)
         for keys in blame.sets
-        for one in _select_reported([options[key] for key in keys])
+        for one in _select_deviations_to_report([options[key] for key in keys])
     )
 
 
@@ -110,8 +110,8 @@ def has_only_operations(case: RefusalCase) -> bool:
     return found is not None and all(found[1][key].aspect == "operation" for keys in found[0].sets for key in keys)
 
 
-def _select_reported(one: list[Deviation]) -> list[Deviation]:
-    """Return the properties of a refused set without its operations, or its operations if it has nothing else."""
+def _select_deviations_to_report(one: list[Deviation]) -> list[Deviation]:
+    """Return what to report of properties that are refused together: operations only if there is nothing else."""
     return [item for item in one if item.aspect != "operation"] or one
 
 

@@ -305,7 +305,7 @@ def render_upgrade(found: Upgrade) -> Group:
         if one.effect is Effect.UNCHANGED:
             continue
         style = "red" if one.is_worse else _EFFECT_STYLES[one.effect]
-        effect = "same first plan; listed configs differ" if one.is_in_lists_only else one.effect.value
+        effect = "same first plan; listed configs differ" if one.is_limited_to_engine_lists else one.effect.value
         parts.append(Text.assemble(make_line(f"{one.graph} on {one.target}: "), (effect, style)))
         if one.effect is Effect.NOT_JUDGED:
             parts += [
@@ -314,13 +314,13 @@ def render_upgrade(found: Upgrade) -> Group:
             ]
         for item in one.differences:
             parts += [make_line(f"  {item.what}"), *_format_difference(item)]
-        if one.has_same_code and not one.is_in_lists_only:
+        if one.has_same_code and not one.is_limited_to_engine_lists:
             parts.append(make_line("  the compiled code of the first plan is the same", "dim"))
         if (times := one.times) is not None and not {"time", "numbers"} & {item.what for item in one.differences}:
             old, new = ("no time" if us is None else f"{us:.1f} us" for us in (times.old_us, times.new_us))
             parts.append(make_line(f"  run by both: {times.old_state}, {old} -> {new}", "dim"))
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
-    if listed := sum(one.is_in_lists_only for one in found.changes):
+    if listed := sum(one.is_limited_to_engine_lists for one in found.changes):
         counts += f" ({listed} only in the listed configs)"
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
     old = _name_version(found.old, (one.old for one in found.changes))

@@ -149,7 +149,7 @@ class Change:
         return Effect.UNCHANGED if self.has_same_code or not self.old.supported else Effect.CODE_UNKNOWN
 
     @property
-    def is_in_lists_only(self) -> bool:
+    def is_limited_to_engine_lists(self) -> bool:
         """Whether only tags and lists of engine configs changed, and the first plan is the same."""
         named = {item.what for item in self.differences}
         return self.effect is Effect.CHANGED and self.has_same_plan and named <= {"configs", "first plan"}

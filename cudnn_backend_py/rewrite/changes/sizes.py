@@ -59,7 +59,7 @@ def find_attention_dims(graph: Graph) -> AttentionDims:
 def _pad_head_dim(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a head dim zero-padded to a multiple of 8, 16, 32, 64 or 128; the scale stays the same."""
     dims = find_attention_dims(graph)
-    for classes in _iterate_distinct_dim_classes(dims.d, dims.d_v):
+    for classes in _iterate_combinations_of_different_dims(dims.d, dims.d_v):
         for multiple in (8, 16, 32, 64, 128):
             yield from _pad_dims(graph, classes, multiple, "pad_head_dim", "head dim")
 
@@ -93,7 +93,7 @@ def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
     """Yield the graph with longer sequences; exact for queries, and for keys if sequence lengths are given."""
     dims = find_attention_dims(graph)
-    for classes in _iterate_distinct_dim_classes(dims.s_q, dims.s_kv):
+    for classes in _iterate_combinations_of_different_dims(dims.s_q, dims.s_kv):
         for multiple in (8, 64, 128):
             yield from _pad_dims(graph, classes, multiple, "pad_sequence", "sequence")
     for op in graph.ops:
@@ -169,7 +169,7 @@ def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
             yield from yield_change("pad_channels", title, "exact", tensors, build)
 
 
-def _iterate_distinct_dim_classes(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
+def _iterate_combinations_of_different_dims(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
     """Yield the dim classes to change: two of equal size together, then each class alone."""
     given = list(dict.fromkeys(item for item in classes if item is not None))
     if len(given) == 2 and given[0].size == given[1].size:

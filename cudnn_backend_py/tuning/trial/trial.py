@@ -358,7 +358,7 @@ class _GraphRun:
         return self._expected[key]
 
     def describe_outputs(self) -> tuple[OutputFacts, ...]:
-        """Return the facts about the outputs that hold for every engine."""
+        """Return type, element counts and error bounds of each output, which are the same for every engine."""
         if not self.target.is_live:
             return tuple(OutputFacts(one.name, one.type_text, math.prod(one.dims)) for one in self.graph.outputs)
         found = self.expect_outputs(None) or {}

@@ -387,7 +387,7 @@ def test_a_crash_on_one_variation_does_not_stop_the_others() -> None:
     cause = find_cause_of_refused_softcap()
     assert cause is not None
     assert cause.basis is Basis.MEASURED
-    assert "sm_80 does not support the graph, sm_90, sm_100 do (cuDNN: Unsupported node" in cause.headline
+    assert cause.headline == "sm_80 does not support the graph, sm_90, sm_100 do"
 
 
 def test_after_a_crash_on_a_variation_cudnns_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -385,7 +385,7 @@ def list_created_kinds(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
-def test_the_log_file_has_messages_before_during_and_after_a_capture(tmp_path: Path, older: bool) -> None:
+def test_the_log_file_has_messages_before_during_and_after_capture_log(tmp_path: Path, older: bool) -> None:
     file = tmp_path / "cudnn.log"
     base = make_older_cudnn_environment() if older else None
     done = run_with_log_variables(tmp_path, base, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))

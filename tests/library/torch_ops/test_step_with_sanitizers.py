@@ -1,4 +1,4 @@
-"""Run the compiled step with hostile input under AddressSanitizer and UndefinedBehaviorSanitizer, without a GPU."""
+"""Run the C code that launches the torch operators with hostile input under AddressSanitizer and UndefinedBehaviorSanitizer, without a GPU."""
 
 from __future__ import annotations
 

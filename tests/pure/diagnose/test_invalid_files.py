@@ -30,7 +30,7 @@ INVALID_JSON_TEXTS: dict[str, tuple[str, str]] = {
     "just too deep": ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "lists and objects inside each other"),
     "long number": ("9" * 5000, "a number has 5000 characters"),
     "long fraction": ("0." + "9" * 5000, "a number has 5002 characters"),
-    "large number": ("1e999", "the number 1e999 is too large"),
+    "large number": ("1e999", "the number 1e999 is larger than a float64"),
     "NaN": ("NaN", "NaN is not a number"),
     "Infinity": ("[-Infinity]", "-Infinity is not a number"),
     "key twice": ('{"a": 1, "b": 2, "a": 3}', "an object has the key 'a' twice"),
