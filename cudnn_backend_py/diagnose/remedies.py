@@ -513,15 +513,15 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
         name = others.found[0].version
         cause = replace(cause, remedy=f"use cuDNN {name} (--cudnn {name})", asked=checked)
     elif why:
-        told = f"cuDNN {refusing[0]} {why}"
+        text = f"cuDNN {refusing[0]} {why}"
         if refusing[1:]:
-            told += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not support it"
+            text += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not support it"
         if others.unasked:
-            told += (
+            text += (
                 f"; {', '.join(others.unasked)} {'were' if len(others.unasked) > 1 else 'was'} not judged "
                 "(see cudnn-backend matrix --since)"
             )
-        cause = replace(cause, versions=told, remedy="", asked="")
+        cause = replace(cause, versions=text, remedy="", asked="")
     elif newer and others.unable:
         name = others.unable[0].cudnn
         cause = replace(cause, versions=f"cuDNN {name} cannot judge it here (--cudnn {name} says why)")
@@ -540,8 +540,8 @@ def _add_answer_of_another_version(
     for name in sorted(names, key=version_numbers, reverse=True):
         other = judge.run_query(asked.question(question.graph, asked.target, name, causes=True))
         if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
-            told = f"cuDNN {name} {_describe_answer(other, alike='')}"
-            return replace(verdict, cause=replace(verdict.cause, versions=told))
+            text = f"cuDNN {name} {_describe_answer(other, alike='')}"
+            return replace(verdict, cause=replace(verdict.cause, versions=text))
     return verdict
 
 
@@ -554,8 +554,8 @@ def add_newest_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdic
         return verdict
     setup = read_judging_environments([newer[-1]])[newer[-1]]
     other = judge.run_query(Query(question.graph, question.profile or GPU, setup, question.modes, build=question.build))
-    told = f"cuDNN {newer[-1]} {_describe_answer(other)}"
-    return replace(verdict, cause=replace(verdict.cause, versions=told))
+    text = f"cuDNN {newer[-1]} {_describe_answer(other)}"
+    return replace(verdict, cause=replace(verdict.cause, versions=text))
 
 
 def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:

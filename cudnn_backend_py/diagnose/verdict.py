@@ -94,7 +94,7 @@ class Cause:
 
     Addresses in it are masked, as in a :class:`Reason`. ``asked`` says how far cuDNN was queried about the changes,
     targets and versions that ``remedy`` names; it is empty where it names none. ``versions`` says what other cuDNN
-    versions do with the graph, if they were asked and none is a remedy.
+    versions do with the graph, if they were queried and none is a remedy.
     """
 
     code: str

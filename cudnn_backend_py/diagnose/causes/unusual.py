@@ -111,7 +111,7 @@ def has_only_operations(case: RefusalCase) -> bool:
 
 
 def _select_deviations_to_report(one: list[Deviation]) -> list[Deviation]:
-    """Return what to report of properties that are refused together: operations only if there is nothing else."""
+    """Return the deviations to report of those refused together: operations only if there are no others."""
     return [item for item in one if item.aspect != "operation"] or one
 
 

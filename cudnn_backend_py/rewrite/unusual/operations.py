@@ -67,7 +67,7 @@ def format_removal(op: Op, *, is_bypassed: bool) -> str:
     if is_first or is_last:
         effect = "which is done outside"
     else:
-        effect = "which computes something else" if is_bypassed else "which is done outside with what it reads"
+        effect = "which computes something else" if is_bypassed else "which is done outside, like its inputs"
     return f"without the operation {op.name} ({format_kind(op)}), {effect}"
 
 

@@ -1,4 +1,4 @@
-"""Run the C code that launches the torch operators with hostile input under AddressSanitizer and UndefinedBehaviorSanitizer, without a GPU."""
+"""Run the C code that launches torch operators with hostile input, under two sanitizers and without a GPU."""
 
 from __future__ import annotations
 
