@@ -217,11 +217,12 @@ def _describe_frameworks(verdict: Verdict, graph: Graph) -> dict[str, str]:
 def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
     answers = [judge.run_query(question) for question in questions]
     if any(verdict.may_differ_by_version for verdict in answers):
-        from ..diagnose.remedies import add_version_remedy
+        from ..diagnose.other_versions import add_version_remedy
 
         answers = [add_version_remedy(verdict, asked) for verdict, asked in zip(answers, questions, strict=True)]
     if any(verdict.lacks_remedy for verdict in answers):
-        from ..diagnose.remedies import add_newest_answer, add_searched_remedy
+        from ..diagnose.other_versions import add_newest_answer
+        from ..diagnose.remedies import add_searched_remedy
 
         answers = [
             add_newest_answer(add_searched_remedy(verdict, asked, judge), asked, judge)
@@ -272,7 +273,7 @@ def _show_remedies(
 ) -> NoReturn:
     """Search and print the smallest changes that make cuDNN support a graph."""
     from ..diagnose import Judge, Query, whatif
-    from ..diagnose.remedies import Remedies
+    from ..diagnose.remedy import Remedies
     from ..diagnose.report.tables import render_remedies, table_text
 
     graph = load_graph_file(graph_file)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .linting import Finding, lint
     from .logs import report_log
     from .named_version import explain
-    from .remedies import Remedy, whatif
+    from .remedies import whatif
+    from .remedy import Remedy
     from .report.archive import write_repro
     from .report.text import render_text
     from .surveys.attention import SupportTable, attention_rows, support_table
@@ -89,7 +90,7 @@ __getattr__ = make_lazy_getattr(
     Reason=".plans.refusals",
     Refusal=".plans.refusals",
     read_refusals=".plans.refusals",
-    Remedy="remedies",
+    Remedy="remedy",
     whatif="remedies",
     report_log="logs",
     write_repro="report.archive",

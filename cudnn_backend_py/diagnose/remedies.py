@@ -10,186 +10,52 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
-from ..known_issues import find_issues_against_version_change
 from ..plans.engine import OperationGraph, heur_mode
-from ..plans.lower import find_newer_features
 from ..plans.refusals import find_furthest_reason, read_refusals
-from ..printable import brief
-from ..rewrite.change_sequence import EFFECTS, ChangeSequence, find_change_sequence
-from ..rewrite.changes import Change, Effect, iterate_changes
+from ..rewrite.change_sequence import ChangeSequence, find_change_sequence
+from ..rewrite.changes import Change, iterate_changes
 from ..system.child import TIMED_OUT, Child
-from ..system.notebook import HtmlDisplay
 from ..system.serving import AnswerWriter, serve
-from ..system.version import VersionTuple, leading_numbers, version_numbers, version_text
-from ..target import Profile, Target, open_target
+from ..target import Target, open_target
 from ..target.environment import EnvironmentProblem, check_environment
-from ..versions.judging_environment import JudgingEnvironment, read_judging_environment
+from ..versions.judging_environment import read_judging_environment
 from .causes.building import BUILD_CHANGE_KINDS
 from .causes.case import ARCHITECTURE_TARGETS, BuildResult, PlanBudget, compute_plan_cost, is_known_to_fail_building
 from .causes.claims import compare_solution_results
 from .causes.find import list_suspicious_properties
 from .causes.phrases import find_change_kinds
 from .explanation import explain
-from .fork import TIMEOUT_REMARK, run_in_fork
-from .judges import GPU, START_FAILURE_CODE, TIMEOUT_CODE, Judge, Query
+from .fork import run_in_fork
+from .judges import GPU, START_FAILURE_CODE, Judge, Query
+from .other_versions import (
+    SearchSettings,
+    is_timed_out,
+    judge_nearest_versions,
+    judge_remaining_versions,
+)
 from .query import describe_device, read_device, read_target
-from .surveys.inputs import available_versions, read_judging_environments
-from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX, Outcome, RemedyCheck, Verdict
+from .remedy import Remedies, Remedy, SearchExtent
+from .verdict import RemedyCheck, Verdict
 
 if TYPE_CHECKING:
-    from ..interpreter.compare import Comparison
+    pass
 
-__all__ = [
-    "Remedies",
-    "Remedy",
-    "SearchExtent",
-    "add_newest_answer",
-    "add_searched_remedy",
-    "add_version_remedy",
-    "whatif",
-]
+__all__ = ["add_searched_remedy", "whatif"]
 
 _DEFAULT_MODES = ("A", "FALLBACK")
 _MAX_RESTARTS = 8
 _MIN_SEARCH_FRACTION = 0.6  # of the time for the search, however long the child took to start
 _OVERTIME_S = 20.0  # for what a child is doing when its time is over: starting, or one slow question
 _HANG_LIMIT_S = 600.0  # without a budget, after which cuDNN is taken to hang
-
-
-@dataclass(frozen=True, repr=False)
-class Remedy(HtmlDisplay):
-    """One or two changes that make cuDNN support the graph.
-
-    Parameters
-    ----------
-    title, steps
-        What changes, as a whole and step by step: the tensor, the value found, the new value.
-    effect
-        ``exact``, ``changes numerics`` or ``idea``, as of :class:`~.changes.Change`; the weakest of the steps.
-    graph, graphs
-        The patched graph; where it is split, the first part, and all of them in the order they run.
-    target, version
-        What the verdict is for: those judged, or the change itself.
-    kinds
-        The kind of each step, one of :data:`~.changes.KINDS`.
-    tensors
-        Names of the tensors that change.
-    verified
-        Whether cuDNN was queried, and supports it.
-    verdict
-        What it said; of several parts, of the first.
-    members
-        For each step, which of the graphs before it was changed, counted from 0.
-    comparison
-        Of an exact change of the graph: what the interpreter's results for the graph and for the patched ones showed,
-        see :func:`~cudnn_backend_py.interpreter.compare.compare`.
-    """
-
-    title: str
-    effect: Effect
-    steps: tuple[str, ...]
-    graph: Graph
-    target: str
-    version: str | None
-    verified: bool
-    verdict: Verdict | None
-    graphs: tuple[Graph, ...] = ()
-    kinds: tuple[str, ...] = ()
-    tensors: tuple[str, ...] = ()
-    members: tuple[int, ...] = ()
-    comparison: Comparison | None = None
-
-    @property
-    def claim(self) -> str:
-        """The effect on the results, with a note on whether the results of an exact change were compared."""
-        if self.comparison is None:
-            return self.effect
-        if self.comparison.state == "same":
-            return f"{self.effect}, compared"
-        return f"{self.effect} by its rule, not compared: {self.comparison.words}"
-
-    def __repr__(self) -> str:
-        where = f"{self.target}, cuDNN {self.version}" if self.version else self.target
-        return brief(f"Remedy {self.effect}, {'' if self.verified else 'not '}verified on {where}: {self.title}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the remedy as plain data."""
-        return {
-            "title": self.title,
-            "effect": self.effect,
-            "comparison": self.comparison and asdict(self.comparison),
-            "steps": list(self.steps),
-            "kinds": list(self.kinds),
-            "tensors": list(self.tensors),
-            "target": self.target,
-            "version": self.version,
-            "verified": self.verified,
-            "graphs": [graph_to_json(graph) for graph in self.graphs or (self.graph,)],
-            "verdict": None if self.verdict is None else self.verdict.to_dict(),
-        }
-
-    @property
-    def size(self) -> tuple[int, int, int, int]:
-        """Sort key of remedies, smallest first: effect, steps, graphs, tensors."""
-        elsewhere = {"target": 1, "version": 2}.get(self.kinds[-1], 0) if self.kinds else 0
-        return (max(EFFECTS.index(self.effect), elsewhere), len(self.steps), len(self.graphs), len(self.tensors))
-
-
-@dataclass(frozen=True)
-class SearchExtent:
-    """How far a search for remedies got.
-
-    Parameters
-    ----------
-    checked, changes
-        Changes of one step that were checked, and how many there are; None where the search ended before that was
-        known.
-    checked_pairs, pairs
-        The same of changes of two steps, which are checked only where no single one leaves the results as they are.
-    stopped
-        Why the search ended before all that it looks at was checked; empty where it did not.
-    """
-
-    checked: int = 0
-    changes: int | None = None
-    checked_pairs: int = 0
-    pairs: int | None = None
-    stopped: str = ""
-
-    @property
-    def finished(self) -> bool:
-        """Whether the search was complete, so that "no change was found" is an answer."""
-        return not self.stopped
-
-    def __str__(self) -> str:
-        pairs = _format_progress(self.checked_pairs, self.pairs)
-        return f"{_format_progress(self.checked, self.changes)} changes and {pairs} pairs of changes were checked"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the extent as plain data."""
-        return {"finished": self.finished, **asdict(self)}
-
-
-def _format_progress(checked: int, count: int | None) -> str:
-    return str(checked) if count is None else f"{checked} of {count}"
-
-
-class Remedies(HtmlDisplay, list[Remedy]):
-    """The remedies for one graph, shown next to it in notebooks, and how far the search got."""
-
-    def __init__(self, graph: Graph, found: Iterable[Remedy], extent: SearchExtent | None = None) -> None:
-        super().__init__(found)
-        self.graph = graph
-        self.extent = extent or SearchExtent()
 
 
 def whatif(
@@ -246,12 +112,12 @@ def whatif(
     check_graph(graph)
     profile = read_target(target)
     names = tuple(heur_mode(mode).name for mode in modes)
-    asked = _SearchSettings(target, profile, version, read_judging_environment(version), names, build)
+    asked = SearchSettings(target, profile, version, read_judging_environment(version), names, build)
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
         with ThreadPoolExecutor(1) as beside:
-            first = beside.submit(_judge_nearest_versions, graph, asked, others, stop)
+            first = beside.submit(judge_nearest_versions, graph, asked, others, stop)
             try:
                 found, extent = _search_in_child(graph, asked, deadline, budget_s, two_steps=two_steps)
             except BaseException:
@@ -262,33 +128,13 @@ def whatif(
                 return Remedies(graph, ())
         versions = first.result()
         if not found and not versions.found:
-            versions = _judge_remaining_versions(graph, asked, versions, others, deadline)
+            versions = judge_remaining_versions(graph, asked, versions, others, deadline)
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
         built = _drop_unbuildable_remedies(found, asked, others, unbuilt) if build else found
         kept = list(islice(_drop_wrong_remedies(graph, _drop_duplicate_remedies(graph, built)), limit))
         late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
         return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
-
-
-@dataclass(frozen=True)
-class _SearchSettings:
-    """The target and settings for which a graph and its changes are judged."""
-
-    target: str  # and what was read when it was named
-    profile: Profile | None
-    version: str | None
-    setup: JudgingEnvironment
-    modes: tuple[str, ...]
-    build: bool
-
-    def question(self, graph: Graph, target: str, version: str | None, *, causes: bool = False) -> Query:
-        """Return the query for a change; where only the outcome counts, causes are not searched."""
-        where = (self.profile or GPU) if target == self.target else target
-        setup: JudgingEnvironment | None = self.setup
-        if version != self.version:
-            setup = None if version is None else read_judging_environments([version])[version]
-        return Query(graph, where, setup, self.modes, build=self.build, causes=causes)
 
 
 def _drop_duplicate_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
@@ -353,7 +199,7 @@ _MAX_BUILT_REMEDIES = 16  # of plans, at most
 
 
 def _drop_unbuildable_remedies(
-    found: Iterable[Remedy], asked: _SearchSettings, judge: Judge, late: list[str]
+    found: Iterable[Remedy], asked: SearchSettings, judge: Judge, late: list[str]
 ) -> Iterator[Remedy]:
     """Yield the remedies with a plan that can be built. Each is built once, when its remedy is requested.
 
@@ -371,203 +217,8 @@ def _drop_unbuildable_remedies(
         verdicts = [judge.run_query(asked.question(one, remedy.target, remedy.version)) for one in remedy.graphs]
         if all(verdict.supported for verdict in verdicts):
             yield replace(remedy, verdict=verdicts[0])
-        elif any(map(_is_timed_out, verdicts)):
+        elif any(map(is_timed_out, verdicts)):
             late.append(f"plans of {remedy.title!r} were not built in time")
-
-
-def _is_timed_out(verdict: Verdict) -> bool:
-    return verdict.cause is not None and verdict.cause.code == TIMEOUT_CODE
-
-
-class _VersionResults(NamedTuple):
-    """Results of other cuDNN versions: the remedy found, the versions that refuse, and those not judged.
-
-    ``late`` says of each that did not answer in time; ``unable`` are verdicts of those that could not judge the graph.
-    """
-
-    found: list[Remedy]
-    refusing: list[str]
-    unasked: list[str]
-    late: list[str]
-    unable: list[Verdict]
-
-
-def _judge_versions(
-    graph: Graph,
-    asked: _SearchSettings,
-    used: str,
-    names: Sequence[str],
-    judge: Judge,
-    may_query: Callable[[int], bool],
-) -> _VersionResults:
-    """Judge with cuDNN versions one by one until one supports the graph.
-
-    `may_query` is called with the number of those asked before each.
-    """
-    answers = _VersionResults([], [], [], [], [])
-    for number, name in enumerate(names):
-        if answers.found or not may_query(number):
-            return answers._replace(unasked=list(names[number:]))
-        verdict = judge.run_query(asked.question(graph, asked.target, name))
-        if verdict.supported and find_issues_against_version_change(
-            graph, verdict.sm, _parse_version(name), _parse_version(used)
-        ):
-            answers.refusing.append(name)
-        elif verdict.supported:
-            title = f"cuDNN {name} instead of {used}"
-            remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
-            answers.found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
-        elif verdict.outcome is Outcome.NOT_SUPPORTED:
-            answers.refusing.append(name)
-        elif _is_timed_out(verdict):
-            answers.late.append(f"cuDNN {name} did not answer in time")
-        else:
-            answers.unable.append(verdict)
-    return answers
-
-
-def _parse_version(name: str) -> VersionTuple:
-    major, minor, patch = (*leading_numbers(name), 0, 0, 0)[:3]
-    return major, minor, patch
-
-
-def _find_used_version(graph: Graph, asked: _SearchSettings, judge: Judge) -> str:
-    """Return the version that judges the graph; empty without a library."""
-    used = asked.version or judge.run_query(asked.question(graph, asked.target, None)).cudnn  # this process loads none
-    return used if used[:1].isdigit() else ""
-
-
-_MIN_JUDGED_VERSIONS = 3  # that are queried whatever else is found
-
-
-def _judge_nearest_versions(
-    graph: Graph, asked: _SearchSettings, judge: Judge, stop: threading.Event
-) -> _VersionResults:
-    """Judge with a few other installed versions, newest first; end early if the event `stop` is set."""
-    used = _find_used_version(graph, asked, judge)
-    names = _order_versions(used) if used else []
-    return _judge_versions(
-        graph, asked, used, names, judge, lambda number: number < _MIN_JUDGED_VERSIONS and not stop.is_set()
-    )
-
-
-def _judge_remaining_versions(
-    graph: Graph, asked: _SearchSettings, before: _VersionResults, judge: Judge, deadline: float
-) -> _VersionResults:
-    """Judge with the versions not judged yet: a few more, or all until the deadline."""
-
-    def may_query(number: int) -> bool:
-        return (
-            number < _MAX_JUDGED_VERSIONS - _MIN_JUDGED_VERSIONS
-            if deadline == math.inf
-            else time.monotonic() <= deadline
-        )
-
-    used = _find_used_version(graph, asked, judge)
-    more = _judge_versions(graph, asked, used, before.unasked, judge, may_query)
-    late = [*before.late, *more.late]
-    if more.unasked and not more.found and deadline != math.inf:
-        late.append(f"cuDNN {', '.join(more.unasked)} {'were' if len(more.unasked) > 1 else 'was'} not asked")
-    return more._replace(late=late)
-
-
-_MAX_JUDGED_VERSIONS = 6  # some 0.8 s each, and not so many seconds: the answer is the same on any machine
-
-
-def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JUDGED_VERSIONS) -> Verdict:
-    """Judge a refused graph with other installed cuDNN versions, and add the result to its verdict.
-
-    That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed. At most
-    `most` are queried, and those that were not are named.
-
-    Notes
-    -----
-    Loads cuDNN: yes, each version in a child process.
-    """
-    cause = verdict.cause
-    if cause is None or not verdict.may_differ_by_version:
-        return verdict
-    newer = cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
-    target = str(question.target)
-    asked = _SearchSettings(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
-    with Judge() as judge:
-        used = _find_used_version(question.graph, asked, judge)
-        names = _order_versions(used) if used else []
-        if cause.code == ENGINES_MISSING_CODE:
-            return _add_answer_of_another_version(verdict, question, asked, names[:most], judge)
-        needed = (0, 0, 0)
-        if newer:
-            needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=needed)
-            names = [
-                name for name in sorted(names, key=version_numbers, reverse=True) if _parse_version(name) >= needed
-            ]
-        others = _judge_versions(question.graph, asked, used, names, judge, lambda number: number < most)
-        refusing = sorted(others.refusing, key=version_numbers, reverse=True)
-        why = ""
-        if refusing and not others.found and cause.code != CRASH_CODE:
-            why = _describe_answer(judge.run_query(asked.question(question.graph, target, refusing[0], causes=True)))
-    late = (f"{TIMEOUT_REMARK}: {line}" for line in others.late)
-    verdict = replace(verdict, limits=(*verdict.limits, *late))
-    if others.found:
-        checked: RemedyCheck = "built" if question.build else "support check"
-        name = others.found[0].version
-        cause = replace(cause, remedy=f"use cuDNN {name} (--cudnn {name})", asked=checked)
-    elif why:
-        text = f"cuDNN {refusing[0]} {why}"
-        if refusing[1:]:
-            text += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not support it"
-        if others.unasked:
-            text += (
-                f"; {', '.join(others.unasked)} {'were' if len(others.unasked) > 1 else 'was'} not judged "
-                "(see cudnn-backend matrix --since)"
-            )
-        cause = replace(cause, versions=text, remedy="", asked="")
-    elif newer and others.unable:
-        name = others.unable[0].cudnn
-        cause = replace(cause, versions=f"cuDNN {name} cannot judge it here (--cudnn {name} says why)")
-    elif newer and not names and needed > (0, 0, 0):
-        version = version_text(needed)
-        remedy = f"use cuDNN {version} or newer (--cudnn {version}); it may refuse the graph for other reasons"
-        cause = replace(cause, remedy=remedy)
-    return replace(verdict, cause=cause)
-
-
-def _add_answer_of_another_version(
-    verdict: Verdict, question: Query, asked: _SearchSettings, names: Sequence[str], judge: Judge
-) -> Verdict:
-    """Add to a verdict of a library without some engines what the newest version says that has them."""
-    assert verdict.cause is not None
-    for name in sorted(names, key=version_numbers, reverse=True):
-        other = judge.run_query(asked.question(question.graph, asked.target, name, causes=True))
-        if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
-            text = f"cuDNN {name} {_describe_answer(other, alike='')}"
-            return replace(verdict, cause=replace(verdict.cause, versions=text))
-    return verdict
-
-
-def add_newest_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """Add to a refusal without a remedy why the newest version, if this is an older one, refuses the graph too."""
-    if verdict.cause is None or verdict.cause.versions or not verdict.lacks_remedy:
-        return verdict
-    newer = [name for name in available_versions() if version_numbers(name) > version_numbers(verdict.cudnn)]
-    if not newer:
-        return verdict
-    setup = read_judging_environments([newer[-1]])[newer[-1]]
-    other = judge.run_query(Query(question.graph, question.profile or GPU, setup, question.modes, build=question.build))
-    text = f"cuDNN {newer[-1]} {_describe_answer(other)}"
-    return replace(verdict, cause=replace(verdict.cause, versions=text))
-
-
-def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:
-    """Return, as a predicate of a cuDNN version, what it does with a graph that another version refuses."""
-    reason = "" if verdict.cause is None else f": {verdict.cause.headline}"
-    if verdict.outcome is Outcome.NOT_JUDGED:
-        return f"cannot judge it either{reason}"
-    if not verdict.supported:
-        return f"does not support it{alike}{reason}"
-    if verdict.hazards:
-        return f"has a known issue with it: {verdict.hazards[0]}"
-    return "supports it"
 
 
 def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
@@ -588,21 +239,11 @@ def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verd
     return replace(verdict, cause=replace(cause, remedy=f"{remedy.title} ({remedy.effect})", asked=how))
 
 
-def _order_versions(used: str) -> list[str]:
-    """Return the other available versions: the newest, then older ones in growing steps, then the rest."""
-    own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    others = [name for name in reversed(available_versions()) if version_numbers(name) != own]
-    older = [name for name in others if version_numbers(name) < own]
-    later = [name for name in others if version_numbers(name) > own]
-    steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]
-    return list(dict.fromkeys([*later[:1], *steps[:3], *reversed(later), *older]))
-
-
 # the search, in a child process
 
 
 def _search_in_child(
-    graph: Graph, asked: _SearchSettings, deadline: float, budget_s: float | None, *, two_steps: bool
+    graph: Graph, asked: SearchSettings, deadline: float, budget_s: float | None, *, two_steps: bool
 ) -> tuple[list[Remedy] | None, SearchExtent]:
     """Return the remedies that a child process finds, None if the graph is supported, and the extent of its search.
 

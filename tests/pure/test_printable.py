@@ -12,7 +12,7 @@ import pytest
 from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose import Outcome, render_text
 from cudnn_backend_py.diagnose.logs import report_log
-from cudnn_backend_py.diagnose.remedies import Remedies
+from cudnn_backend_py.diagnose.remedy import Remedies
 from cudnn_backend_py.diagnose.report.attention_page import _format_code
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, table_text
 from cudnn_backend_py.diagnose.verdict import Basis, Cause

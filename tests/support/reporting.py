@@ -7,7 +7,7 @@ from typing import Any
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, TensorReordering
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict
-from cudnn_backend_py.diagnose.remedies import Remedy
+from cudnn_backend_py.diagnose.remedy import Remedy
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGE_NAMES, Stage
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, whatif
-from cudnn_backend_py.diagnose.remedies import Remedy
+from cudnn_backend_py.diagnose.remedy import Remedy
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.graph.replace import replace_tensors, try_to_make_graph

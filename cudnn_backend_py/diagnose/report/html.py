@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...graph.ir import Graph
     from ...plans.plan import Plan
     from ...rewrite.changes import Change
-    from ..remedies import Remedy
+    from ..remedy import Remedy
 
 __all__ = [
     "render_change_html",
@@ -327,7 +327,7 @@ def _make_section(anchor: str, mine: Sequence[tuple[int, _VerdictEntry]]) -> dic
 
 def _explain_unfinished_search(remedies: Sequence[Remedy]) -> str:
     """Return why a search for remedies was incomplete and how far it got; empty if it was complete."""
-    from ..remedies import Remedies
+    from ..remedy import Remedies
 
     if not isinstance(remedies, Remedies) or remedies.extent.finished:
         return ""

@@ -10,7 +10,7 @@ from ...execution.executable import Executable
 from ...graph import Graph
 from ...plans.plan import Plan
 from ...rewrite.changes import Change
-from ..remedies import Remedies, Remedy
+from ..remedy import Remedies, Remedy
 from ..surveys.matrix import Matrix
 from ..surveys.since import Since
 from ..verdict import Verdict

@@ -13,7 +13,7 @@ from ...graph import Graph
 from ...printable import printable
 from ...system.streams import format_markdown_table
 from ...terminal import WordTable, table_text
-from ..remedies import Remedies, Remedy
+from ..remedy import Remedies, Remedy
 from ..surveys.baseline import CheckedVerdict
 from ..surveys.inputs import DEFAULT_VERSION
 from ..surveys.matrix import Cell, Matrix

@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py import Graph, find_profile
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, render_text
-from cudnn_backend_py.diagnose.remedies import add_version_remedy
+from cudnn_backend_py.diagnose.other_versions import add_version_remedy
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors

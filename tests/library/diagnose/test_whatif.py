@@ -8,7 +8,8 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, UsageError
 from cudnn_backend_py.diagnose import Judge, explain
-from cudnn_backend_py.diagnose.remedies import Remedy, whatif
+from cudnn_backend_py.diagnose.remedies import whatif
+from cudnn_backend_py.diagnose.remedy import Remedy
 from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.rewrite.changes import KINDS
 from tests.cases import find_case

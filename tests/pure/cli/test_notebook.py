@@ -12,7 +12,7 @@ from benchmarks.tables import make_ragged_table
 from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.cli.compare.figures import RecordTables
 from cudnn_backend_py.diagnose import Outcome
-from cudnn_backend_py.diagnose.remedies import Remedies, Remedy
+from cudnn_backend_py.diagnose.remedy import Remedies, Remedy
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from cudnn_backend_py.diagnose.surveys.baseline import CheckedVerdict
 from cudnn_backend_py.diagnose.surveys.matrix import Cell

@@ -12,7 +12,7 @@ import pytest
 
 from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, UsageError, attention
 from cudnn_backend_py.diagnose import Outcome
-from cudnn_backend_py.diagnose.remedies import Remedy
+from cudnn_backend_py.diagnose.remedy import Remedy
 from cudnn_backend_py.diagnose.report import html as page
 from cudnn_backend_py.diagnose.report.drawing import (
     MAX_OPERATIONS,

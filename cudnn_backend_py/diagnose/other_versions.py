@@ -1,0 +1,259 @@
+"""What other cuDNN versions do with a refused graph."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..graph import Graph
+from ..known_issues import find_issues_against_version_change
+from ..plans.lower import find_newer_features
+from ..system.version import VersionTuple, leading_numbers, version_numbers, version_text
+from ..target import Profile
+from ..versions.judging_environment import JudgingEnvironment
+from .fork import TIMEOUT_REMARK
+from .judges import GPU, TIMEOUT_CODE, Judge, Query
+from .surveys.inputs import available_versions, read_judging_environments
+from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX, Outcome, RemedyCheck, Verdict
+
+if TYPE_CHECKING:
+    pass
+
+from .remedy import Remedy
+
+__all__ = [
+    "SearchSettings",
+    "VersionResults",
+    "add_newest_answer",
+    "add_version_remedy",
+    "is_timed_out",
+    "judge_nearest_versions",
+    "judge_remaining_versions",
+]
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The target and settings for which a graph and its changes are judged."""
+
+    target: str  # and what was read when it was named
+    profile: Profile | None
+    version: str | None
+    setup: JudgingEnvironment
+    modes: tuple[str, ...]
+    build: bool
+
+    def question(self, graph: Graph, target: str, version: str | None, *, causes: bool = False) -> Query:
+        """Return the query for a change; where only the outcome counts, causes are not searched."""
+        where = (self.profile or GPU) if target == self.target else target
+        setup: JudgingEnvironment | None = self.setup
+        if version != self.version:
+            setup = None if version is None else read_judging_environments([version])[version]
+        return Query(graph, where, setup, self.modes, build=self.build, causes=causes)
+
+
+def is_timed_out(verdict: Verdict) -> bool:
+    return verdict.cause is not None and verdict.cause.code == TIMEOUT_CODE
+
+
+class VersionResults(NamedTuple):
+    """Results of other cuDNN versions: the remedy found, the versions that refuse, and those not judged.
+
+    ``late`` says of each that did not answer in time; ``unable`` are verdicts of those that could not judge the graph.
+    """
+
+    found: list[Remedy]
+    refusing: list[str]
+    unasked: list[str]
+    late: list[str]
+    unable: list[Verdict]
+
+
+def _judge_versions(
+    graph: Graph,
+    asked: SearchSettings,
+    used: str,
+    names: Sequence[str],
+    judge: Judge,
+    may_query: Callable[[int], bool],
+) -> VersionResults:
+    """Judge with cuDNN versions one by one until one supports the graph.
+
+    `may_query` is called with the number of those asked before each.
+    """
+    answers = VersionResults([], [], [], [], [])
+    for number, name in enumerate(names):
+        if answers.found or not may_query(number):
+            return answers._replace(unasked=list(names[number:]))
+        verdict = judge.run_query(asked.question(graph, asked.target, name))
+        if verdict.supported and find_issues_against_version_change(
+            graph, verdict.sm, _parse_version(name), _parse_version(used)
+        ):
+            answers.refusing.append(name)
+        elif verdict.supported:
+            title = f"cuDNN {name} instead of {used}"
+            remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
+            answers.found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
+        elif verdict.outcome is Outcome.NOT_SUPPORTED:
+            answers.refusing.append(name)
+        elif is_timed_out(verdict):
+            answers.late.append(f"cuDNN {name} did not answer in time")
+        else:
+            answers.unable.append(verdict)
+    return answers
+
+
+def _parse_version(name: str) -> VersionTuple:
+    major, minor, patch = (*leading_numbers(name), 0, 0, 0)[:3]
+    return major, minor, patch
+
+
+def _find_used_version(graph: Graph, asked: SearchSettings, judge: Judge) -> str:
+    """Return the version that judges the graph; empty without a library."""
+    used = asked.version or judge.run_query(asked.question(graph, asked.target, None)).cudnn  # this process loads none
+    return used if used[:1].isdigit() else ""
+
+
+_MIN_JUDGED_VERSIONS = 3  # that are queried whatever else is found
+
+
+def judge_nearest_versions(graph: Graph, asked: SearchSettings, judge: Judge, stop: threading.Event) -> VersionResults:
+    """Judge with a few other installed versions, newest first; end early if the event `stop` is set."""
+    used = _find_used_version(graph, asked, judge)
+    names = _order_versions(used) if used else []
+    return _judge_versions(
+        graph, asked, used, names, judge, lambda number: number < _MIN_JUDGED_VERSIONS and not stop.is_set()
+    )
+
+
+def judge_remaining_versions(
+    graph: Graph, asked: SearchSettings, before: VersionResults, judge: Judge, deadline: float
+) -> VersionResults:
+    """Judge with the versions not judged yet: a few more, or all until the deadline."""
+
+    def may_query(number: int) -> bool:
+        return (
+            number < _MAX_JUDGED_VERSIONS - _MIN_JUDGED_VERSIONS
+            if deadline == math.inf
+            else time.monotonic() <= deadline
+        )
+
+    used = _find_used_version(graph, asked, judge)
+    more = _judge_versions(graph, asked, used, before.unasked, judge, may_query)
+    late = [*before.late, *more.late]
+    if more.unasked and not more.found and deadline != math.inf:
+        late.append(f"cuDNN {', '.join(more.unasked)} {'were' if len(more.unasked) > 1 else 'was'} not asked")
+    return more._replace(late=late)
+
+
+_MAX_JUDGED_VERSIONS = 6  # some 0.8 s each, and not so many seconds: the answer is the same on any machine
+
+
+def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JUDGED_VERSIONS) -> Verdict:
+    """Judge a refused graph with other installed cuDNN versions, and add the result to its verdict.
+
+    That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed. At most
+    `most` are queried, and those that were not are named.
+
+    Notes
+    -----
+    Loads cuDNN: yes, each version in a child process.
+    """
+    cause = verdict.cause
+    if cause is None or not verdict.may_differ_by_version:
+        return verdict
+    newer = cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
+    target = str(question.target)
+    asked = SearchSettings(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
+    with Judge() as judge:
+        used = _find_used_version(question.graph, asked, judge)
+        names = _order_versions(used) if used else []
+        if cause.code == ENGINES_MISSING_CODE:
+            return _add_answer_of_another_version(verdict, question, asked, names[:most], judge)
+        needed = (0, 0, 0)
+        if newer:
+            needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=needed)
+            names = [
+                name for name in sorted(names, key=version_numbers, reverse=True) if _parse_version(name) >= needed
+            ]
+        others = _judge_versions(question.graph, asked, used, names, judge, lambda number: number < most)
+        refusing = sorted(others.refusing, key=version_numbers, reverse=True)
+        why = ""
+        if refusing and not others.found and cause.code != CRASH_CODE:
+            why = _describe_answer(judge.run_query(asked.question(question.graph, target, refusing[0], causes=True)))
+    late = (f"{TIMEOUT_REMARK}: {line}" for line in others.late)
+    verdict = replace(verdict, limits=(*verdict.limits, *late))
+    if others.found:
+        checked: RemedyCheck = "built" if question.build else "support check"
+        name = others.found[0].version
+        cause = replace(cause, remedy=f"use cuDNN {name} (--cudnn {name})", asked=checked)
+    elif why:
+        text = f"cuDNN {refusing[0]} {why}"
+        if refusing[1:]:
+            text += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not support it"
+        if others.unasked:
+            text += (
+                f"; {', '.join(others.unasked)} {'were' if len(others.unasked) > 1 else 'was'} not judged "
+                "(see cudnn-backend matrix --since)"
+            )
+        cause = replace(cause, versions=text, remedy="", asked="")
+    elif newer and others.unable:
+        name = others.unable[0].cudnn
+        cause = replace(cause, versions=f"cuDNN {name} cannot judge it here (--cudnn {name} says why)")
+    elif newer and not names and needed > (0, 0, 0):
+        version = version_text(needed)
+        remedy = f"use cuDNN {version} or newer (--cudnn {version}); it may refuse the graph for other reasons"
+        cause = replace(cause, remedy=remedy)
+    return replace(verdict, cause=cause)
+
+
+def _add_answer_of_another_version(
+    verdict: Verdict, question: Query, asked: SearchSettings, names: Sequence[str], judge: Judge
+) -> Verdict:
+    """Add to a verdict of a library without some engines what the newest version says that has them."""
+    assert verdict.cause is not None
+    for name in sorted(names, key=version_numbers, reverse=True):
+        other = judge.run_query(asked.question(question.graph, asked.target, name, causes=True))
+        if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
+            text = f"cuDNN {name} {_describe_answer(other, alike='')}"
+            return replace(verdict, cause=replace(verdict.cause, versions=text))
+    return verdict
+
+
+def add_newest_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+    """Add to a refusal without a remedy why the newest version, if this is an older one, refuses the graph too."""
+    if verdict.cause is None or verdict.cause.versions or not verdict.lacks_remedy:
+        return verdict
+    newer = [name for name in available_versions() if version_numbers(name) > version_numbers(verdict.cudnn)]
+    if not newer:
+        return verdict
+    setup = read_judging_environments([newer[-1]])[newer[-1]]
+    other = judge.run_query(Query(question.graph, question.profile or GPU, setup, question.modes, build=question.build))
+    text = f"cuDNN {newer[-1]} {_describe_answer(other)}"
+    return replace(verdict, cause=replace(verdict.cause, versions=text))
+
+
+def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:
+    """Return, as a predicate of a cuDNN version, what it does with a graph that another version refuses."""
+    reason = "" if verdict.cause is None else f": {verdict.cause.headline}"
+    if verdict.outcome is Outcome.NOT_JUDGED:
+        return f"cannot judge it either{reason}"
+    if not verdict.supported:
+        return f"does not support it{alike}{reason}"
+    if verdict.hazards:
+        return f"has a known issue with it: {verdict.hazards[0]}"
+    return "supports it"
+
+
+def _order_versions(used: str) -> list[str]:
+    """Return the other available versions: the newest, then older ones in growing steps, then the rest."""
+    own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
+    others = [name for name in reversed(available_versions()) if version_numbers(name) != own]
+    older = [name for name in others if version_numbers(name) < own]
+    later = [name for name in others if version_numbers(name) > own]
+    steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]
+    return list(dict.fromkeys([*later[:1], *steps[:3], *reversed(later), *older]))
