@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from cudnn_backend_py.diagnose import attention_rows
 from cudnn_backend_py.generated.enums import ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.ir import Matmul, Tensor
+from cudnn_backend_py.graph.ir import Matmul, Pointwise, Tensor
 from cudnn_backend_py.graph.replace import bypass_ops, replace_tensors
+from cudnn_backend_py.graph.strides import has_overlapping_elements
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.change_sequence import ChangeSequence
@@ -27,6 +29,8 @@ from cudnn_backend_py.rewrite.changes import (
     iterate_changes,
 )
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
+from cudnn_backend_py.rewrite.unusual import find_deviations
+from tests.support import refused_graphs
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
 from tests.support.interpreting import Array, make_random_array
 
@@ -565,3 +569,72 @@ def test_only_the_first_and_last_operations_can_be_moved_out_of_the_graph() -> N
     assert "without the operation first (pointwise add), which is done outside" in titles
     assert "without the operation middle (pointwise exp), which computes something else" in titles
     assert "without the operation last (pointwise mul), which is done outside" in titles
+
+
+# two properties at once, and replacements with the same results
+
+
+def test_an_integer_operand_takes_the_type_of_the_floats() -> None:
+    g = GraphBuilder("mixed", io_type=DataType.HALF)
+    a = g.tensor("a", (1, 8, 8), data_type=DataType.INT32)
+    g.matmul(a, g.tensor("b", (1, 8, 8)), name="c", virtual=False)
+    titles = [change.title for change in iterate_changes(g.graph(), ("data_type",))]
+    assert "a i32 -> f16, as the others" in titles
+
+
+@pytest.mark.parametrize("operator", [ReduceTensorOp.NORM1, ReduceTensorOp.AMAX])
+def test_reductions_of_absolute_values_have_an_exact_replacement(operator: ReduceTensorOp) -> None:
+    g = GraphBuilder("reduced", io_type=DataType.FLOAT)
+    g.reduction(operator, g.tensor("x", (2, 3, 4)), (2, 1, 4), name="y", virtual=False)
+    graph = g.graph()
+    [one] = [item for item in find_deviations(graph) if item.aspect == "parameter"]
+    assert one.effect == "exact"
+    changed = one.undo(graph)
+    assert changed is not None
+    values = make_random_array(2, 3, 4)
+    old, new = (interpret(item, {"x": values})["y"] for item in (graph, changed))
+    np.testing.assert_allclose(new, old, rtol=1e-6)
+
+
+def test_the_type_of_integers_is_undone_without_an_unusual_computation() -> None:
+    g = GraphBuilder("integers", io_type=DataType.INT64, compute_type=DataType.INT32)
+    g.pointwise(PointwiseMode.MUL, g.tensor("x", (1, 2, 4)), g.tensor("y", (1, 2, 4)), name="z", virtual=False)
+    graph = g.graph()
+    found = {one.key.partition(" ")[0]: one for one in find_deviations(graph)}
+    undone = found["type"].undo(graph)
+    assert undone is not None
+    [op] = undone.ops
+    assert isinstance(op, Pointwise)
+    assert (op.compute_type, undone.tensor("x").data_type) == (DataType.INT32, DataType.FLOAT)
+
+
+@pytest.mark.parametrize("dims", [(1, 63, 2), (1, 128, 11)])
+def test_scales_get_the_dims_of_their_blocks_in_whole_tiles(dims: tuple[int, ...]) -> None:
+    right = refused_graphs.make_block_scaled_matmul(128, 128, 128)
+    scale = right.tensor("a_scale")
+    wrong = replace_tensors(right, {scale.uid: replace(scale, dims=dims)})
+    [change] = [one for one in iterate_changes(wrong, ("dims",)) if "a_scale" in one.tensors]
+    assert change.graph.tensor("a_scale").dims == (1, 128, 4)
+
+
+def test_heads_and_expert_outputs_get_the_dims_of_the_others() -> None:
+    graph = sdpa_forward(batch=2, heads=4, seq_q=8, head_dim=8, implementation="unified", version=(9, 28, 0))
+    q = graph.tensor("q")
+    wrong = replace_tensors(graph, {q.uid: replace(q, dims=(2, 3, 8, 8))})
+    assert any(one.graph.tensor("q").dims == (2, 4, 8, 8) for one in iterate_changes(wrong, ("dims",)))
+
+
+@pytest.mark.parametrize(
+    ("dims", "strides", "overlaps"),
+    [
+        ((2, 3, 4), (12, 4, 1), False),
+        ((2, 3, 4), (16, 4, 1), False),
+        ((2, 3, 4), (12, 3, 1), True),
+        ((2, 3, 4), (12, 0, 1), True),
+        ((1, 3, 384, 384), (442368, 1, 1152, 4), True),
+        ((2, 2), (2, 3), False),  # 0, 3, 2, 5
+        ((3, 2), (3, 6), True),
+    ],
+)
+def test_overlapping_elements_are_found(dims: tuple[int, ...], strides: tuple[int, ...], overlaps: bool) -> None:
+    assert has_overlapping_elements(dims, strides) is overlaps

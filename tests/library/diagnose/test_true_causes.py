@@ -1,0 +1,189 @@
+"""Causes and remedies of graphs with one or two things wrong: the headline names each, and the remedy as worded helps.
+
+``versions`` of a cause says what the newest cuDNN of this environment does with a graph that an older one refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.diagnose import Judge, Query, Verdict
+from cudnn_backend_py.diagnose.other_versions import add_newest_answer, add_version_remedy
+from cudnn_backend_py.diagnose.report.summary import format_summary
+from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.replace import replace_tensors
+from cudnn_backend_py.native import library
+from cudnn_backend_py.versions.store import list_judging_versions
+from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
+from tests.support.refused_graphs import make_block_scaled_matmul, make_convolution_graph
+
+T, P, R = DataType, PointwiseMode, ReduceTensorOp
+OLDER = next((one.version_with_cuda for one in list_judging_versions() if one.version_with_cuda.startswith("9.14")), "")
+
+
+@pytest.fixture(scope="module")
+def shared_judge() -> Iterator[Judge]:
+    with Judge() as one:
+        yield one
+
+
+def edit(graph: Graph, name: str, **fields: Any) -> Graph:
+    tensor = graph.tensor(name)
+    return replace_tensors(graph, {tensor.uid: replace(tensor, **fields)})
+
+
+def make_relu(dims: tuple[int, ...]) -> Graph:
+    g = GraphBuilder("relu", io_type=T.FLOAT)
+    g.pointwise(P.RELU_FWD, g.tensor("x", dims), name="y", virtual=False)
+    return g.graph()
+
+
+def make_matmul(**types: DataType) -> Graph:
+    g = GraphBuilder("product", io_type=T.HALF)
+    a = g.tensor("a", (2, 64, 64), data_type=types.get("a", T.HALF))
+    g.matmul(a, g.tensor("b", (2, 64, 64)), name="c", virtual=False)
+    return g.graph()
+
+
+def make_reduction(operator: ReduceTensorOp) -> Graph:
+    g = GraphBuilder("reduced", io_type=T.FLOAT)
+    x = g.tensor("x", (4, 3, 16, 16), strides="channels_last")
+    g.reduction(operator, x, (1, 3, 1, 1), name="y", virtual=False)
+    return g.graph()
+
+
+def refuse(judge: Judge, graph: Graph, target: str, version: str | None = None) -> Verdict:
+    verdict = judge.run_query(Query(graph, target, version))
+    assert not verdict.supported
+    assert verdict.cause is not None
+    return verdict
+
+
+def test_an_integer_operand_is_blamed_for_its_type_and_not_for_its_alignment(shared_judge: Judge) -> None:
+    graph = edit(make_matmul(), "a", data_type=T.INT32, alignment=2)
+    cause = refuse(shared_judge, graph, "sm90").cause
+    assert cause is not None
+    assert "a has data type int32, float16 is needed" in cause.headline
+    assert cause.remedy.startswith("a i32 -> f16")
+    assert cause.asked == "support check"
+    assert shared_judge.run_query(Query(edit(graph, "a", data_type=T.HALF), "sm90")).supported
+
+
+def test_an_alignment_and_a_rank_are_both_named(shared_judge: Judge) -> None:
+    cause = refuse(shared_judge, edit(make_relu((1, 32)), "y", alignment=2), "sm90").cause
+    assert cause is not None
+    assert cause.headline == "y has alignment 2 bytes, 4 is needed; and also tensors have 2 dims, 3 are needed"
+    assert shared_judge.run_query(Query(make_relu((1, 1, 32)), "sm90")).supported
+
+
+def test_matrices_of_pointwise_operations_need_a_third_dim(shared_judge: Judge) -> None:
+    cause = refuse(shared_judge, make_relu((1, 32)), "sm90").cause
+    assert cause is not None
+    assert cause.remedy == "a leading dim of 1: x [1, 32] -> [1, 1, 32], y [1, 32] -> [1, 1, 32]"
+    assert cause.asked == "support check"
+
+
+def test_overlapping_elements_are_called_so(shared_judge: Judge) -> None:
+    graph = edit(make_convolution_graph(T.HALF, T.HALF), "x", strides=(16384, 1, 1024, 32))
+    cause = refuse(shared_judge, graph, "sm90").cause
+    assert cause is not None
+    assert cause.headline == "elements of x overlap in memory: dims [2, 64, 16, 16], strides [16384, 1, 1024, 32]"
+    assert "-> [16384, 1, 1024, 64]" in cause.remedy
+
+
+def test_absolute_sums_are_replaced_exactly(shared_judge: Judge) -> None:
+    cause = refuse(shared_judge, make_reduction(R.NORM1), "sm80").cause
+    assert cause is not None
+    assert cause.remedy == "y: reduction NORM1 -> ABS, then ADD"
+    assert "(idea)" not in cause.remedy
+
+
+def test_a_product_without_zeros_has_no_exact_replacement(shared_judge: Judge) -> None:
+    cause = refuse(shared_judge, make_reduction(R.MUL_NO_ZEROS), "sm80").cause
+    assert cause is not None
+    assert "which computes something else (idea)" in cause.remedy
+
+
+def test_wrong_scales_are_named_before_the_type_of_the_data(shared_judge: Judge) -> None:
+    right = make_block_scaled_matmul(128, 128, 128)
+    scales = {name: {"data_type": T.FP8_E4M3} for name in ("a_scale", "b_scale")}
+    wrong = edit(edit(right, "a_scale", dims=(1, 128, 11), **scales["a_scale"]), "b_scale", **scales["b_scale"])
+    cause = refuse(shared_judge, wrong, "sm90").cause
+    assert cause is not None
+    for words in ("sm_90 does not support the graph", "a_scale [1, 128, 11] where [1, 128, 4] is needed", "fp8_e8m0"):
+        assert words in cause.headline
+    assert "sm_100" in cause.remedy
+    assert shared_judge.run_query(Query(right, "sm100")).supported
+
+
+def test_heads_that_do_not_divide_are_named(shared_judge: Judge) -> None:
+    options: dict[str, Any] = {"batch": 2, "seq_q": 128, "head_dim": 64, "implementation": "unified"}
+    graph = sdpa_forward(heads=12, version=library().version, **options)
+    q = graph.tensor("q")
+    cause = refuse(shared_judge, edit(graph, "q", dims=(2, 11, *q.dims[2:])), "sm90").cause
+    assert cause is not None
+    assert "dims of q [2, 11, 128, 64] where [2, 12, 128, 64] is needed" in cause.headline
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_the_computation_alone_is_blamed_where_the_data_type_is_supported(shared_judge: Judge) -> None:
+    g = GraphBuilder("integers", io_type=T.INT64, compute_type=T.INT32)
+    dims, strides = (2, 8, 4, 8), "channels_last"
+    x, y = (g.tensor(name, dims, strides=strides) for name in "xy")
+    g.pointwise(P.MUL, x, y, name="z", virtual=False, data_type=T.INT64)
+    graph = g.graph()
+    cause = refuse(shared_judge, graph, "sm86", OLDER).cause
+    assert cause is not None
+    assert cause.headline.startswith("z (mul) computes in int32, float32 is needed")
+    assert "int64" not in cause.headline
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_the_newest_version_of_the_environment_is_asked_too(shared_judge: Judge) -> None:
+    g = GraphBuilder("sliced", io_type=T.HALF)
+    a = g.slice(g.tensor("a", (2, 32, 64)), [slice(0, 2), slice(0, 16), slice(0, 64)])
+    g.matmul(a, g.tensor("b", (2, 64, 64)), name="c", virtual=False)
+    question = Query(g.graph(), "sm90", OLDER)
+    cause = add_version_remedy(shared_judge.run_query(question), question).cause
+    assert cause is not None
+    assert cause.code == "descriptor-newer-than-library"
+    if library().version >= (9, 22, 0):
+        assert cause.remedy == f"use cuDNN {library().build_text} (--cudnn {library().build_text})"
+        assert cause.asked == "support check"
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("wgrad f64", "supports it"), ("matmul f64", "cannot judge it either: "), ("concat", "does not support it: ")],
+)
+def test_a_full_library_says_what_it_does_where_a_jit_wheel_cannot_judge(
+    shared_judge: Judge, name: str, words: str
+) -> None:
+    question = Query(GRAPHS_OF_FULL_CUDNN[name](), "sm90", OLDER)
+    verdict = shared_judge.run_query(question)
+    assert verdict.cause is not None
+    if verdict.cause.code != "engines-absent":
+        pytest.skip("did not run: this cuDNN 9.14 is a full wheel")
+    told = add_version_remedy(verdict, question)
+    assert told.cause is not None
+    assert told.cause.versions.startswith(f"cuDNN {library().build_text} {words}")
+    assert f"versions cuDNN {library().build_text} {words[:11]}" in format_summary(told)
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_a_refusal_without_remedy_says_why_the_newest_version_refuses_too(shared_judge: Judge) -> None:
+    question = Query(make_reduction(R.MUL), "sm75", OLDER)
+    verdict = refuse(shared_judge, question.graph, "sm75", OLDER)
+    assert verdict.cause is not None
+    without = replace(verdict, cause=replace(verdict.cause, remedy="", asked="", versions=""))
+    told = add_newest_answer(without, question, shared_judge).cause
+    assert told is not None
+    assert told.versions.startswith(f"cuDNN {library().build_text} ")
+    assert add_newest_answer(replace(without, cause=told), question, shared_judge).cause is told
