@@ -88,8 +88,14 @@ def _is_memory_bound(graph: Graph, target: Target) -> bool:
     return is_new and _COMPUTE_OPERATIONS.isdisjoint(op.kind for op in graph.ops)
 
 
-def explain_missing_engines(said: Cause | None, absent: Sequence[str], on: Library) -> Cause:
-    """Return the cause of a refusal by a library that lacks engines; it quotes the cause from the available engines."""
+def explain_missing_engines(
+    said: Cause | None, absent: Sequence[str], on: Library, *, is_refused: bool = True
+) -> Cause:
+    """Return the cause of a refusal by a library that lacks engines; it quotes the cause from the available engines.
+
+    Those refuse the graph, or (`is_refused` False) pass their support check without a plan that can be built.
+    """
+    what = "refuses the graph" if is_refused else "can build no plan"
     own = said.headline if said is not None else "cuDNN gave no reason"
     detail = (
         f"{on.path} lacks {_format_libraries(absent)}; engines in a full cuDNN {on.build_text} may support the graph. "
@@ -97,7 +103,7 @@ def explain_missing_engines(said: Cause | None, absent: Sequence[str], on: Libra
     )
     return Cause(
         ENGINES_MISSING_CODE,
-        "the JIT wheel of this cuDNN refuses the graph, and lacks the engines of the full wheel",
+        f"the JIT wheel of this cuDNN {what}, and lacks the engines of the full wheel",
         Basis.RULE,
         detail,
         f"cudnn-backend cudnn install {on.build_text} --full, then explain again; or add --whatif",

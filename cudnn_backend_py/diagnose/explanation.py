@@ -565,7 +565,9 @@ class _Judgement:
         lib = target.library
         limits = [] if target.is_live else _list_limits_without_gpu(self.graph)
         if outcome is Outcome.NOT_SUPPORTED and stage in _ENGINE_STAGES and self.missing_engine_libraries:
-            outcome, cause = Outcome.NOT_JUDGED, explain_missing_engines(cause, self.missing_engine_libraries, lib)
+            is_refused = all(one.state == "refused" for one in candidates)
+            absent = self.missing_engine_libraries
+            outcome, cause = Outcome.NOT_JUDGED, explain_missing_engines(cause, absent, lib, is_refused=is_refused)
         elif self.missing_engine_libraries:
             limits.append(describe_missing_engines(self.missing_engine_libraries))
         if cause is not None:

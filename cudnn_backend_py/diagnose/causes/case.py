@@ -460,8 +460,13 @@ def format_quote(reason: Reason) -> str:
     return f" (cuDNN: {words}{f'; {numbers}' if numbers else ''})" if _is_readable(words) else ""
 
 
+_CODE_WORD = re.compile(
+    r"\b[a-z]+_[a-z]+_[a-z_]+\b|::|->"
+)  # names of variables inside cuDNN, such as live_entrance_nodes
+
+
 def _is_readable(words: str) -> bool:
-    silent = words.endswith(SILENT_TEXT)
+    silent = words.endswith(SILENT_TEXT) or _CODE_WORD.search(words) is not None
     return not silent and re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
 
 

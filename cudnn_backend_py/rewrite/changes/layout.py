@@ -65,6 +65,7 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
         if has_overlapping_elements(tensor.dims, tensor.strides):
             yield from _change_strides(graph, [tensor], _make_packed_strides, "strides -> without overlap")
     yield from _change_strides(graph, [*memory, *both], _make_packed_strides, "strides -> without gaps")
+    yield from _change_strides_of_single_elements(graph, [*memory, *(t for t in tensors if t.virtual)])
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
     if not any(isinstance(op, Matmul) or op.kind in ATTENTION for op in graph.ops):
         title = "strides -> channels last (NHWC)"
@@ -90,6 +91,19 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
     )
     title = "strides, also of virtual tensors, -> row-major"
     yield from _change_strides(graph, plain, lambda t: packed_strides(t.dims), title)
+
+
+def _change_strides_of_single_elements(graph: Graph, tensors: list[Tensor]) -> Iterator[Change]:
+    """Yield the graph where dims of size 1 have the strides of channels last, which cuDNN 9.14 compares, too."""
+    new = {t.uid: channels_last(t.dims) for t in tensors if t.rank >= _IMAGE_RANK}
+    wrong = [t for t in tensors if t.uid in new and t.strides != new[t.uid] and not _has_other_layout(t, new[t.uid])]
+    if wrong:
+        shown = ", ".join(f"{t.name} {list(t.strides)} -> {list(new[t.uid])}" for t in wrong[:4])
+        title = f"strides of dims of size 1 as in channels last (NHWC): {shown}"
+        yield from replace_fields("layout", title, "exact", graph, wrong, strides=lambda t: new[t.uid])
+
+
+_IMAGE_RANK = 4
 
 
 def _find_reshapes_of_same_memory(graph: Graph) -> set[int]:

@@ -171,10 +171,10 @@ def test_a_full_library_says_what_it_does_where_a_jit_wheel_cannot_judge(
     assert verdict.cause is not None
     if verdict.cause.code != "engines-absent":
         pytest.skip("did not run: this cuDNN 9.14 is a full wheel")
-    told = add_version_remedy(verdict, question)
-    assert told.cause is not None
-    assert told.cause.versions.startswith(f"cuDNN {library().build_text} {words}")
-    assert f"versions cuDNN {library().build_text} {words[:11]}" in format_summary(told)
+    answer = add_version_remedy(verdict, question)
+    assert answer.cause is not None
+    assert answer.cause.versions.startswith(f"cuDNN {library().build_text} {words}")
+    assert f"versions cuDNN {library().build_text} {words[:11]}" in format_summary(answer)
 
 
 @pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
@@ -183,7 +183,7 @@ def test_a_refusal_without_remedy_says_why_the_newest_version_refuses_too(shared
     verdict = refuse(shared_judge, question.graph, "sm75", OLDER)
     assert verdict.cause is not None
     without = replace(verdict, cause=replace(verdict.cause, remedy="", asked="", versions=""))
-    told = add_newest_answer(without, question, shared_judge).cause
-    assert told is not None
-    assert told.versions.startswith(f"cuDNN {library().build_text} ")
-    assert add_newest_answer(replace(without, cause=told), question, shared_judge).cause is told
+    answer = add_newest_answer(without, question, shared_judge).cause
+    assert answer is not None
+    assert answer.versions.startswith(f"cuDNN {library().build_text} ")
+    assert add_newest_answer(replace(without, cause=answer), question, shared_judge).cause is answer

@@ -638,3 +638,11 @@ def test_heads_and_expert_outputs_get_the_dims_of_the_others() -> None:
 )
 def test_overlapping_elements_are_found(dims: tuple[int, ...], strides: tuple[int, ...], overlaps: bool) -> None:
     assert has_overlapping_elements(dims, strides) is overlaps
+
+
+def test_dims_of_size_1_get_the_strides_of_channels_last() -> None:
+    g = GraphBuilder("relu", io_type=DataType.FLOAT)
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 32, 1, 1)), name="y", virtual=False)
+    [change] = [one for one in iterate_changes(g.graph(), ("layout",)) if "size 1" in one.title]
+    assert change.effect == "exact"
+    assert {tensor.strides for tensor in change.graph.tensors} == {(32, 1, 32, 32)}
