@@ -13,20 +13,21 @@ import struct
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
+from itertools import islice
 
 from ...graph.guard import call_and_report_errors, collect_reports, report_line
 from ...graph.ir import Graph, Op, Parameters
 from ...graph.strides import has_overlapping_elements
 from ...known_issues import find_known_issues
 from ...plans.refusals import Reason, find_furthest_reason
-from ...rewrite.changes import AttentionDims, Change, find_attention_dims
+from ...rewrite.changes import AttentionDims, Change, find_attention_dims, iterate_changes
 from ...rewrite.unusual import find_deviations
 from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause, RemedyCheck
 from .attention import blame_options
 from .building import explain_build_failure
-from .case import FORM_CHANGES, PlanBudget, RefusalCase, blame_change, format_statement
+from .case import FORM_CHANGES, PlanBudget, RefusalCase, blame_change, describe_contrast, format_statement
 from .claims import verify_exact_changes
 from .phrases import find_device_queries, find_rules, is_vague
 from .rules import (
@@ -281,6 +282,7 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
         or _apply_rule(explain_pattern_removed, case)
         or _apply_rule(_blame_single_change, case)
         or _apply_rule(_blame_architecture, case)
+        or _apply_rule(_blame_change_and_architecture, case)
     )
     return _add_other_changes(case, found) if found is not None else said or blame_most_specific_reason(case)
 
@@ -485,6 +487,38 @@ def _blame_architecture(case: RefusalCase) -> Cause | None:
     ]
     reasons = [*named, *case.specific_reasons]
     return explain_architecture(case, reasons[0]) if reasons else None
+
+
+_MAX_CHANGES_ELSEWHERE = 12  # that are judged on other architectures, six of them each
+
+
+def _blame_change_and_architecture(case: RefusalCase) -> Cause | None:
+    """If neither a change nor another architecture helps, return the cause that both are needed.
+
+    Problem
+        Any, such as a virtual tensor of a type that no engine takes, on an architecture without engines for the graph.
+    Evidence
+        The graph with one change on other architectures.
+    Remedy
+        That change, and one of them.
+    Since
+        Any version.
+    """
+    kinds = ("intermediate_type", "data_type", "layout", "dims", "flatten")
+    changes = (one for one in iterate_changes(case.graph, kinds) if len(one.graphs) == 1)
+    for change in islice(changes, _MAX_CHANGES_ELSEWHERE) if case.measure else ():
+        others = dataclasses.replace(case, graph=change.graph).supporting_architectures
+        if others:
+            do = "do" if len(others) > 1 else "does"
+            headline = (
+                f"sm_{case.target.sm} does not support the graph, {', '.join(others)} {do} with another change: "
+                f"{describe_contrast(case.graph, change)}"
+            )
+            remedy = f"{format_target_remedy(others)}; and {change.advice}"
+            return Cause(
+                "architecture", headline, Basis.MEASURED, "the graph with this change was judged there", remedy
+            )
+    return None
 
 
 def _blame_missing_engine(case: RefusalCase) -> Cause | None:

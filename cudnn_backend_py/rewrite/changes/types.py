@@ -169,6 +169,9 @@ def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for virtual tensors and for computation."""
     yield from _match_operand_types(graph)
     yield from _compute_virtual_integers_in_float(graph)
+    if doubles := [t for t in graph.tensors if t.virtual and t.data_type is _T.DOUBLE]:
+        title = f"virtual tensor{'s' if doubles[1:] else ''} {join_names(doubles)}: f64 -> f32"
+        yield from replace_fields("intermediate_type", title, "changes numerics", graph, doubles, data_type=_T.FLOAT)
     virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *HALF_TYPES)]
     for new in (_T.FLOAT, *HALF_TYPES):
         chosen = [tensor for tensor in virtual if tensor.data_type is not new]

@@ -17,6 +17,7 @@ from cudnn_backend_py.diagnose.other_versions import add_newest_answer, add_vers
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.ir import Matmul
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions.store import list_judging_versions
@@ -185,3 +186,13 @@ def test_a_refusal_without_remedy_says_why_the_newest_version_refuses_too(shared
     assert answer is not None
     assert answer.versions.startswith(f"cuDNN {library().build_text} ")
     assert add_newest_answer(replace(without, cause=answer), question, shared_judge).cause is answer
+
+
+def test_a_wrong_type_and_an_old_architecture_are_both_named(shared_judge: Judge) -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, version=library().version, implementation="composite")
+    scores = next(op.c for op in graph.ops if isinstance(op, Matmul))
+    cause = refuse(shared_judge, edit(graph, scores.name, data_type=T.DOUBLE), "sm75").cause
+    assert cause is not None
+    assert cause.headline.startswith("sm_75 does not support the graph, ")
+    assert f"{scores.name} has data type double (float64), float32 is needed" in cause.headline
+    assert shared_judge.run_query(Query(graph, "sm90")).supported
