@@ -44,7 +44,7 @@ def record_calls(graph: Graph, target: str) -> dict[str, Any]:
 
 
 class _RecordedFunction:
-    """A C function that also records how it is called; what is set or read of it is the function's."""
+    """A C function that also records its calls; its attributes are those of the function."""
 
     def __init__(self, function: Any, record: Callable[..., list[Any]], calls: list[list[Any]]) -> None:
         self.__dict__.update(function=function, record=record, calls=calls)

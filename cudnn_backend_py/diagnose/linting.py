@@ -86,7 +86,7 @@ def _list_operands(graph: Graph) -> list[Tensor]:
 
 
 def _list_strided_operands(graph: Graph) -> list[Tensor]:
-    """Return those operands whose strides say where elements are; those of a tensor stored in blocks do not."""
+    """Return the operands that are not stored in blocks: only their strides give the places of elements."""
     return [tensor for tensor in _list_operands(graph) if tensor.reordering is TensorReordering.NONE]
 
 

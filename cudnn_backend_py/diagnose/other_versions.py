@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..graph import Graph
 from ..known_issues import find_issues_against_version_change
@@ -17,13 +17,9 @@ from ..target import Profile
 from ..versions.judging_environment import JudgingEnvironment
 from .fork import TIMEOUT_REMARK
 from .judges import GPU, TIMEOUT_CODE, Judge, Query
+from .remedy import Remedy
 from .surveys.inputs import available_versions, read_judging_environments
 from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX, Outcome, RemedyCheck, Verdict
-
-if TYPE_CHECKING:
-    pass
-
-from .remedy import Remedy
 
 __all__ = [
     "SearchSettings",

@@ -1,4 +1,4 @@
-"""The processes in which graphs are judged; one can be started before it is known what it will be queried.
+"""Processes that judge graphs; one can be started before its first query is known.
 
 This module imports little, so that a process is started early and imports what judging needs meanwhile.
 """
@@ -36,7 +36,7 @@ class JudgingProcesses:
             self.idle.setdefault((setup, sees_gpu), []).append(_start_process(setup, sees_gpu))
 
     def take(self, setup: JudgingEnvironment, *, sees_gpu: bool) -> Child:
-        """Return a usable process, which nobody else has; a new one if none is idle.
+        """Return a process that no other thread uses; a new one if none is idle.
 
         Raises
         ------

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
@@ -45,9 +45,6 @@ from .other_versions import (
 from .query import describe_device, read_device, read_target
 from .remedy import Remedies, Remedy, SearchExtent
 from .verdict import RemedyCheck, Verdict
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["add_searched_remedy", "whatif"]
 

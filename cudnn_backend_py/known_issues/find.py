@@ -41,7 +41,7 @@ _silent: ContextVar[bool] = ContextVar("silent", default=False)
 
 @contextmanager
 def silence_issue_warnings() -> Iterator[None]:
-    """Give no warnings in the block, for graphs that a verdict builds and nobody runs."""
+    """Suppress warnings of known issues in a block: for graphs that are built for a verdict and never run."""
     token = _silent.set(True)
     try:
         yield

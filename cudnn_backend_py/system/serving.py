@@ -21,7 +21,7 @@ PATIENCE_S = 5.0  # for a killed child to be gone, and of a child whose parent i
 
 
 def end_with_parent() -> None:
-    """In a child whose parent gave it a pipe: let the system kill this process when its parent ends."""
+    """Let the system kill this child process when its parent ends and thereby closes its pipe, if it gave one."""
     named = os.environ.pop(LIFELINE, "")
     with contextlib.suppress(OSError, ValueError):  # where the system cannot, as where there are no such signals
         lifeline = int(named)
