@@ -19,7 +19,7 @@ __all__ = ["loading_library"]
 
 @contextmanager
 def loading_library() -> Iterator[None]:
-    """Load cuDNN in another thread during a block; if it cannot be loaded, the next call that needs it raises the error."""
+    """Load cuDNN in another thread during a block; the next call that needs cuDNN raises its errors."""
 
     def load() -> None:
         with suppress(Exception):

@@ -13,6 +13,7 @@ from ...graph.replace import (
     make_packed_tensor,
 )
 from ...graph.strides import channels_last, has_overlapping_elements, make_strides_in_order, packed_strides
+from ..unusual.deviation import IMAGE, has_other_layout
 from .change import (
     ATTENTION,
     Change,
@@ -95,15 +96,12 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
 
 def _change_strides_of_single_elements(graph: Graph, tensors: list[Tensor]) -> Iterator[Change]:
     """Yield the graph where dims of size 1 have the strides of channels last, which cuDNN 9.14 compares, too."""
-    new = {t.uid: channels_last(t.dims) for t in tensors if t.rank >= _IMAGE_RANK}
-    wrong = [t for t in tensors if t.uid in new and t.strides != new[t.uid] and not _has_other_layout(t, new[t.uid])]
+    new = {t.uid: channels_last(t.dims) for t in tensors if t.rank >= IMAGE}
+    wrong = [t for t in tensors if t.uid in new and t.strides != new[t.uid] and not has_other_layout(t, new[t.uid])]
     if wrong:
         shown = ", ".join(f"{t.name} {list(t.strides)} -> {list(new[t.uid])}" for t in wrong[:4])
         title = f"strides of dims of size 1 as in channels last (NHWC): {shown}"
         yield from replace_fields("layout", title, "exact", graph, wrong, strides=lambda t: new[t.uid])
-
-
-_IMAGE_RANK = 4
 
 
 def _find_reshapes_of_same_memory(graph: Graph) -> set[int]:
@@ -127,7 +125,7 @@ def _make_packed_strides(tensor: Tensor) -> tuple[int, ...]:
 def _change_strides(
     graph: Graph, tensors: list[Tensor], wanted: Callable[[Tensor], tuple[int, ...]], title: str, least: int = 1
 ) -> Iterator[Change]:
-    wrong = [tensor for tensor in tensors if _has_other_layout(tensor, wanted(tensor))]
+    wrong = [tensor for tensor in tensors if has_other_layout(tensor, wanted(tensor))]
     if len(wrong) < least:
         return
     shown = f"{list(wrong[0].strides)} -> {list(wanted(wrong[0]))}" if len(wrong) == 1 else ""
@@ -138,11 +136,6 @@ def _change_strides(
     )
     what = f"{join_names(wrong)}: {title}" + (f", {shown}" if shown else "") + copied
     yield from replace_fields("layout", what, "exact", graph, wrong, strides=wanted)
-
-
-def _has_other_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
-    """Return whether strides describe a different layout than the tensor's own, ignoring dims of size 1."""
-    return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
 def _make_innermost_contiguous_strides(tensor: Tensor) -> tuple[int, ...]:

@@ -131,6 +131,7 @@ def find_axis_order_name(tensor: Tensor) -> str:
 
 
 def has_other_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
+    """Return whether strides describe a different layout than the tensor's own, ignoring dims of size 1."""
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
