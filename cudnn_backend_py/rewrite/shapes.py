@@ -28,6 +28,7 @@ __all__ = [
     "find_equivalent_view",
     "find_lengths_to_reshape",
     "find_wrong_dims",
+    "insert_before",
     "insert_relu_before",
     "merge_leading_axes",
     "pad_image",
@@ -316,10 +317,15 @@ def insert_relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
     """Return the graph with a ReLU inserted between a tensor and one operation that reads it."""
     name = f"{image.name}_relu"
     made = dataclasses.replace(image, name=name, uid=next(iterate_unused_uids(graph)))
-    relu = Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made)
+    return insert_before(graph, op, Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made))
+
+
+def insert_before(graph: Graph, op: Op, new: Pointwise) -> Graph:
+    """Return the graph with a unary operation inserted between its input and one operation that reads this."""
+    assert new.x is not None and new.y is not None
     at = graph.ops.index(op)
-    reading = replace_tensors_in_ops((op,), {image.uid: made})
-    return Graph((*graph.ops[:at], relu, *reading, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)
+    reading = replace_tensors_in_ops((op,), {new.x.uid: new.y})
+    return Graph((*graph.ops[:at], new, *reading, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)
 
 
 # tensors that an operation lacks

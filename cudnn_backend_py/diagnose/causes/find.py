@@ -21,7 +21,7 @@ from ...graph.strides import has_overlapping_elements
 from ...known_issues import find_known_issues
 from ...plans.refusals import Reason, find_furthest_reason
 from ...rewrite.changes import AttentionDims, Change, find_attention_dims, iterate_changes
-from ...rewrite.unusual import find_deviations
+from ...rewrite.unusual import OTHER_RESULTS, find_deviations
 from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause, RemedyCheck
@@ -41,6 +41,7 @@ from .rules import (
     explain_pattern_removed,
     explain_scale_dims,
     explain_two_graphs,
+    format_architectures,
     format_target_remedy,
     get_rule_name,
     has_block_scales,
@@ -253,9 +254,9 @@ def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause |
     found = _apply_rule(blame_unusual_properties, case)
     if found is None or measured is None or not measured.remedy or measured.remedy in found.remedy:
         return found
-    if "computes something else" in found.remedy:
+    if OTHER_RESULTS in found.remedy:
         return None
-    if "computes something else" in measured.remedy:
+    if OTHER_RESULTS in measured.remedy:
         return found
     remedies = (measured.remedy, found.remedy)  # what rules find is more often exact
     if "(idea)" not in found.remedy:
@@ -324,8 +325,7 @@ def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
         said.append(f"supported {change.title}")
         remedies.append(f"{change.title} ({change.effect})")
     if "sm_" not in cause.headline and (others := case.supporting_architectures):
-        do = "do" if len(others) > 1 else "does"
-        said.append(f"sm_{case.target.sm} does not support the graph as it is, {', '.join(others)} {do}")
+        said.append(format_architectures(case, others, graph="the graph as it is"))
         remedies.append(format_target_remedy(others))
     said = [one for one in said if one not in cause.headline]
     each = [one for remedy in remedies for one in remedy.split("; or ")]
@@ -335,7 +335,7 @@ def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
 
 def _has_same_results(change: Change) -> bool:
     """Return whether what the graph no longer computes can be computed outside."""
-    return "computes something else" not in change.title
+    return OTHER_RESULTS not in change.title
 
 
 def _changes_several_tensors(change: Change) -> bool:
@@ -509,11 +509,8 @@ def _blame_change_and_architecture(case: RefusalCase) -> Cause | None:
     for change in islice(changes, _MAX_CHANGES_ELSEWHERE) if case.measure else ():
         others = dataclasses.replace(case, graph=change.graph).supporting_architectures
         if others:
-            do = "do" if len(others) > 1 else "does"
-            headline = (
-                f"sm_{case.target.sm} does not support the graph, {', '.join(others)} {do} with another change: "
-                f"{describe_contrast(case.graph, change)}"
-            )
+            contrast = describe_contrast(case.graph, change)
+            headline = f"{format_architectures(case, others, how=' with another change')}: {contrast}"
             remedy = f"{format_target_remedy(others)}; and {change.advice}"
             return Cause(
                 "architecture", headline, Basis.MEASURED, "the graph with this change was judged there", remedy

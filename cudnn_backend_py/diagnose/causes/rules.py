@@ -95,6 +95,12 @@ def format_target_remedy(others: Sequence[str]) -> str:
     return f"judge for {' or '.join(others[:3])}, with this cuDNN" if others else ""
 
 
+def format_architectures(case: RefusalCase, others: Sequence[str], *, graph: str = "the graph", how: str = "") -> str:
+    """Return the words that this architecture does not support a graph and others do; `how` says with what."""
+    do = "do" if len(others) > 1 else "does"
+    return f"sm_{case.target.sm} does not support {graph}, {', '.join(others)} {do}{how}"
+
+
 def _format_kib(size_bytes: int) -> str:
     return f"{size_bytes} bytes ({size_bytes / 1024:g} KiB)"
 
@@ -309,14 +315,10 @@ def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | N
         others = dataclasses.replace(case, graph=changed).supporting_architectures
         if not others:
             continue
-        do = "do" if len(others) > 1 else "does"
-        what = "other dims" if more is None else "other dims and another type of the scales"
+        how = " with other dims" if more is None else " with other dims and another type of the scales"
         contrasts = [describe_contrast(case.graph, change)]
         contrasts += [] if more is None else [describe_contrast(change.graph, more)]
-        headline = (
-            f"sm_{case.target.sm} does not support the graph, {', '.join(others)} {do} with {what}: "
-            f"{'; '.join(contrasts)}{format_quote(reason)}"
-        )
+        headline = f"{format_architectures(case, others, how=how)}: {'; '.join(contrasts)}{format_quote(reason)}"
         steps = [change.title, *([] if more is None else [more.title])]
         remedy = f"{format_target_remedy(others)}; and {'; and '.join(steps)}"
         return Cause("shape", headline, Basis.MEASURED, "the graph with these changes was judged there", remedy)
@@ -752,8 +754,7 @@ def explain_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
     if not others:
         return None
     what = "" if case.is_attention else f" ({_format_pattern(case.graph)})"
-    verb = "do" if len(others) > 1 else "does"
-    where = f"sm_{case.target.sm} does not support the graph{what}, {', '.join(others)} {verb}"
+    where = format_architectures(case, others, graph=f"the graph{what}")
     return Cause(
         "architecture",
         where + format_fitting_quote("architecture", reason),

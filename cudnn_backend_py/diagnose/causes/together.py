@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ...graph import Graph
 from ...rewrite.changes import Change, iterate_changes
+from ...rewrite.unusual import OTHER_RESULTS
 from ..verdict import Basis, Cause
 from .case import RefusalCase, format_quote, format_statement
 from .options import AttentionOption, AttentionOptions
@@ -86,7 +87,7 @@ def _format_replacements(options: Sequence[AttentionOption], word: str) -> str:
     """Return text that lists replacements of options, first those that preserve the results."""
     dropped = word.join(option.name for option in options if not option.instead)
     found = [option.instead for option in options if option.instead]
-    return word.join([*found, *([f"without {dropped}, which computes something else"] if dropped else [])])
+    return word.join([*found, *([f"without {dropped}, {OTHER_RESULTS}"] if dropped else [])])
 
 
 def _describe_refused_set(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...rewrite.change_sequence import EFFECTS
 from ...rewrite.changes import Change
-from ...rewrite.unusual import Deviation, find_deviations, find_required_operations, undo_deviations
+from ...rewrite.unusual import OTHER_RESULTS, Deviation, find_deviations, find_required_operations, undo_deviations
 from ..verdict import Basis, Cause
 from .case import RefusalCase, format_quote, format_statement
 from .refused_part import RefusedOptions, SupportQuery, find_refused_options
@@ -214,7 +214,7 @@ def _format_replacements(
         return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"
 
     found = [options[key] for key in blame.remedies if options[key].title not in case.wrong_claims]
-    found = [one for one in found if "computes something else" not in one.title] or found
+    found = [one for one in found if OTHER_RESULTS not in one.title] or found
     cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
     for one in cures[:_MAX_REMEDIES]:
         if (changed := undo_deviations(case.graph, [one])) is not None:
@@ -222,7 +222,7 @@ def _format_replacements(
     if cures:
         return "; or ".join(dict.fromkeys(format_replacement(one) for one in cures[:_MAX_REMEDIES]))
     together = [one[0] for one in sets]
-    if any("computes something else" in one.title for one in together):
+    if any(OTHER_RESULTS in one.title for one in together):
         return ""
     changed = undo_deviations(case.graph, together)
     helps = changed is not None and case.passes_support_check(changed)

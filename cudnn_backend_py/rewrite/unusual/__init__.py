@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from ...graph.ir import Graph
 from ...graph.replace import try_to_make_graph
 from .blocks import find_unusual_orders, find_unusual_scales
-from .deviation import Deviation, get_operation_key
+from .deviation import OTHER_RESULTS, Deviation, get_operation_key
 from .layout import find_low_alignments, find_unusual_layouts
 from .operations import find_extra_operations, find_stored_intermediates
 from .parameters import find_unusual_parameters
 from .sizes import find_broadcasts, find_inconsistent_dims, find_unusual_norm_dims, find_unusual_sizes
 from .types import find_unusual_compute_types, find_unusual_types, find_unusual_virtual_types
 
-__all__ = ["Deviation", "find_deviations", "find_required_operations", "undo_deviations"]
+__all__ = ["OTHER_RESULTS", "Deviation", "find_deviations", "find_required_operations", "undo_deviations"]
 
 
 def find_deviations(graph: Graph) -> list[Deviation]:

@@ -114,6 +114,8 @@ def is_integer_product(op: Op) -> bool:
     return multiplies and all(tensor.data_type in (_T.INT8, _T.UINT8) for tensor in op.inputs().values())
 
 
+#: What titles say of a replacement or removal after which the results are others, so that it is hardly a remedy.
+OTHER_RESULTS = "which computes something else"
 IMAGE = 4  # dims from which on there are pixels
 
 

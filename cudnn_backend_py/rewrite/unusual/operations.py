@@ -12,7 +12,7 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Pointwise, Tensor
 from ...graph.replace import bypass_ops, can_bypass_op, keep_only_ops, replace_tensors_in_ops
 from ..relations import NORMS
-from .deviation import Deviation, get_operation_key, set_tensor_fields, tensors_in_memory
+from .deviation import OTHER_RESULTS, Deviation, get_operation_key, set_tensor_fields, tensors_in_memory
 from .types import FINALIZED
 
 __all__ = ["find_extra_operations", "find_stored_intermediates"]
@@ -67,7 +67,7 @@ def format_removal(op: Op, *, is_bypassed: bool) -> str:
     if is_first or is_last:
         effect = "which is done outside"
     else:
-        effect = "which computes something else" if is_bypassed else "which is done outside, like its inputs"
+        effect = OTHER_RESULTS if is_bypassed else "which is done outside, like its inputs"
     return f"without the operation {op.name} ({format_kind(op)}), {effect}"
 
 

@@ -21,11 +21,14 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Operation, Pointwise, Reduction, Tensor, compute_convolved_size
 from ...graph.replace import iterate_unused_uids, make_packed_tensor, replace_tensors
 from ...graph.strides import channels_last, packed_strides
+from ..shapes import insert_before
 from .deviation import (
+    OTHER_RESULTS,
     Deviation,
     find_axis_order_name,
     get_operation_key,
     make_operation_change,
+    map_operation,
     set_fields,
     set_tensor_fields,
 )
@@ -65,7 +68,7 @@ def _find_unusual_operator(op: Reduction) -> Deviation:
     elif op.operator is ReduceTensorOp.AVG:
         usual, effect, more = "ADD", "idea", "ADD (its result divided by their number)"
     else:
-        usual, effect, more = "ADD", "idea", "ADD, which computes something else"
+        usual, effect, more = "ADD", "idea", f"ADD, {OTHER_RESULTS}"
     return Deviation(
         f"operator {key}",
         "parameter",
@@ -82,16 +85,15 @@ def _find_unusual_operator(op: Reduction) -> Deviation:
 
 def _take_absolute_values(graph: Graph, key: int, operator: ReduceTensorOp) -> Graph:
     """Return the graph where a pointwise operation takes the absolute values that a reduction reads."""
-    at = next((at for at, one in enumerate(graph.ops) if get_operation_key(one) == key), None)
-    if at is None:
+    op = next((one for one in graph.ops if get_operation_key(one) == key), None)
+    if op is None:
         return graph
-    op = graph.ops[at]
     assert isinstance(op, Reduction)
     name, uid = f"{op.x.name}_abs", next(iterate_unused_uids(graph))
     made = replace(make_packed_tensor(op.x, op.x.dims), name=name, uid=uid, virtual=True)
     absolute = Pointwise(name=name, mode=PointwiseMode.ABS, x=op.x, y=made, compute_type=op.compute_type)
-    ops = (*graph.ops[:at], absolute, replace(op, x=made, operator=operator), *graph.ops[at + 1 :])
-    return Graph(ops, graph.name, graph.is_subgraph)
+    changed = insert_before(graph, op, absolute)
+    return map_operation(changed, key, lambda one: replace(one, operator=operator))
 
 
 def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
