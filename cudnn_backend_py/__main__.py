@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 
-__all__ = ["main"]
+from .system.gc_pause import collect_garbage_rarely
 
-_YOUNG_OBJECTS = 100_000  # before garbage is looked for: what a command imports is none, and is not half as many
+__all__ = ["main"]
 
 
 def main() -> None:
     """Run the command; Ctrl-C gives exit code 130."""
-    gc.set_threshold(_YOUNG_OBJECTS)
+    collect_garbage_rarely()
+    atexit.register(gc.freeze)  # or the interpreter looks for garbage three times while it ends
     try:
         try:
             from .cli.commands import main as command
@@ -24,8 +26,6 @@ def main() -> None:
             command(prog_name="cudnn-backend")
     except KeyboardInterrupt:
         sys.exit(130)
-    finally:
-        gc.freeze()  # or the interpreter looks for garbage among them three times before it ends
 
 
 def _run_doctor_only(missing: str) -> None:

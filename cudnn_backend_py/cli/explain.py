@@ -219,7 +219,7 @@ def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
     if any(verdict.may_differ_by_version for verdict in answers):
         from ..diagnose.other_versions import add_version_remedy
 
-        answers = [add_version_remedy(verdict, asked) for verdict, asked in zip(answers, questions, strict=True)]
+        answers = [add_version_remedy(verdict, asked, judge) for verdict, asked in zip(answers, questions, strict=True)]
     if any(verdict.lacks_remedy for verdict in answers):
         from ..diagnose.other_versions import add_newest_answer
         from ..diagnose.remedies import add_searched_remedy

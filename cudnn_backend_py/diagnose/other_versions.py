@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from ..graph import Graph
 from ..known_issues import find_issues_against_version_change
@@ -42,6 +42,12 @@ class SearchSettings:
     setup: JudgingEnvironment
     modes: tuple[str, ...]
     build: bool
+
+    @classmethod
+    def from_verdict(cls, verdict: Verdict, question: Query) -> Self:
+        """Return the settings of a query, with the version that answered it."""
+        target = str(question.target)
+        return cls(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
 
     def question(self, graph: Graph, target: str, version: str | None, *, causes: bool = False) -> Query:
         """Return the query for a change; where only the outcome counts, causes are not searched."""
@@ -149,7 +155,7 @@ def judge_remaining_versions(
 _MAX_JUDGED_VERSIONS = 6  # some 0.8 s each, and not so many seconds: the answer is the same on any machine
 
 
-def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JUDGED_VERSIONS) -> Verdict:
+def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most: int = _MAX_JUDGED_VERSIONS) -> Verdict:
     """Judge a refused graph with other installed cuDNN versions, and add the result to its verdict.
 
     That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed. At most
@@ -163,24 +169,20 @@ def add_version_remedy(verdict: Verdict, question: Query, *, most: int = _MAX_JU
     if cause is None or not verdict.may_differ_by_version:
         return verdict
     newer = cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
-    target = str(question.target)
-    asked = SearchSettings(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
-    with Judge() as judge:
-        used = _find_used_version(question.graph, asked, judge)
-        names = _order_versions(used) if used else []
-        if cause.code == ENGINES_MISSING_CODE:
-            return _add_answer_of_another_version(verdict, question, asked, names[:most], judge)
-        needed = (0, 0, 0)
-        if newer:
-            needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=needed)
-            names = [
-                name for name in sorted(names, key=version_numbers, reverse=True) if _parse_version(name) >= needed
-            ]
-        others = _judge_versions(question.graph, asked, used, names, judge, lambda number: number < most)
-        refusing = sorted(others.refusing, key=version_numbers, reverse=True)
-        why = ""
-        if refusing and not others.found and cause.code != CRASH_CODE:
-            why = _describe_answer(judge.run_query(asked.question(question.graph, target, refusing[0], causes=True)))
+    asked = SearchSettings.from_verdict(verdict, question)
+    used = _find_used_version(question.graph, asked, judge)
+    names = _order_versions(used) if used else []
+    if cause.code == ENGINES_MISSING_CODE:
+        return _add_answer_of_another_version(verdict, question, asked, names[:most], judge)
+    needed = (0, 0, 0)
+    if newer:
+        needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=needed)
+        names = [name for name in sorted(names, key=version_numbers, reverse=True) if _parse_version(name) >= needed]
+    others = _judge_versions(question.graph, asked, used, names, judge, lambda number: number < most)
+    refusing = sorted(others.refusing, key=version_numbers, reverse=True)
+    why = ""
+    if refusing and not others.found and cause.code != CRASH_CODE:
+        why = _describe_answer(judge.run_query(asked.question(question.graph, asked.target, refusing[0], causes=True)))
     late = (f"{TIMEOUT_REMARK}: {line}" for line in others.late)
     verdict = replace(verdict, limits=(*verdict.limits, *late))
     if others.found:
@@ -227,8 +229,8 @@ def add_newest_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdic
     newer = [name for name in available_versions() if version_numbers(name) > version_numbers(verdict.cudnn)]
     if not newer:
         return verdict
-    setup = read_judging_environments([newer[-1]])[newer[-1]]
-    other = judge.run_query(Query(question.graph, question.profile or GPU, setup, question.modes, build=question.build))
+    asked = SearchSettings.from_verdict(verdict, question)
+    other = judge.run_query(asked.question(question.graph, asked.target, newer[-1], causes=True))
     text = f"cuDNN {newer[-1]} {_describe_answer(other)}"
     return replace(verdict, cause=replace(verdict.cause, versions=text))
 

@@ -322,7 +322,8 @@ def insert_relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
 
 def insert_before(graph: Graph, op: Op, new: Pointwise) -> Graph:
     """Return the graph with a unary operation inserted between its input and one operation that reads this."""
-    assert new.x is not None and new.y is not None
+    assert new.x is not None
+    assert new.y is not None
     at = graph.ops.index(op)
     reading = replace_tensors_in_ops((op,), {new.x.uid: new.y})
     return Graph((*graph.ops[:at], new, *reading, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)

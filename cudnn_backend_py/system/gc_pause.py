@@ -1,4 +1,4 @@
-"""Pause garbage collection during imports, which create no garbage but trigger full scans.
+"""Fewer garbage collections during imports, which create no garbage but trigger full scans.
 
 With PyTorch imported before, one full collection takes longer than importing :mod:`cudnn_backend_py.frontend`, and a
 collection of the young objects right after the import a tenth of it: they are put with the old ones instead.
@@ -10,7 +10,14 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["pause_garbage_collection"]
+__all__ = ["collect_garbage_rarely", "pause_garbage_collection"]
+
+_YOUNG_OBJECTS = 100_000  # what a command or a judging process imports is no garbage, and is not half as many
+
+
+def collect_garbage_rarely() -> None:
+    """Let Python look for garbage only after many new objects, for a process that begins with imports."""
+    gc.set_threshold(_YOUNG_OBJECTS)
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judg
     assert verdict.cause is not None
     assert verdict.cause.code == "descriptor-newer-than-library"
     assert "9." not in verdict.cause.remedy
-    cause = add_version_remedy(verdict, question).cause
+    cause = add_version_remedy(verdict, question, shared_judge).cause
     assert cause is not None
     named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", cause.remedy)
     if named is None:
@@ -92,7 +92,7 @@ def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judg
 def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge, most: int) -> None:
     question = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm89")
     others = {item.version_with_cuda for item in list_installed()} - {library().build_text}
-    cause = add_version_remedy(shared_judge.run_query(question), question, most=most).cause
+    cause = add_version_remedy(shared_judge.run_query(question), question, shared_judge, most=most).cause
     assert cause is not None
     assert cause.code == "pattern-removed"
     found = re.match(
@@ -115,7 +115,7 @@ def test_after_a_crash_no_version_that_crashes_is_recommended(shared_judge: Judg
     assert verdict.outcome is Outcome.NOT_JUDGED
     assert verdict.cause is not None
     assert verdict.cause.code == "cudnn-crashed"
-    cause = add_version_remedy(verdict, question).cause
+    cause = add_version_remedy(verdict, question, shared_judge).cause
     assert cause is not None
     named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", cause.remedy)
     if named is None:

@@ -149,7 +149,7 @@ def test_the_newest_version_of_the_environment_is_queried_too(shared_judge: Judg
     a = g.slice(g.tensor("a", (2, 32, 64)), [slice(0, 2), slice(0, 16), slice(0, 64)])
     g.matmul(a, g.tensor("b", (2, 64, 64)), name="c", virtual=False)
     question = Query(g.graph(), "sm90", OLDER)
-    cause = add_version_remedy(shared_judge.run_query(question), question).cause
+    cause = add_version_remedy(shared_judge.run_query(question), question, shared_judge).cause
     assert cause is not None
     assert cause.code == "descriptor-newer-than-library"
     if library().version >= (9, 22, 0):
@@ -170,7 +170,7 @@ def test_a_full_library_says_what_it_does_where_a_jit_wheel_cannot_judge(
     assert verdict.cause is not None
     if verdict.cause.code != "engines-absent":
         pytest.skip("did not run: this cuDNN 9.14 is a full wheel")
-    answer = add_version_remedy(verdict, question)
+    answer = add_version_remedy(verdict, question, shared_judge)
     assert answer.cause is not None
     assert answer.cause.versions.startswith(f"cuDNN {library().build_text} {words}")
     assert f"versions cuDNN {library().build_text} {words[:11]}" in format_summary(answer)

@@ -327,7 +327,6 @@ def test_captures_share_one_callback() -> None:
     """One hub with one callback serves all captures of a library, for the library's lifetime."""
 
     def count_callbacks_and_hubs() -> tuple[int, int]:
-        gc.unfreeze()  # a command in this process may have frozen all objects
         gc.collect()
         objects = gc.get_objects()
         return sum(type(item) is LogCallback for item in objects), sum(type(item) is _LogHub for item in objects)
