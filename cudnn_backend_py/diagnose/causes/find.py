@@ -26,25 +26,22 @@ from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause, RemedyCheck
 from .attention import blame_options
+from .block_scales import FIRST_SM_WITH_BLOCK_SCALES, explain_block_scale, explain_scale_dims, has_block_scales
 from .building import explain_build_failure
 from .case import FORM_CHANGES, PlanBudget, RefusalCase, blame_change, describe_contrast, format_statement
 from .claims import verify_exact_changes
 from .phrases import find_device_queries, find_rules, is_vague
 from .rules import (
-    FIRST_SM_WITH_BLOCK_SCALES,
     PHRASE_RULES,
     RULES,
     explain_architecture,
-    explain_block_scale,
     explain_misalignment,
     explain_overlap,
     explain_pattern_removed,
-    explain_scale_dims,
     explain_two_graphs,
     format_architectures,
     format_target_remedy,
     get_rule_name,
-    has_block_scales,
 )
 from .unusual import blame_unusual_properties, has_only_operations, is_every_set_reported
 

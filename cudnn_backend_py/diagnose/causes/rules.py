@@ -12,20 +12,17 @@ import re
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from ...errors import CudnnBackendError
 from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
 from ...graph.strides import has_overlapping_elements
-from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, iterate_changes, join_names
 from ...rewrite.changes.change import ATTENTION
 from ...rewrite.changes.layout import align_to_elements
 from ...rewrite.changes.types import change_scale_types
-from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.shapes import add_missing_norm_tensors
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
@@ -323,37 +320,6 @@ def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | N
         remedy = f"{format_target_remedy(others)}; and {'; and '.join(steps)}"
         return Cause("shape", headline, Basis.MEASURED, "the graph with these changes was judged there", remedy)
     return None
-
-
-def explain_scale_dims(case: RefusalCase) -> Cause | None:
-    """Block scales have other dims than the blocks of their tensor, so cuDNN refuses the operation graph.
-
-    Problem
-        ``x_dim[1] > x_scale_dim[1] && x_dim[2] > x_scale_dim[2]``.
-    Evidence
-        With the dims of the blocks cuDNN accepts the operation graph, whether an engine supports it or not.
-    Remedy
-        Those dims.
-    Since
-        9.14.
-    """
-    if not case.measure or not has_block_scales(case.graph) or _is_accepted(case.graph, case.target):
-        return None
-    change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
-    if change is None or not _is_accepted(change.graph, case.target):
-        return None
-    headline = describe_contrast(case.graph, change)
-    detail = "with these dims cuDNN accepts the operation graph; whether an engine supports it was not asked"
-    return Cause("shape", headline, Basis.MEASURED, detail, change.advice, "not asked")
-
-
-def _is_accepted(graph: Graph, target: Target) -> bool:
-    """Return whether cuDNN accepts a graph as an operation graph, for which engines can be listed."""
-    try:
-        OperationGraph(graph, target)
-    except CudnnBackendError:
-        return False
-    return True
 
 
 @register_phrase_rule
@@ -762,48 +728,6 @@ def explain_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
         "the same graph was judged there",
         format_target_remedy(others),
     )
-
-
-FIRST_SM_WITH_BLOCK_SCALES = (
-    100  # whose tensor cores multiply numbers with block scales, as the guides of PTX and cuBLAS say
-)
-
-
-def has_block_scales(graph: Graph) -> bool:
-    """Return whether an operation quantizes or dequantizes with block scales."""
-    return any(op.kind in BLOCK_SCALES for op in graph.ops)
-
-
-def explain_block_scale(case: RefusalCase) -> Cause | None:
-    """Block scales on an architecture without them.
-
-    Problem
-        "Unsupported node in the graph", "TF32 data type is not supported", or a cuBLASLt handle that is not to be had.
-    Evidence
-        The same graph on other architectures.
-    Remedy
-        One of those.
-    Since
-        Block scales: Blackwell, cuDNN 9.7.
-    """
-    if case.target.sm >= FIRST_SM_WITH_BLOCK_SCALES or not has_block_scales(case.graph):
-        return None
-    others, change = case.supporting_architectures, None
-    if not others and (change := next(change_scale_types(case.graph), None)) is not None:
-        others = dataclasses.replace(case, graph=change.graph).supporting_architectures
-    if not others:
-        return None
-    scaled = [op for op in case.graph.ops if op.kind in BLOCK_SCALES and isinstance(op, Operation)]
-    tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
-    kinds = dict.fromkeys(get_type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
-    names = ", ".join(dict.fromkeys(op.display_name() for op in scaled))
-    headline = f"block-scaled {', '.join(kinds)} ({names}) is not supported on sm_{case.target.sm}"
-    headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
-    remedy, judged = format_target_remedy(others), "the same graph was judged there"
-    if change is not None:
-        headline, judged = f"{headline} with {change.title}", f"the graph with {change.title} was judged there"
-        remedy = f"{change.title} ({change.effect}), and {remedy}"
-    return Cause("architecture", headline, Basis.MEASURED, judged, remedy)
 
 
 def _format_attention_dims(graph: Graph) -> str:

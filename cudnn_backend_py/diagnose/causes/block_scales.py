@@ -1,0 +1,89 @@
+"""Causes in block scales: an architecture without them, and scales with the dims of other blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...errors import CudnnBackendError
+from ...graph.ir import Graph, Operation
+from ...plans.engine import OperationGraph
+from ...rewrite.changes import iterate_changes
+from ...rewrite.changes.types import change_scale_types
+from ...rewrite.relations import BLOCK_SCALES
+from ...target import Target
+from ..verdict import Basis, Cause
+from .case import RefusalCase, describe_contrast, get_type_word
+from .rules import format_target_remedy
+
+__all__ = ["FIRST_SM_WITH_BLOCK_SCALES", "explain_block_scale", "explain_scale_dims", "has_block_scales"]
+
+# Whose tensor cores multiply numbers with block scales, as the guides of PTX and cuBLAS say.
+FIRST_SM_WITH_BLOCK_SCALES = 100
+
+
+def has_block_scales(graph: Graph) -> bool:
+    """Return whether an operation quantizes or dequantizes with block scales."""
+    return any(op.kind in BLOCK_SCALES for op in graph.ops)
+
+
+def explain_block_scale(case: RefusalCase) -> Cause | None:
+    """Block scales on an architecture without them.
+
+    Problem
+        "Unsupported node in the graph", "TF32 data type is not supported", or a cuBLASLt handle that is not to be had.
+    Evidence
+        The same graph on other architectures.
+    Remedy
+        One of those.
+    Since
+        Block scales: Blackwell, cuDNN 9.7.
+    """
+    if case.target.sm >= FIRST_SM_WITH_BLOCK_SCALES or not has_block_scales(case.graph):
+        return None
+    others, change = case.supporting_architectures, None
+    if not others and (change := next(change_scale_types(case.graph), None)) is not None:
+        others = dataclasses.replace(case, graph=change.graph).supporting_architectures
+    if not others:
+        return None
+    scaled = [op for op in case.graph.ops if op.kind in BLOCK_SCALES and isinstance(op, Operation)]
+    tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
+    kinds = dict.fromkeys(get_type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
+    names = ", ".join(dict.fromkeys(op.display_name() for op in scaled))
+    headline = f"block-scaled {', '.join(kinds)} ({names}) is not supported on sm_{case.target.sm}"
+    headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
+    remedy, judged = format_target_remedy(others), "the same graph was judged there"
+    if change is not None:
+        headline, judged = f"{headline} with {change.title}", f"the graph with {change.title} was judged there"
+        remedy = f"{change.title} ({change.effect}), and {remedy}"
+    return Cause("architecture", headline, Basis.MEASURED, judged, remedy)
+
+
+def explain_scale_dims(case: RefusalCase) -> Cause | None:
+    """Block scales have other dims than the blocks of their tensor, so cuDNN refuses the operation graph.
+
+    Problem
+        ``x_dim[1] > x_scale_dim[1] && x_dim[2] > x_scale_dim[2]``.
+    Evidence
+        With the dims of the blocks cuDNN accepts the operation graph, whether an engine supports it or not.
+    Remedy
+        Those dims.
+    Since
+        9.14.
+    """
+    if not case.measure or not has_block_scales(case.graph) or _is_accepted(case.graph, case.target):
+        return None
+    change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
+    if change is None or not _is_accepted(change.graph, case.target):
+        return None
+    headline = describe_contrast(case.graph, change)
+    detail = "with these dims cuDNN accepts the operation graph; whether an engine supports it was not asked"
+    return Cause("shape", headline, Basis.MEASURED, detail, change.advice, "not asked")
+
+
+def _is_accepted(graph: Graph, target: Target) -> bool:
+    """Return whether cuDNN accepts a graph as an operation graph, for which engines can be listed."""
+    try:
+        OperationGraph(graph, target)
+    except CudnnBackendError:
+        return False
+    return True
