@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from .printable import printable, without_commands
-from .system.streams import UNFOLDED, USUAL_LINES, width_of_stream
+from .system.streams import UNFOLDED, USUAL_LINES, is_terminal, width_of_stream
 
 __all__ = ["WordTable", "open_console", "progress_bar", "table_text"]
 
@@ -126,7 +126,7 @@ def progress_bar(
 
     def do_nothing(done: float = 0.0, text: str = "") -> None: ...
 
-    if not shown:
+    if not (shown and is_terminal(sys.stderr)):
         yield do_nothing, do_nothing
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -18,7 +18,7 @@ from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines, without_commands
 from ..system.atomic_file import write_atomically
 from ..system.python_file import is_python_file
-from ..system.streams import is_plain
+from ..system.streams import is_terminal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -285,7 +285,7 @@ def make_json_saver(output: str | None, style: str) -> Callable[[Callable[[], An
 @contextlib.contextmanager
 def show_progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], object]]:
     """Yield a function that shows the current step on standard error, if that is a terminal."""
-    if is_plain(sys.stderr):
+    if not is_terminal(sys.stderr):
         yield str
         return
     from rich.text import Text

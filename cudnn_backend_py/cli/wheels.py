@@ -133,7 +133,7 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
             return
     print_warning(f"installing cuDNN {version} ({size / 1e6:.0f} MB)")
     with end_on_sigterm():
-        versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
+        versions.install(version, flavor=wheel)
 
 
 @contextlib.contextmanager
@@ -270,7 +270,7 @@ def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
     if missing and (wheel == "full" or _confirm_wheel_download(missing)):
         for name, cuda in missing.items():
             with end_on_sigterm():
-                installed = versions.install(name, cuda=cuda, flavor="full", progress=sys.stderr.isatty())
+                installed = versions.install(name, cuda=cuda, flavor="full")
             found[name] = installed.name
     return found
 

@@ -6,13 +6,21 @@ import os
 from collections.abc import Container, Iterable
 from typing import TextIO
 
-__all__ = ["UNFOLDED", "USUAL_LINES", "format_markdown_table", "is_plain", "width_of_stream"]
+__all__ = ["UNFOLDED", "USUAL_LINES", "format_markdown_table", "is_plain", "is_terminal", "width_of_stream"]
 
 UNFOLDED = 1 << 20  # columns: wider than any line
 USUAL_LINES = 25  # of a terminal that does not know
 _USUAL_COLUMNS = 80
 _NARROWEST = 20  # columns: in fewer the terminal folds lines
 _TERMINAL_VARIABLES = ("FORCE_COLOR", "TTY_COMPATIBLE")  # by which rich takes any stream for a terminal, or none
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal, whatever variables such as FORCE_COLOR make rich believe."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
 
 
 def is_plain(stream: TextIO | None) -> bool:
@@ -37,7 +45,7 @@ def width_of_stream(stream: TextIO | None) -> int:
     said = os.environ.get("COLUMNS", "").strip()
     if said.isascii() and said.isdecimal() and said.strip("0"):
         wanted = int(said) if len(said) < len(str(UNFOLDED)) else UNFOLDED
-    elif stream is None or stream.closed or not stream.isatty():
+    elif stream is None or not is_terminal(stream):
         wanted = UNFOLDED
     else:
         try:

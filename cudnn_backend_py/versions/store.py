@@ -41,6 +41,7 @@ from ..native.version_store import (
 )
 from ..system.integrity import METADATA, find_differences, read_installation, read_installations_of_library
 from ..system.interruption import reraise_interruption
+from ..system.streams import is_terminal
 from ..system.user_folder import measure_folder_bytes
 from ..system.version import JIT_SINCE, version_numbers, version_text
 from .pip import download, find_wheel_bytes, list_index_versions
@@ -177,7 +178,7 @@ def install(
     root
         Folder of all versions; default :func:`get_default_root`. Made if missing, with mode 0700.
     progress
-        Whether to show bars on standard error.
+        Whether to show bars on standard error, if that is a terminal.
     flavor
         ``"jit"`` for the small wheel, without the engines compiled ahead of time, or ``"full"``, some 1 GB; both may
         be installed next to each other. Not given, what is installed will do, else the jit wheel where there is one; a
@@ -854,5 +855,5 @@ def _make_progress(shown: bool) -> Progress:
         DownloadColumn(),
         TransferSpeedColumn(),
         console=open_console(stderr=True, soft_wrap=False),
-        disable=not shown,
+        disable=not (shown and is_terminal(sys.stderr)),
     )

@@ -15,9 +15,10 @@ from cudnn_backend_py.terminal import progress_bar
 
 def replace_stderr(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.StringIO:
     """Replace standard error by a fake terminal of 80 columns or a fake pipe, and return its text buffer."""
-    for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "TTY_COMPATIBLE": "1" if terminal else "0"}.items():
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "FORCE_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
     shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: terminal)
     monkeypatch.setattr(sys, "stderr", shown)
     return shown
 

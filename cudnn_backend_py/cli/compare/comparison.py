@@ -9,6 +9,7 @@ engine configs of all plans are reported; what torch runs is named by its versio
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +36,7 @@ from ...info import start_record, write_record
 from ...native.libcudnn import library
 from ...plans.build import shared_target
 from ...printable import printable
-from ...system.streams import format_markdown_table
+from ...system.streams import format_markdown_table, is_terminal
 from ...system.typed_data import read_fields
 from ...system.untrusted_files import read_json
 from ...target import find_profile
@@ -748,7 +749,7 @@ def run_compare_command(
     if plot is not None:
         load_figure_class()
     console = open_console(stderr=True)
-    with console.status("") if console.is_terminal else nullcontext() as status:
+    with console.status("") if is_terminal(sys.stderr) else nullcontext() as status:
         step = str if status is None else lambda text: status.update(f"comparing {text}")
         record = run_comparison(wanted, step=step, earlier=earlier, keep=keep)
     for line in _list_unstarted_cases(record):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError, attention, save_graph
+from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError, attention, save_graph, terminal
 from cudnn_backend_py.cli import run as run_module
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.graph.serial import graph_to_json
@@ -244,6 +244,7 @@ def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(
 
 def test_trial_text_and_progress_bar_are_on_separate_lines(matmul_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "_PROGRESS_DELAY_S", -1.0)
+    monkeypatch.setattr(terminal, "is_terminal", lambda stream: True)
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
     done = run_run_command(matmul_file, matmul_file, "--target", "h100", "--configs", "1")

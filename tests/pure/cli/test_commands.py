@@ -527,11 +527,12 @@ def test_colours_appear_only_on_terminals_without_no_color(monkeypatch: pytest.M
 
 
 def test_progress_is_shown_only_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # which is about colours, and makes no pipe a terminal
     for terminal in (False, True):
         written = io.StringIO()
+        monkeypatch.setattr(written, "isatty", lambda terminal=terminal: terminal)
         monkeypatch.setattr(sys, "stderr", written)
-        monkeypatch.setenv("TERM", "xterm-256color")
-        monkeypatch.setenv("TTY_COMPATIBLE", "1" if terminal else "0")
         with output.show_progress_line("asking") as step:
             step("a\x1b[31m")
         assert bool(written.getvalue()) is terminal

@@ -70,8 +70,13 @@ def install_nvrtc_without_pip(root: Path) -> Path:
 
 
 def test_install_extracts_the_wheel_into_a_private_folder(
-    wheel_index: Path, root: Path, environment_without_nvrtc: None, capfd: pytest.CaptureFixture[str]
+    wheel_index: Path,
+    root: Path,
+    environment_without_nvrtc: None,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
     before = os.umask(0)
     try:
         installed = versions.install("9.19.0", cuda="12", root=root, progress=True)
@@ -99,6 +104,10 @@ def test_install_extracts_the_wheel_into_a_private_folder(
     assert metadata["wheel_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert list_store_content(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
 
+    assert capfd.readouterr() == ("", "")  # no bars in a pipe
+    shutil.rmtree(root)
+    monkeypatch.setattr(versions, "is_terminal", lambda stream: True)
+    versions.install("9.19.0", cuda="12", root=root)
     out, err = capfd.readouterr()
     assert out == ""
     assert "downloading" in err
