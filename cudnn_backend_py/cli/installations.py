@@ -26,7 +26,7 @@ from .output import (
     write_or_print,
     write_or_print_report,
 )
-from .wheels import LARGE_DOWNLOAD_BYTES, end_on_sigterm
+from .wheels import LARGE_DOWNLOAD_BYTES, end_on_sigterm, warn_about_full_wheel
 
 if TYPE_CHECKING:
     from ..versions.store import InstalledCudnn
@@ -76,6 +76,7 @@ def install_version(
     with end_on_sigterm():
         size = 0 if yes else versions.find_download_bytes(version, flavor, cuda=_parse_cuda_major(cuda)) or 0
         if size > LARGE_DOWNLOAD_BYTES:
+            warn_about_full_wheel(version, flavor, _parse_cuda_major(cuda))
             if sys.stdin.isatty() and sys.stderr.isatty():
                 click.confirm(f"Download {size / 1e6:.0f} MB for cuDNN {version}?", abort=True, err=True)
             else:
@@ -95,11 +96,19 @@ def install_version(
 
 
 @cudnn_commands.command("list")
+@click.option("--available", is_flag=True, help="List what can be installed instead, from pip's package index.")
 @add_format_options("text", "json")
-def list_versions(style: str, output: str | None) -> None:
-    """List the installed versions."""
+def list_versions(available: bool, style: str, output: str | None) -> None:
+    """List the installed versions.
+
+    With --available the versions that can be installed, each with its CUDA major and its wheels; a JIT wheel that
+    cannot judge graphs is left out.
+    """
     from ..versions import store as versions
 
+    if available:
+        _list_available_versions(style, output)
+        return
     installed = versions.list_installed()
     if style == "json":
         write_or_print_report(format_json([_describe_version(item) for item in installed]), output)
@@ -112,6 +121,22 @@ def list_versions(style: str, output: str | None) -> None:
         for folder in versions.list_shared_folders()
     )
     print_or_write_table(table, output, *shared)
+
+
+def _list_available_versions(style: str, output: str | None) -> None:
+    from ..versions import store as versions
+
+    with show_progress_line("asking pip"):
+        found = versions.list_available()
+    if style == "json":
+        write_or_print_report(format_json([asdict(one) for one in found]), output)
+        return
+    there = {one.full_version_with_cuda for one in versions.list_installed()}
+    table = WordTable("version", "CUDA", "wheels", "")
+    for one in found:
+        mark = "installed" if f"{one.version}+cu{one.cuda}" in there else ""
+        add_escaped_row(table, one.version, one.cuda, ", ".join(one.flavors), mark)
+    print_or_write_table(table, output)
 
 
 def _describe_version(item: InstalledCudnn) -> dict[str, Any]:

@@ -32,6 +32,7 @@ __all__ = [
     "format_version_option",
     "judge_with_wheels",
     "list_available_versions",
+    "warn_about_full_wheel",
 ]
 
 LARGE_DOWNLOAD_BYTES = 300e6  # of a download: the user is asked at a terminal
@@ -125,15 +126,37 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
 
     try:
         size = versions.find_download_bytes(version, wheel) or 0
-    except EnvironmentNotReady:  # no network, or no such version: that it is not installed is said next
-        return
+    except EnvironmentNotReady as error:
+        if error.code == "cudnn-version-not-found":
+            raise
+        return  # no network: that it is not installed is said next
     if size > LARGE_DOWNLOAD_BYTES and wheel != "full":
-        shown = f"cuDNN {version} is not installed, download {size / 1e6:.0f} MB?"
-        if not (sys.stdin.isatty() and sys.stderr.isatty()) or not click.confirm(shown, err=True):
+        warn_about_full_wheel(version, wheel)
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            print_warning(f"{size / 1e6:.0f} MB for cuDNN {version} are not downloaded without asking at a terminal")
+            return
+        if not click.confirm(f"cuDNN {version} is not installed, download {size / 1e6:.0f} MB?", err=True):
             return
     print_warning(f"installing cuDNN {version} ({size / 1e6:.0f} MB)")
     with end_on_sigterm():
         versions.install(version, flavor=wheel)
+
+
+def warn_about_full_wheel(
+    version: str, wheel: Literal["full", "jit"] | None, cuda: Literal["12", "13"] | None = None
+) -> None:
+    """Say why a download is large and name a small one, if the version has no JIT wheel."""
+    from ..native.version_store import VersionRequest
+    from ..versions import store as versions
+
+    if (small := versions.find_small_alternative(version, wheel, cuda=cuda)) is not None:
+        request = VersionRequest.parse(version, cuda, latest=True)
+        named = f"cuDNN {version}" if request.numbers else "the newest cuDNN"
+        newest = VersionRequest.parse(small, request.cuda)
+        print_warning(
+            f"{named} has no JIT wheel for CUDA {request.cuda or versions.find_default_cuda()}, only the full one; "
+            f"the newest version with a JIT wheel is {small} (cudnn-backend cudnn install {newest.arguments})"
+        )
 
 
 @contextlib.contextmanager

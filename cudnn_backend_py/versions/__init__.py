@@ -6,6 +6,7 @@ from ..system.lazy_import import make_lazy_getattr
 
 if TYPE_CHECKING:
     from .store import (
+        AvailableCudnn,
         InstalledCudnn,
         IntegrityReport,
         check_all,
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
         find_download_bytes,
         find_installed,
         find_newest,
+        find_small_alternative,
         get_default_root,
         install,
+        list_available,
         list_folders,
         list_installed,
         list_judging_versions,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AvailableCudnn",
     "InstalledCudnn",
     "IntegrityReport",
     "check_all",
@@ -38,8 +42,10 @@ __all__ = [
     "find_download_bytes",
     "find_installed",
     "find_newest",
+    "find_small_alternative",
     "get_default_root",
     "install",
+    "list_available",
     "list_folders",
     "list_installed",
     "list_judging_versions",
@@ -54,6 +60,7 @@ __all__ = [
 # A judging process needs none of them.
 __getattr__ = make_lazy_getattr(
     __name__,
+    AvailableCudnn="store",
     InstalledCudnn="store",
     IntegrityReport="store",
     check_all="store",
@@ -63,8 +70,10 @@ __getattr__ = make_lazy_getattr(
     find_download_bytes="store",
     find_installed="store",
     find_newest="store",
+    find_small_alternative="store",
     get_default_root="store",
     install="store",
+    list_available="store",
     list_folders="store",
     list_installed="store",
     list_judging_versions="store",

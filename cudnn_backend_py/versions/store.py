@@ -19,7 +19,6 @@ import os
 import shutil
 import sys
 import tempfile
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = [
+    "AvailableCudnn",
     "InstalledCudnn",
     "IntegrityReport",
     "check_all",
@@ -60,8 +60,10 @@ __all__ = [
     "find_download_bytes",
     "find_installed",
     "find_newest",
+    "find_small_alternative",
     "get_default_root",
     "install",
+    "list_available",
     "list_folders",
     "list_installed",
     "list_judging_versions",
@@ -78,6 +80,7 @@ _STAGING = ".staging-"
 _INSTALL_WAIT_S = 3600.0
 _CUDNN_FILE = "nvidia/*/lib/libcudnn.so.9"
 _PROJECT: dict[Flavor, str] = {"jit": "nvidia-cudnn-jit-cu{}", "full": "nvidia-cudnn-cu{}"}  # in order of preference
+_MOST_NEAREST = 5  # versions that an error names
 _NO_RECORD = f"there is no readable {METADATA} of this version"
 _NVRTC_REQUIREMENT: dict[Cuda, str] = {
     "12": "nvidia-cuda-nvrtc-cu12",
@@ -499,9 +502,8 @@ def _choose_wheels(root: Path, request: VersionRequest, bars: Progress) -> list[
         flavor, exact, folder = found.flavor, found.version, found.path
     else:
         lookup = bars.add_task("looking up versions", total=None)
-        project, exact = _choose_wheel(wanted, cuda, flavor)
+        exact, flavor = _choose_wheel(request, cuda, _list_index_by_flavor(cuda, flavor))
         bars.remove_task(lookup)
-        flavor = _find_flavor(project, cuda)
         folder = _choose_folder(root, exact, cuda, flavor)
     wheels = []
     if _find_environment_nvrtc(cuda) is None:
@@ -529,24 +531,46 @@ def _find_newest(candidates: Iterable[InstalledCudnn]) -> InstalledCudnn | None:
     return max(candidates, key=make_preference_key, default=None)
 
 
-def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = None) -> tuple[str, str]:
-    """Return the project and version of the newest wheel that matches a request.
+def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Sequence[str]]) -> tuple[str, Flavor]:
+    """Return version and flavor of the newest wheel that matches a request: jit before full for the same version."""
+    flavor_of: dict[str, Flavor] = {}
+    for flavor, versions in index.items():
+        for version in versions:
+            flavor_of.setdefault(version, flavor)
+    wanted = request.numbers
+    matching = [version for version in flavor_of if version_numbers(version)[: len(wanted)] == wanted]
+    if not matching:
+        nearest = sorted(flavor_of, key=lambda version: _measure_version_distance(wanted, version))
+        shown = dict.fromkeys(version_text(version_numbers(one)[: max(3, len(wanted))]) for one in nearest)
+        raise EnvironmentNotReady(
+            f"there is no cuDNN {version_text(wanted)} for CUDA {cuda}{request.wheel_phrase}",
+            code="cudnn-version-not-found",
+            where=f"pip finds {len(nearest)} others",
+            fix=f"take one of the nearest: {', '.join([*shown][:_MOST_NEAREST])}\n"
+            "all are listed by: cudnn-backend cudnn list --available",
+        )
+    exact = max(matching, key=version_numbers)
+    return exact, flavor_of[exact]
 
-    If no wheel is requested, jit before full for the same version, where it judges anything.
+
+def _list_index_by_flavor(cuda: Cuda, wanted: Flavor | None) -> dict[Flavor, list[str]]:
+    """Return the versions that pip finds; of JIT wheels only those that can judge, unless they are requested.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-index-empty``, ``pip-missing``.
     """
-    project_of: dict[str, str] = {}
+    found: dict[Flavor, list[str]] = {}
     complaints = []
-    projects = {kind: project.format(cuda) for kind, project in _PROJECT.items() if flavor in (None, kind)}
-    for kind, project in projects.items():
+    projects = {flavor: project.format(cuda) for flavor, project in _PROJECT.items() if wanted in (None, flavor)}
+    for flavor, project in projects.items():
         versions, complaint = list_index_versions(project)
         complaints.append(complaint)
-        for version in versions:
-            if flavor is not None or _can_judge(kind, version):
-                project_of.setdefault(version, project)
-    asked = version_text(wanted) or "latest"
-    if not project_of:
+        found[flavor] = [version for version in versions if wanted is not None or _can_judge(flavor, version)]
+    if not any(found.values()):
         raise EnvironmentNotReady(
-            f"pip finds no cuDNN 9 wheel for CUDA {cuda}, so {asked} cannot be installed",
+            f"pip finds no cuDNN 9 wheel for CUDA {cuda}",
             code="cudnn-index-empty",
             where=f"pip index versions {', '.join(projects.values())}, with {sys.executable}",
             cause="no network, an index without these wheels, or none for this platform; pip said:\n"
@@ -554,17 +578,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
             fix="check pip's index configuration (python -m pip config list), or install where there is a\n"
             "network and point CUDNN_BACKEND_CACHE at a copy of that cache folder",
         )
-    matching = [version for version in project_of if version_numbers(version)[: len(wanted)] == wanted]
-    if not matching:
-        nearest = sorted(project_of, key=lambda version: _measure_version_distance(wanted, version))
-        raise EnvironmentNotReady(
-            f"cuDNN {asked} for CUDA {cuda} is not among the {len(nearest)} versions pip finds",
-            code="cudnn-version-not-found",
-            where=f"wheels {' and '.join(projects.values())}",
-            fix="choose one of these, nearest first:\n" + textwrap.fill(", ".join(nearest), width=90),
-        )
-    exact = max(matching, key=version_numbers)
-    return project_of[exact], exact
+    return found
 
 
 def _measure_version_distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -597,6 +611,69 @@ def find_download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cud
             with tempfile.TemporaryDirectory() as staging:
                 sizes_bytes.append(find_wheel_bytes(requirement, Path(staging)))
     return None if None in sizes_bytes else sum(filter(None, sizes_bytes))
+
+
+def find_small_alternative(version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None) -> str | None:
+    """Return the newest version with a JIT wheel, if the named one would be installed as a full wheel for lack of one.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``, ``cuda-major-unknown``.
+    EnvironmentNotReady
+        ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
+    """
+    request = VersionRequest.parse(version, cuda, flavor, latest=True)
+    if request.flavor is not None:
+        return None
+    major = request.cuda or find_default_cuda()
+    index = _list_index_by_flavor(major, None)
+    _, chosen = _choose_wheel(request, major, index)
+    small = max(index["jit"], key=version_numbers, default=None)
+    return None if chosen == "jit" or small is None else small.rpartition(".")[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AvailableCudnn:
+    """A cuDNN version that can be installed.
+
+    Attributes
+    ----------
+    version
+        Four numbers, ``"9.19.0.56"``.
+    cuda
+        CUDA major.
+    flavors
+        Its wheels: ``"jit"``, ``"full"``; a JIT wheel that cannot judge graphs is not among them.
+    """
+
+    version: str
+    cuda: Cuda
+    flavors: tuple[Flavor, ...]
+
+
+def list_available(*, cuda: Cuda | None = None) -> list[AvailableCudnn]:
+    """Return the cuDNN 9 versions that pip finds for this platform, oldest first.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-index-empty``, ``pip-missing``.
+    """
+    found = []
+    complaints = []
+    for major in _NVRTC_FILE if cuda is None else (check_cuda_major(cuda),):
+        try:
+            index = _list_index_by_flavor(major, None)
+        except EnvironmentNotReady as error:  # an index may have the wheels of one CUDA major
+            complaints.append(error)
+            continue
+        for version in set().union(*index.values()):
+            flavors = tuple(flavor for flavor, versions in index.items() if version in versions)
+            found.append(AvailableCudnn(version=version, cuda=major, flavors=flavors))
+    if not found:
+        raise complaints[0]
+    return sorted(found, key=lambda one: (version_numbers(one.version), one.cuda))
 
 
 # Folders
@@ -659,10 +736,6 @@ def _choose_folder(root: Path, exact: str, cuda: Cuda, flavor: Flavor) -> Path:
     there = _load_installed(plain)
     taken = flavor == "full" or (there is not None and there.flavor != flavor)
     return plain.with_name(f"{plain.name}-{flavor}") if taken else plain
-
-
-def _find_flavor(project: str, cuda: Cuda) -> Flavor:
-    return next(flavor for flavor, name in _PROJECT.items() if name.format(cuda) == project)
 
 
 def _find_installed(

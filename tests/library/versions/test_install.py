@@ -62,6 +62,5 @@ def test_an_unknown_patch_version_lists_the_nearest_versions(
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.install("9.19.7", cuda="12", root=store_root, progress=False)
     assert caught.value.code == "cudnn-version-not-found"
-    nearest = caught.value.sections["fix"].splitlines()[1].split(", ")
-    assert [one.rpartition(".")[0] for one in nearest[:2]] == ["9.19.1", "9.19.0"]
+    assert caught.value.sections["fix"].startswith("take one of the nearest: 9.19.1, 9.19.0, ")
     assert versions.list_installed(store_root) == [installed_cudnn]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from cudnn_backend_py.cli import installations, wheels
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.wheels import list_available_versions
 from cudnn_backend_py.versions import store as versions
@@ -41,6 +43,53 @@ def test_a_jit_wheel_that_cannot_judge_graphs_is_installed_only_on_request(
     assert (full.name, full.can_judge) == ("9.12.0.46+cu12-full", True)
     assert len(versions.list_installed()) == 2
     assert versions.install("9.12", cuda="12", progress=False) == full
+
+
+def test_a_large_download_says_why_and_names_a_small_one(
+    wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.30.0.1", FULL_FILES)
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    for module in (installations, wheels):
+        monkeypatch.setattr(module, "LARGE_DOWNLOAD_BYTES", 0)
+    why = (
+        " has no JIT wheel for CUDA 12, only the full one; the newest version with a JIT wheel is 9.19.0 "
+        "(cudnn-backend cudnn install 9.19.0 --cuda 12)\n"
+    )
+    explained = CliRunner().invoke(main, ["explain", "none.py", "--cudnn", "9.30+cu12"])
+    assert f"cuDNN 9.30+cu12{why}" in explained.stderr
+    assert "are not downloaded without asking at a terminal\n" in explained.stderr
+    assert versions.list_installed() == []
+    done = CliRunner().invoke(main, ["cudnn", "install", "latest", "--cuda", "12"])
+    assert f"the newest cuDNN{why}" in done.stderr
+    assert [one.short_version for one in versions.list_installed()] == ["9.30.0"]
+
+
+def test_a_version_that_does_not_exist_names_the_nearest(
+    wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    for command in (["explain", "none.py", "--cudnn", "9.99+cu12"], ["cudnn", "install", "9.99+cu12"]):
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 2
+        assert done.stderr.splitlines()[0] == "cudnn-version-not-found: there is no cuDNN 9.99 for CUDA 12"
+        assert "take one of the nearest: 9.19.0\n" in done.stderr
+
+
+def test_available_versions_are_listed_with_their_wheels(
+    wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(wheel_index, "nvidia-cudnn-cu13", "9.28.0.42", FULL_FILES)
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    add_to_version_store(version_store)
+    listed = CliRunner().invoke(main, ["cudnn", "list", "--available"])
+    assert [line.split() for line in listed.stdout.splitlines()] == [
+        ["version", "CUDA", "wheels"],
+        ["9.19.0.56", "12", "jit", "installed"],
+        ["9.28.0.42", "13", "full"],
+    ]
+    data = json.loads(CliRunner().invoke(main, ["cudnn", "list", "--available", "--format", "json"]).stdout)
+    assert data[1] == {"version": "9.28.0.42", "cuda": "13", "flavors": ["full"]}
 
 
 def test_a_jit_wheel_that_cannot_judge_graphs_is_skipped_with_a_notice(

@@ -115,15 +115,15 @@ def test_install_extracts_the_wheel_into_a_private_folder(
 
 
 @pytest.mark.parametrize(
-    ("requested", "project", "exact"),
+    ("requested", "flavor", "exact"),
     [
-        ((9, 19, 0), "nvidia-cudnn-jit-cu12", "9.19.0.56"),  # the newest build; full has it too
-        ((9, 19, 0, 9), "nvidia-cudnn-jit-cu12", "9.19.0.9"),
-        ((9, 19), "nvidia-cudnn-cu12", "9.19.10.2"),  # the newest as numbers, not as text; only full has it
+        ((9, 19, 0), "jit", "9.19.0.56"),  # the newest build; full has it too
+        ((9, 19, 0, 9), "jit", "9.19.0.9"),
+        ((9, 19), "full", "9.19.10.2"),  # the newest as numbers, not as text; only full has it
     ],
 )
 def test_install_prefers_the_newest_match_and_the_jit_wheel(
-    wheel_index: Path, monkeypatch: pytest.MonkeyPatch, requested: tuple[int, ...], project: str, exact: str
+    wheel_index: Path, monkeypatch: pytest.MonkeyPatch, requested: tuple[int, ...], flavor: str, exact: str
 ) -> None:
     make_wheel(wheel_index, version="9.19.0.9")
     make_wheel(wheel_index, version="9.19.9.1")
@@ -131,7 +131,9 @@ def test_install_prefers_the_newest_match_and_the_jit_wheel(
     make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.10.2", FULL_FILES)
     make_wheel(wheel_index, "nvidia-cudnn-jit-cu13", "9.19.11.1")
     monkeypatch.setenv("PIP_QUIET", "1")  # a user's setting that would hide the list
-    assert versions._choose_wheel(requested, "12") == (project, exact)
+    request = versions.VersionRequest(requested, None, None)
+    index = versions._list_index_by_flavor("12", None)
+    assert versions._choose_wheel(request, "12", index) == (exact, flavor)
 
 
 def test_install_uses_the_full_wheel_without_a_jit_wheel(wheel_index: Path, root: Path) -> None:
@@ -229,10 +231,10 @@ def test_download_size_is_known_before_the_download(
 def test_install_of_unknown_version_lists_nearest_first(wheel_index: Path, root: Path) -> None:
     for version in ("9.18.0.77", "9.20.0.48", "9.28.0.42", "8.9.7.29"):
         make_wheel(wheel_index, version=version)
-    with pytest.raises(EnvironmentNotReady, match=r"cuDNN 9\.19\.3 for CUDA 12 .* 4 versions") as caught:
+    with pytest.raises(EnvironmentNotReady, match=r"there is no cuDNN 9\.19\.3 for CUDA 12\n") as caught:
         versions.install("9.19.3", cuda="12", root=root, progress=False)
     assert caught.value.code == "cudnn-version-not-found"
-    assert caught.value.sections["fix"].endswith("9.19.0.56, 9.20.0.48, 9.18.0.77, 9.28.0.42")
+    assert caught.value.sections["fix"].startswith("take one of the nearest: 9.19.0, 9.20.0, 9.18.0, 9.28.0\n")
     assert list_store_content(root) == set()
 
 
@@ -931,3 +933,27 @@ def test_latest_installs_the_newest_version(wheel_index: Path, root: Path) -> No
     installed = versions.install("latest", cuda="12", root=root, progress=False)
     newest, _ = list_index_versions("nvidia-cudnn-jit-cu12")
     assert installed.version == max(newest, key=versions.version_numbers)
+
+
+def test_available_versions_name_cuda_major_and_wheels(wheel_index: Path) -> None:
+    make_wheel(wheel_index, version="9.12.0.46")  # cannot judge
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    make_wheel(wheel_index, "nvidia-cudnn-cu13", "9.8.0.87", FULL_FILES)
+    assert [(one.version, one.cuda, one.flavors) for one in versions.list_available()] == [
+        ("9.8.0.87", "13", ("full",)),
+        ("9.19.0.56", "12", ("jit", "full")),
+    ]
+    assert [one.version for one in versions.list_available(cuda="13")] == ["9.8.0.87"]
+    shutil.rmtree(wheel_index)
+    wheel_index.mkdir()
+    with pytest.raises(EnvironmentNotReady, match="cudnn-index-empty"):
+        versions.list_available()
+
+
+def test_a_full_wheel_for_lack_of_a_jit_wheel_has_a_small_alternative(wheel_index: Path) -> None:
+    make_wheel(wheel_index, version="9.18.0.77")
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.28.0.42", FULL_FILES)
+    assert versions.find_small_alternative("latest", cuda="12") == "9.19.0"
+    assert versions.find_small_alternative("9.28", cuda="12") == "9.19.0"
+    assert versions.find_small_alternative("9.28", "full", cuda="12") is None  # as requested
+    assert versions.find_small_alternative("9.19", cuda="12") is None  # it is small
