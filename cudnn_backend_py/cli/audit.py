@@ -20,6 +20,7 @@ from .options import (
 )
 from .output import format_json, show_progress_line, write_or_print_report
 from .output import write_or_print as write_lines
+from .wheels import provide_versions
 
 __all__ = ["audit_wrong_result"]
 
@@ -56,7 +57,7 @@ def audit_wrong_result(
     if not files:
         _list_audit_cases(folder, style, output)
         return
-    _check_versions(versions)
+    provide_versions(version for version in versions if not Path(version).exists())
     from ..audit.examination import examine
 
     with show_progress_line("examining") as step:
@@ -83,14 +84,6 @@ def audit_wrong_result(
 
 def _make_progress_printer(file: str, step: Callable[[str], object]) -> Callable[[str], object]:
     return lambda text: step(f"{Path(file).name}: {text}")
-
-
-def _check_versions(versions: tuple[str, ...]) -> None:
-    from ..versions.store import make_version_environment
-
-    for one in versions:
-        if not Path(one).exists():
-            make_version_environment(one)
 
 
 def _list_audit_cases(folder: str | None, style: str, output: str | None) -> None:

@@ -126,7 +126,7 @@ def list_versions(available: bool, style: str, output: str | None) -> None:
 def _list_available_versions(style: str, output: str | None) -> None:
     from ..versions import store as versions
 
-    with show_progress_line("asking pip"):
+    with show_progress_line("looking up versions"):
         found = versions.list_available()
     if style == "json":
         write_or_print_report(format_json([asdict(one) for one in found]), output)
@@ -145,7 +145,7 @@ def _describe_version(item: InstalledCudnn) -> dict[str, Any]:
 
 
 @cudnn_commands.command("verify")
-@click.argument("wanted", nargs=-1, metavar="[VERSION...]", type=InstalledVersionParameter())
+@click.argument("wanted", nargs=-1, metavar="[VERSION...]", type=InstalledVersionParameter(stored=True))
 @add_format_options("text", "json")
 def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> None:
     """Check that the files of installed cuDNN versions are unchanged.
@@ -171,7 +171,7 @@ def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> 
 
 
 @cudnn_commands.command("remove")
-@click.argument("version", type=InstalledVersionParameter())
+@click.argument("version", type=InstalledVersionParameter(stored=True))
 @click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA_HELP)
 @_add_flavor_options
 def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None) -> None:

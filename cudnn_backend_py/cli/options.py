@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from ..command_line import Choice, Seconds
 from .output import OutputFile
+
+if TYPE_CHECKING:
+    from ..native.version_store import VersionRequest
 
 __all__ = [
     "BUILD_HELP",
@@ -74,9 +77,27 @@ class TargetParameter(_TextParameter):
 
 
 class InstalledVersionParameter(_TextParameter):
-    """A parameter that names an installed cuDNN version, or a path where a command accepts one."""
+    """A parameter that names an installed cuDNN version, or a path where a command accepts one.
+
+    Parameters
+    ----------
+    stored
+        Whether ``latest`` is the newest version of the version store; else the environment's cuDNN counts, too, and
+        where there is none at all, the newest one that can be installed.
+    """
 
     name = "version"
+
+    def __init__(self, *, stored: bool = False) -> None:
+        self.stored = stored
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the text, or for ``latest`` the version that it names."""
+        if not str(value).startswith("latest"):
+            return value
+        from ..native.version_store import VersionRequest
+
+        return _find_latest_version(VersionRequest.parse(value, latest=True), self.stored)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete installed versions, newest first."""
@@ -86,6 +107,24 @@ class InstalledVersionParameter(_TextParameter):
         return _complete_by_prefix(
             dict.fromkeys(name for one in newest for name in (one.version_with_cuda, one.name)), incomplete
         )
+
+
+def _find_latest_version(request: VersionRequest, stored: bool) -> str:
+    """Return the name of the newest version with the CUDA major and the wheel of a request."""
+    from ..diagnose.surveys.inputs import available_versions
+    from ..system.version import leading_numbers
+    from ..versions import store
+
+    installed = [one for one in store.list_judging_versions() if request.flavor in (None, one.flavor)]
+    names = [one.version_with_cuda for one in installed]
+    if not stored and request.flavor is None:
+        names = list(available_versions())
+    names = [name for name in names if request.cuda is None or name.endswith(f"+cu{request.cuda}")]
+    preferred = f"+cu{store.find_default_cuda()}"
+    newest = max(names, key=lambda name: (leading_numbers(name), name.endswith(preferred)), default=None)
+    if newest is None:
+        newest = store.find_newest_available(flavor=request.flavor, cuda=request.cuda)
+    return f"{newest}-{request.flavor}" if request.flavor else newest
 
 
 GRAPH_FILE_PARAMETER = _GraphFileParameter()
@@ -135,7 +174,7 @@ def add_repeatable_version_option(other: str) -> Callable[[Any], Any]:
         *("--cudnn", "versions"),
         multiple=True,
         type=InstalledVersionParameter(),
-        help=f"Judge with this installed cuDNN; repeatable; {other}.",
+        help=f"Judge with this installed cuDNN, or latest; repeatable; {other}.",
     )
 
 

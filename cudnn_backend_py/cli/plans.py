@@ -36,7 +36,7 @@ from .output import (
     write_or_print,
     write_or_print_report,
 )
-from .wheels import add_version_options
+from .wheels import add_version_options, provide_versions
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -262,6 +262,7 @@ def compare_attention(
     if plot and target:
         raise click.UsageError("--plot draws times, which --target does not measure")
     what = log_file or f"--grid={grid or 'whole'}"
+    provide_versions(version for version in versions if version != DEFAULT_VERSION)
     wanted = Comparison(what, versions or (DEFAULT_VERSION,), target, configs, rounds, limit)
     keep = make_json_saver(output, style)
     text = run_compare_command(

@@ -45,6 +45,7 @@ from .wheels import (
     find_versions_without_engines,
     judge_with_wheels,
     list_available_versions,
+    provide_versions,
 )
 
 if TYPE_CHECKING:
@@ -259,6 +260,7 @@ def show_matrix(
     from ..diagnose.surveys.matrix import Matrix, matrix
 
     graphs = {name: load_graph_file(name) for name in graph_files}
+    _provide_named_versions(versions)
     names = tuple(map(add_build_name, versions)) or list_available_versions()
 
     def run_query(wheels: dict[str, str]) -> Matrix:
@@ -285,6 +287,12 @@ def show_matrix(
     raise SystemExit(answers.exit_code)
 
 
+def _provide_named_versions(versions: Sequence[str]) -> None:
+    from ..diagnose.surveys.inputs import DEFAULT_VERSION
+
+    provide_versions(version for version in versions if version != DEFAULT_VERSION)
+
+
 def _show_version_history(
     graph_files: Sequence[str],
     targets: Sequence[str],
@@ -301,6 +309,7 @@ def _show_version_history(
     from ..diagnose.surveys.since import Since, since
 
     graphs = [load_graph_file(name) for name in graph_files]
+    _provide_named_versions(versions)
     names = tuple(map(add_build_name, versions)) or list_available_versions()
 
     def run_query(graph: Graph, target: str) -> Since:
@@ -385,9 +394,9 @@ def compare_two_versions(
 ) -> None:
     """Compare two cuDNN versions on each GRAPH.
 
-    OLD and NEW are installed versions. Compares verdict, engine configs, first plan with its workspace, compiled code
-    and build time, and known issues. GRAPH can be a log with many graphs. A JSON --output is written as it goes. Exit
-    code 0 if nothing changed, 1 if something did, 2 if something could not be judged or was left out.
+    OLD and NEW are installed versions, or latest. Compares verdict, engine configs, first plan with its workspace,
+    compiled code and build time, and known issues. GRAPH can be a log with many graphs. A JSON --output is written as
+    it goes. Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged or was left out.
     """
     _compare_versions_on_files(files, (old, new), targets or ("gpu",), timed, limit_s, style, output)
 
@@ -406,6 +415,7 @@ def _compare_versions_on_files(
 
     if timed and "gpu" not in targets:
         raise click.UsageError("--time runs on the GPU of this machine: leave --target out, or name gpu")
+    _provide_named_versions(between)
     until = math.inf if limit_s is None else time.monotonic() + limit_s
     write_early = make_json_saver(output, style)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..diagnose import Verdict
     from ..diagnose.surveys.matrix import Cell
     from ..native.version_store import Cuda
+    from ..versions.store import InstalledCudnn
 
 __all__ = [
     "LARGE_DOWNLOAD_BYTES",
@@ -32,6 +33,7 @@ __all__ = [
     "format_version_option",
     "judge_with_wheels",
     "list_available_versions",
+    "provide_versions",
     "warn_about_full_wheel",
 ]
 
@@ -47,7 +49,7 @@ def add_version_options(function: Any) -> Any:
     version = click.option(
         *(_VERSION_OPTION, "cudnn_version"),
         type=InstalledVersionParameter(),
-        help="Judge with this installed cuDNN, in a child process.",
+        help="Judge with this installed cuDNN, or latest, in a child process.",
         **settings,
     )
     full = click.option(
@@ -79,11 +81,12 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     from ..system.child import describe_exit_status, make_call_command, run_command
     from ..versions import store as versions
 
-    if given[_VERSION_OPTION] is not None and versions.find_installed(version, flavor=wheel) is None:
-        if wheel is None and _is_environment_version(version):
-            return  # this process loads it anyway
-        _install_missing_version(version, wheel)
-    installed = versions.require_installed(version, flavor=wheel)
+    if given[_VERSION_OPTION] is None:
+        installed = versions.require_installed(version, flavor=wheel)
+    elif (found := _provide_version(version, wheel, if_missing=wheel)) is not None:
+        installed = found
+    else:
+        return  # this process loads it anyway
     command = make_call_command(
         "cudnn_backend_py.cli.commands:main", *_replace_version_option(sys.argv[1:], wheel, whole=ctx.parent is None)
     )
@@ -118,6 +121,35 @@ def _is_environment_version(version: str) -> bool:
         return False
     named, own = VersionRequest.parse(version), VersionRequest.parse(text)
     return named.cuda in (None, own.cuda) and own.numbers[: len(named.numbers)] == named.numbers
+
+
+def provide_versions(names: Iterable[str]) -> None:
+    """Install named versions that are missing, as ``--cudnn`` of a command with one version does.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-version-not-found``, ``cudnn-version-not-installed``.
+    """
+    from ..native.version_store import VersionRequest
+
+    small: Literal["jit"] | None = "jit" if click.get_current_context().meta.get(_WHEEL_KEY) == "jit" else None
+    for name in names:
+        wheel = VersionRequest.parse(name).flavor
+        _provide_version(name, wheel, if_missing=wheel or small)
+
+
+def _provide_version(
+    version: str, wheel: Literal["full", "jit"] | None, *, if_missing: Literal["full", "jit"] | None
+) -> InstalledCudnn | None:
+    """Return an installed version; None if it is the environment's cuDNN. Install the wheel `if_missing` otherwise."""
+    from ..versions import store as versions
+
+    if versions.find_installed(version, flavor=wheel) is None:
+        if wheel is None and _is_environment_version(version):
+            return None
+        _install_missing_version(version, if_missing)
+    return versions.require_installed(version, flavor=wheel)
 
 
 def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None) -> None:

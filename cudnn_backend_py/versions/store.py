@@ -60,6 +60,7 @@ __all__ = [
     "find_download_bytes",
     "find_installed",
     "find_newest",
+    "find_newest_available",
     "find_small_alternative",
     "get_default_root",
     "install",
@@ -674,6 +675,19 @@ def list_available(*, cuda: Cuda | None = None) -> list[AvailableCudnn]:
     if not found:
         raise complaints[0]
     return sorted(found, key=lambda one: (version_numbers(one.version), one.cuda))
+
+
+def find_newest_available(*, flavor: Flavor | None = None, cuda: Cuda | None = None) -> str:
+    """Return the newest version that pip finds, with its CUDA major: ``"9.28.0+cu12"``.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-index-empty``, ``pip-missing``.
+    """
+    major = cuda or find_default_cuda()
+    newest = max(set().union(*_list_index_by_flavor(major, flavor).values()), key=version_numbers)
+    return f"{newest.rpartition('.')[0]}+cu{major}"
 
 
 # Folders

@@ -53,7 +53,7 @@ def test_the_audit_command_lists_and_examines_cases(stored_case: Path) -> None:
     assert [item["state"] for item in one["asked"]] == ["", ""]
     wrong = CliRunner().invoke(main, ["audit", "--cudnn=1.2.3", str(stored_case)])
     assert wrong.exit_code == 2
-    assert "cudnn-version-not-installed" in wrong.stderr
+    assert "cudnn-version-not-found" in wrong.stderr
 
 
 def test_a_frontend_execution_is_recorded_with_its_plan_and_addresses() -> None:

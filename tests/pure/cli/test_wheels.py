@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from cudnn_backend_py import attention, save_graph
 from cudnn_backend_py.cli import installations, wheels
 from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.cli.options import InstalledVersionParameter
 from cudnn_backend_py.cli.wheels import list_available_versions
+from cudnn_backend_py.diagnose.surveys import inputs
+from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
+from cudnn_backend_py.system import child as system_child
 from cudnn_backend_py.versions import store as versions
 from tests.support.child import run_python
 from tests.support.wheels import FULL_FILES, add_to_version_store, make_wheel, make_wheel_index
@@ -74,6 +80,67 @@ def test_a_version_that_does_not_exist_names_the_nearest(
         assert done.exit_code == 2
         assert done.stderr.splitlines()[0] == "cudnn-version-not-found: there is no cuDNN 9.99 for CUDA 12"
         assert "take one of the nearest: 9.19.0\n" in done.stderr
+
+
+def test_latest_is_the_newest_version(wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    own = ["9.18.0+cu12"]
+    monkeypatch.setattr(inputs, "_query_version", lambda setup: own[0])
+    monkeypatch.setattr(versions, "find_default_cuda", lambda: "12")
+    read = InstalledVersionParameter().convert
+    assert read("9.19", None, None) == "9.19"
+    assert read("latest", None, None) == "9.18.0+cu12"  # of this environment
+    add_to_version_store(version_store)
+    add_to_version_store(version_store, "9.20.0.48", "13")
+    assert read("latest", None, None) == "9.20.0+cu13"
+    assert read("latest+cu12", None, None) == "9.19.0+cu12"
+    assert read("latest-jit", None, None) == "9.20.0+cu13-jit"
+    with pytest.raises(EnvironmentNotReady, match="pip finds no cuDNN 9 wheel"):
+        read("latest-full", None, None)
+    with pytest.raises(UsageError, match="malformed"):
+        read("latest!", None, None)
+    own[0] = ""
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store / "empty"))
+    make_wheel(wheel_index, version="9.20.0.48")
+    assert read("latest", None, None) == "9.20.0+cu12"
+    own[0] = "9.28.0+cu12"
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    removed = CliRunner().invoke(main, ["cudnn", "remove", "latest"])
+    assert removed.stdout == "removed cuDNN 9.20.0.48+cu13 (jit)\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "none.json", "--cudnn"],
+        ["matrix", "none.json", "--cudnn"],
+        ["matrix", "none.json", "--since", "--cudnn"],
+        ["audit", "none.json", "--cudnn"],
+        ["diff"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_every_command_installs_a_missing_version_or_says_why_not(
+    wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    monkeypatch.setattr(system_child, "run_command", lambda command, environment: SimpleNamespace(returncode=2))
+    graph = version_store.parent / "none.json"
+    save_graph(attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64), graph)
+    words = [str(graph) if word == "none.json" else word for word in arguments]
+
+    def run(version: str) -> str:
+        rest = [version, graph, "--target", "h100"] if words == ["diff"] else []
+        return CliRunner().invoke(main, [*words, version, *map(str, rest)]).stderr
+
+    nearest = "cudnn-version-not-found: there is no cuDNN 9.99 for CUDA 12\n"
+    assert run("9.99+cu12").startswith(nearest)
+    assert "installing cuDNN 9.19+cu12 (0 MB)\n" in run("9.19+cu12")
+    assert [one.short_version for one in versions.list_installed()] == ["9.19.0"]
+    monkeypatch.setenv("PIP_FIND_LINKS", str(version_store))
+    missing = run("9.20+cu12").splitlines()
+    assert missing[0] == "cudnn-version-not-installed: cuDNN 9.20+cu12 is not installed"
+    assert missing[-1] == "  fix:    cudnn-backend cudnn install 9.20 --cuda 12"
 
 
 def test_available_versions_are_listed_with_their_wheels(
