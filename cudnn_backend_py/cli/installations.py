@@ -19,6 +19,7 @@ from .output import (
     NOT_JUDGED_EXIT_CODE,
     add_escaped_row,
     format_json,
+    format_megabytes,
     print_lines,
     print_or_write_table,
     print_warning,
@@ -78,16 +79,16 @@ def install_version(
         if size > LARGE_DOWNLOAD_BYTES:
             warn_about_full_wheel(version, flavor, _parse_cuda_major(cuda))
             if sys.stdin.isatty() and sys.stderr.isatty():
-                click.confirm(f"Download {size / 1e6:.0f} MB for cuDNN {version}?", abort=True, err=True)
+                click.confirm(f"Download {format_megabytes(size)} MB for cuDNN {version}?", abort=True, err=True)
             else:
-                print_warning(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
+                print_warning(f"downloading {format_megabytes(size)} MB for cuDNN {version}")
         installed = versions.install(version, cuda=_parse_cuda_major(cuda), flavor=flavor, progress=not quiet)
     print_lines(
         f"cuDNN {installed.full_version_with_cuda} ({installed.flavor}) is at {installed.path}, "
-        f"{installed.size_bytes / 1e6:.0f} MB"
+        f"{format_megabytes(installed.size_bytes)} MB"
     )
     for folder in versions.list_folders(installed)[1:]:
-        print_lines(f"it uses {folder}, {measure_folder_bytes(folder) / 1e6:.0f} MB")
+        print_lines(f"it uses {folder}, {format_megabytes(measure_folder_bytes(folder))} MB")
     if not installed.can_judge:
         print_warning(
             f"the JIT wheel of {installed.version_with_cuda} cannot judge graphs, because it lacks a library; "
@@ -115,9 +116,11 @@ def list_versions(available: bool, style: str, output: str | None) -> None:
         return
     table = WordTable("version", "wheel", "MB", Column("path", no_wrap=True))
     for item in installed:
-        add_escaped_row(table, item.full_version_with_cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
+        add_escaped_row(
+            table, item.full_version_with_cuda, item.flavor, format_megabytes(item.size_bytes), str(item.path)
+        )
     shared = (
-        f"used by these versions: {folder}, {measure_folder_bytes(folder) / 1e6:.0f} MB"
+        f"used by these versions: {folder}, {format_megabytes(measure_folder_bytes(folder))} MB"
         for folder in versions.list_shared_folders()
     )
     print_or_write_table(table, output, *shared)

@@ -31,6 +31,7 @@ __all__ = [
     "OutputFile",
     "add_escaped_row",
     "format_json",
+    "format_megabytes",
     "make_json_saver",
     "print_lines",
     "print_or_write_table",
@@ -209,6 +210,14 @@ def warn_about_python_files(paths: Iterable[str], named_in: str) -> None:
             f"{'Python files, which run' if many else 'a Python file, which runs'} now; "
             "a graph JSON would not be run"
         )
+
+
+def format_megabytes(size_bytes: int) -> str:
+    """Return a size in MB: whole above 10, ``0.1`` to ``9.9`` below, and ``<0.1`` for what is small but not empty."""
+    megabytes = size_bytes / 1e6
+    if 0 < megabytes < 0.05:
+        return "<0.1"
+    return f"{megabytes:.1f}" if 0 < megabytes < 9.95 else f"{megabytes:.0f}"
 
 
 def add_escaped_row(table: Table, *texts: str) -> None:

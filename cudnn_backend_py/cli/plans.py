@@ -28,6 +28,7 @@ from .output import (
     OutputFile,
     add_escaped_row,
     format_json,
+    format_megabytes,
     make_json_saver,
     print_lines,
     print_or_write_table,
@@ -122,13 +123,13 @@ def list_cached_plans(style: str, output: str | None) -> None:
         found = {"folder": folder, "plans": [asdict(entry) for entry in entries], "folders": folders}
         write_or_print_report(format_json(found), output)
     else:
-        sizes = [f"{size / 1e6:.0f} MB in {one}, removed by {how}" for one, size, how in _list_folders()]
-        count = _CACHE_DISABLED_TEXT if kept is None else f"{len(entries)} plans in {kept.folder}"
-        table = WordTable("graph", "plan", "target", "cuDNN", "KB", "last used")
+        sizes = [f"{format_megabytes(size)} MB in {one}, removed by {how}" for one, size, how in _list_folders()]
+        count = _CACHE_DISABLED_TEXT if kept is None else f"{_count_plans(len(entries))} in {kept.folder}"
+        table = WordTable("graph", "plan", "target", "cuDNN", "MB", "last used")
         for entry in entries:
             used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-            kb = f"{entry.size_bytes / 1e3:.0f}"
-            add_escaped_row(table, entry.graph, entry.tag, entry.target, entry.cudnn, kb, used)
+            size = format_megabytes(entry.size_bytes)
+            add_escaped_row(table, entry.graph, entry.tag, entry.target, entry.cudnn, size, used)
         if entries:
             print_or_write_table(table, output, count, *sizes)
         else:
@@ -150,15 +151,19 @@ def clear_caches(everything: bool, versions: bool) -> None:
     if versions and not everything:
         raise click.UsageError("--versions needs --all")
     kept = default_cache()
-    print_lines(_CACHE_DISABLED_TEXT if kept is None else f"{kept.clear()} plans removed from {kept.folder}")
+    print_lines(_CACHE_DISABLED_TEXT if kept is None else f"{_count_plans(kept.clear())} removed from {kept.folder}")
     if everything:
         for folder, size_bytes in _delete_folders():
-            print_lines(f"{size_bytes / 1e6:.0f} MB removed: {folder}")
+            print_lines(f"{format_megabytes(size_bytes)} MB removed: {folder}")
     if versions:
         from ..versions import store
 
         for folder, size_bytes in store.clear():
-            print_lines(f"{size_bytes / 1e6:.0f} MB removed: {folder}")
+            print_lines(f"{format_megabytes(size_bytes)} MB removed: {folder}")
+
+
+def _count_plans(number: int) -> str:
+    return f"{number} plan{'s' * (number != 1)}"
 
 
 def _list_recreatable_folders() -> list[Path]:

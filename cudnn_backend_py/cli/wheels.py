@@ -15,7 +15,7 @@ import click
 from ..errors import EnvironmentNotReady
 from ..printable import printable
 from .options import InstalledVersionParameter
-from .output import NOT_JUDGED_EXIT_CODE, print_warning
+from .output import NOT_JUDGED_EXIT_CODE, format_megabytes, print_warning
 
 if TYPE_CHECKING:
     from ..diagnose import Verdict
@@ -165,11 +165,13 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
     if size > LARGE_DOWNLOAD_BYTES and wheel != "full":
         warn_about_full_wheel(version, wheel)
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            print_warning(f"{size / 1e6:.0f} MB for cuDNN {version} are not downloaded without asking at a terminal")
+            print_warning(
+                f"{format_megabytes(size)} MB for cuDNN {version} are not downloaded without asking at a terminal"
+            )
             return
-        if not click.confirm(f"cuDNN {version} is not installed, download {size / 1e6:.0f} MB?", err=True):
+        if not click.confirm(f"cuDNN {version} is not installed, download {format_megabytes(size)} MB?", err=True):
             return
-    print_warning(f"installing cuDNN {version} ({size / 1e6:.0f} MB)")
+    print_warning(f"installing cuDNN {version} ({format_megabytes(size)} MB)")
     with end_on_sigterm():
         versions.install(version, flavor=wheel)
 
@@ -339,7 +341,7 @@ def _confirm_wheel_download(missing: Mapping[str, Literal["12", "13"] | None]) -
     shown = []
     for name, cuda in missing.items():
         size = versions.find_download_bytes(name, "full", cuda=cuda)
-        shown.append(name if size is None else f"{name}, {size / 1e6:.0f} MB")
+        shown.append(name if size is None else f"{name}, {format_megabytes(size)} MB")
     many, them = ("s", "them") if len(missing) > 1 else ("", "it")
     print_warning(
         f"cuDNN {' and '.join(missing)} has only some of its engines installed, and these refuse a graph; "

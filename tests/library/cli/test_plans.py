@@ -29,4 +29,5 @@ def test_cache_list_names_each_plan(tmp_path: Path) -> None:
     assert str(cache.folder) in [one["folder"] for one in found["folders"]]
     shown = CliRunner().invoke(main, ["cache", "list"], env={VARIABLE: str(cache.folder), "COLUMNS": "120"}).stdout
     assert {"sdpa_forward", built.tag, target.name, target.library.build_text} <= set(shown.split())
-    assert f"1 plans in {cache.folder}\n" in shown
+    assert shown.splitlines()[0].split()[-3:] == ["MB", "last", "used"]
+    assert f"1 plan in {cache.folder}\n" in shown
