@@ -213,7 +213,7 @@ def warn_about_python_files(paths: Iterable[str], named_in: str) -> None:
 
 
 def format_megabytes(size_bytes: int) -> str:
-    """Return a size in MB: whole above 10, ``0.1`` to ``9.9`` below, and ``<0.1`` for what is small but not empty."""
+    """Return a size in MB: whole above 10, ``0.1`` to ``9.9`` below, and ``<0.1`` where rounding would give 0."""
     megabytes = size_bytes / 1e6
     if 0 < megabytes < 0.05:
         return "<0.1"

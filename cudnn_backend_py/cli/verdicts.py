@@ -45,6 +45,7 @@ from .wheels import (
     find_versions_without_engines,
     judge_with_wheels,
     list_available_versions,
+    make_provided_environment,
     provide_versions,
 )
 
@@ -184,6 +185,7 @@ def _write_result(style: str, output: str | None, found: Any) -> None:
     "why",
     cls=Command,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+    options_metavar="",  # they are among the arguments
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
 def explain_torch_program(arguments: tuple[str, ...]) -> None:
@@ -204,20 +206,25 @@ def explain_torch_program(arguments: tuple[str, ...]) -> None:
     "frontend",
     cls=Command,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+    options_metavar="",  # they are among the arguments
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
 def run_frontend_program(arguments: tuple[str, ...]) -> None:
     """Run a program written for cudnn-frontend with this package.
 
     'import cudnn' gives cudnn_backend_py.frontend, with the reasons of every refusal; --target h100 judges for a
-    described GPU. The same as python -m cudnn_backend_py.frontend. The exit code is the program's.
+    described GPU. The same as python -m cudnn_backend_py.frontend, and --cudnn installs what is missing. The exit code
+    is the program's.
     """
     from ..frontend.__main__ import read_command_line
 
-    if read_command_line(arguments, "cudnn-backend frontend") is None:
+    if (run := read_command_line(arguments, "cudnn-backend frontend")) is None:
         return
-    load = f"{make_loading_program()}\nfrom cudnn_backend_py.frontend.__main__ import main\nmain()"
-    os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
+    version = InstalledVersionParameter().convert(run.version, None, None)
+    environment = dict(os.environ) if version is None else make_provided_environment(version)
+    call = "from cudnn_backend_py.frontend.__main__ import main\nmain(version_is_set=True)"
+    # The exit code and signals are the program's.
+    os.execve(sys.executable, [sys.executable, "-c", f"{make_loading_program()}\n{call}", *arguments], environment)
 
 
 @click.command("matrix", cls=Command)

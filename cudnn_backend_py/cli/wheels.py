@@ -33,6 +33,7 @@ __all__ = [
     "format_version_option",
     "judge_with_wheels",
     "list_available_versions",
+    "make_provided_environment",
     "provide_versions",
     "warn_about_full_wheel",
 ]
@@ -137,6 +138,16 @@ def provide_versions(names: Iterable[str]) -> None:
     for name in names:
         wheel = VersionRequest.parse(name).flavor
         _provide_version(name, wheel, if_missing=wheel or small)
+
+
+def make_provided_environment(version: str) -> dict[str, str]:
+    """Return the environment of a child process that loads a cuDNN version, which is installed if it is missing."""
+    from ..native.version_store import VersionRequest
+    from ..versions import store as versions
+
+    wheel = VersionRequest.parse(version).flavor
+    installed = _provide_version(version, wheel, if_missing=wheel)
+    return dict(os.environ) if installed is None else versions.child_environment(installed)
 
 
 def _provide_version(

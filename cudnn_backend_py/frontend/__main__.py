@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,13 +18,15 @@ import click
 
 from ..command_line import program_command
 from ..errors import CudnnBackendError
+from ..printable import printable
 from ..system.nearest import suggest_nearest
 from ..system.python_file import is_python_file
 from .as_cudnn import SUBMODULES, install, install_in_children, patch_torch_with_described_gpu
-from .errors import FrontendUsageError, format_error
+from .built_graphs import describe_built_graphs
+from .errors import format_error
 from .notebooks import is_notebook, read_cells, run_notebook
 
-__all__ = ["main", "read_command_line", "select_program"]
+__all__ = ["FrontendRun", "main", "read_command_line", "select_program"]
 
 _PACKAGE_FOLDER = os.path.join(Path(__file__).parents[1], "")
 _HINT = "\n-v before the program prints the whole traceback and all messages of cuDNN"
@@ -36,19 +40,68 @@ python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
 """
 
 
-@program_command(_HELP, help_names=("--help",), options_metavar="[--target GPU] [--children] [-v]")
+@dataclass(frozen=True)
+class FrontendRun:
+    """A program to run: calling this runs it.
+
+    Attributes
+    ----------
+    start
+        Runs the program alone.
+    program
+        The program and its arguments.
+    target
+        The described GPU to judge for.
+    version
+        The cuDNN version to load.
+    children
+        Whether ``import cudnn`` is this package's in child processes, too.
+    """
+
+    start: Callable[[], Any]
+    program: Sequence[str]
+    target: str | None
+    version: str | None
+    children: bool
+
+    def __call__(self) -> None:
+        """Run the program, and print what was built if it succeeds."""
+        process = os.getpid()
+        try:
+            _run_as_frontend(self.start, self.target, self.children)
+        except SystemExit as done:
+            if done.code:
+                raise
+            self._print_built_graphs(process)
+            raise
+        self._print_built_graphs(process)
+
+    def _print_built_graphs(self, process: int) -> None:
+        if os.getpid() != process:  # a forked child may come here, too
+            return
+        name = " ".join(self.program[: 2 if self.program[0] == "-m" else 1])
+        purpose = f" for {self.target}" if self.target else ""
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the program closed its standard error
+            sys.stderr.write(f"cudnn_backend_py.frontend ran {printable(name)}{purpose}: {describe_built_graphs()}\n")
+
+
+@program_command(_HELP, help_names=("--help",), options_metavar="[--target GPU] [--cudnn VERSION] [--children] [-v]")
 @click.option(
     "--target",
     metavar="GPU",
     help="Judge for a described GPU (h100, sm80, a JSON file) up to execute; torch has that GPU, too.",
 )
+@click.option("--cudnn", "version", metavar="VERSION", help="Run with this installed cuDNN.")
 @click.option("--children", is_flag=True, help="Also in the Python processes that the program starts.")
 @click.option(
     "-v", "--verbose", is_flag=True, help="Where an error ends the program: all of cuDNN's messages and its traceback."
 )
-def _select_command(target: str | None, children: bool, verbose: bool, program: tuple[str, ...]) -> Callable[[], None]:
+def _select_command(
+    target: str | None, version: str | None, children: bool, verbose: bool, program: tuple[str, ...]
+) -> FrontendRun:
     start = select_program(program)
-    return lambda: _run_as_frontend(start if verbose else partial(_run_with_short_errors, start), target, children)
+    shown = start if verbose else partial(_run_with_short_errors, start)
+    return FrontendRun(shown, program, target, version, children)
 
 
 def select_program(program: Sequence[str]) -> Callable[[], Any]:
@@ -155,26 +208,46 @@ def _run_script(script: str, *arguments: str) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
-def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:
-    """Return a function that runs the program given on a command line; None if only the help was printed.
+def read_command_line(arguments: Sequence[str] | None, name: str) -> FrontendRun | None:
+    """Return the program given on a command line, to be called; None if only the help was printed.
 
     Raises
     ------
     click.ClickException
         For a wrong command line, or a program that does not exist.
     """
-    run = _select_command.main(arguments, prog_name=name, standalone_mode=False)
-    return run if callable(run) else None
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    run = _select_command.main(words, prog_name=name, standalone_mode=False)
+    if not isinstance(run, FrontendRun):
+        return None
+    before = words[: len(words) - len(run.program)]
+    if "--" not in before and any(word.partition("=")[0] == "--cudnn" for word in run.program):
+        script = " ".join(run.program[: 2 if run.program[0] == "-m" else 1])
+        raise click.UsageError(
+            f"--cudnn must come before the program: {name} --cudnn VERSION {script}; "
+            f"for an option of the program, write -- before it: {name} -- {script} --cudnn ..."
+        )
+    return run
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program given on the command line; its exceptions propagate."""
+def main(arguments: Sequence[str] | None = None, *, version_is_set: bool = False) -> None:
+    """Run the program given on the command line; its exceptions propagate.
+
+    Parameters
+    ----------
+    version_is_set
+        Whether the environment names the library of ``--cudnn`` already.
+    """
     try:
         run = read_command_line(arguments, "python -m cudnn_backend_py.frontend")
+        if run is not None and run.version is not None and not version_is_set:
+            from ..versions.store import make_version_environment
+
+            os.environ.update(make_version_environment(run.version))
     except click.ClickException as error:
         error.show()
         raise SystemExit(error.exit_code) from None
-    except FrontendUsageError as error:
+    except CudnnBackendError as error:
         print(error.render(), file=sys.stderr)
         raise SystemExit(2) from None
     if run is not None:

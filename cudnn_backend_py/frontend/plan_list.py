@@ -15,6 +15,7 @@ from ..plans.plan import Plan, build_plan
 from ..printable import shown
 from ..target import Target
 from .arguments import to_list
+from .built_graphs import BUILT_GRAPHS
 from .enums import behavior_note, build_plan_policy, heur_mode, knob_type, numerical_note
 from .errors import (
     FrontendIndexError,
@@ -67,6 +68,7 @@ class PlanConfig:
 class PlanOwner(Protocol):
     """The interface of the graph that owns a list of plans."""
 
+    name: str
     target: Target
     sm_count: int | None
 
@@ -351,12 +353,15 @@ class PlanList:
             with convert_errors(FrontendRuntimeError, "the kernel cache"):
                 made = None if cache is None else cache.get_or_make_descriptor(self._graph.operation_graph.descriptor)
             retention = self._graph._get_plan_retention()
-            self._plans[index] = build_plan(config, kernel_cache=made, retention=retention)
+            built = build_plan(config, kernel_cache=made, retention=retention)
         except CudnnBackendError as error:
             words = getattr(error, "last_error", "") or str(error)
             raise self._make_refusal_error(
                 f"plan {index} ({config.tag}) cannot be built: {get_headline(error)}", "plan-not-built", words
             ) from error
+        if not self._plans:
+            BUILT_GRAPHS[self._graph.name] += 1
+        self._plans[index] = built
 
     def build(self, policy: build_plan_policy) -> None:
         """Build the first plan that can be built, or all; the first built plan is executed unless another was chosen.

@@ -15,7 +15,7 @@ from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from cudnn_backend_py.diagnose.surveys.inputs import add_build_name
 from examples import flash_forward
 from tests.library.diagnose.test_attention_support import TABLE_FILES, TABLES, assert_equals_stored_table
-from tests.support.child import ROOT, run_code, run_python
+from tests.support.child import OLDER_VERSION, ROOT, run_code, run_python
 from tests.support.wheels import add_to_version_store
 
 
@@ -110,3 +110,23 @@ def test_matrix_as_json_has_the_target_names_of_explain() -> None:
     assert found["profiles"] == {"a100": "a100-80gb"}
     explained = CliRunner().invoke(main, ["explain", graph, "--target", "a100", "--format", "json"])
     assert json.loads(explained.stdout)["target"] == "a100-80gb"
+
+
+def test_frontend_runs_with_another_version_and_says_what_was_built(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import cudnn\n"
+        "half, single = cudnn.data_type.HALF, cudnn.data_type.FLOAT\n"
+        "for name in ('once', 'twice', 'twice'):\n"
+        "    g = cudnn.pygraph(name=name, io_data_type=half, intermediate_data_type=single, compute_data_type=single)\n"
+        "    a, b = (g.tensor(name=x, dim=[1, 64, 64], stride=[4096, 64, 1]) for x in 'ab')\n"
+        "    g.matmul(A=a, B=b).set_output(True)\n"
+        "    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])\n"
+        "print(cudnn.backend_version())\n"
+    )
+    for module in (["cudnn_backend_py", "frontend"], ["cudnn_backend_py.frontend"]):
+        done = run_python(["-m", *module, "--target", "h100", "--cudnn", OLDER_VERSION, str(program)])
+        assert (done.code, done.stdout) == (0, "91900\n"), done.stderr
+        assert done.stderr == (
+            f"cudnn_backend_py.frontend ran {program} for h100: 3 graphs were built: twice (2), once\n"
+        )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cudnn_backend_py.frontend import built_graphs
 from cudnn_backend_py.frontend.__main__ import main
 from tests.support.child import ROOT, FinishedChild, run_code, run_python
 
@@ -55,6 +57,7 @@ assert set(frontend.__all__) <= set(dir(cudnn))
 def test_uninstall_restores_modules_and_target() -> None:
     run_code("""
 import sys
+from collections import Counter
 import cudnn_backend_py.frontend.wrapper
 from cudnn_backend_py.frontend import install, uninstall
 from cudnn_backend_py.frontend.handles import default_target
@@ -84,6 +87,7 @@ def test_another_cudnn_module_is_not_replaced(tmp_path: Path) -> None:
 def test_an_unknown_target_installs_nothing() -> None:
     run_code("""
 import sys
+from collections import Counter
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.frontend import install
 try:
@@ -249,3 +253,39 @@ def test_help_shows_scripts_and_modules(capsys: pytest.CaptureFixture[str]) -> N
     text = capsys.readouterr().out
     assert "SCRIPT|NOTEBOOK|-m MODULE" in text
     assert "--target h100 -m pytest" in text
+
+
+# the line at the end of a program
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "is_shown"),
+    [("", 0, True), ("sys.exit()", 0, True), ("sys.exit(3)", 3, False), ("sys.stderr.close()", 0, False)],
+)
+def test_a_program_that_succeeds_ends_with_a_line_on_built_graphs(
+    script_path: Path, ending: str, code: int, is_shown: bool
+) -> None:
+    script_path.write_text(f"import sys, cudnn\n{ending}\n")
+    done = run_frontend(str(script_path))
+    line = f"cudnn_backend_py.frontend ran {script_path}: no graph was built\n"
+    assert (done.code, done.stderr) == (code, line if is_shown else "")
+
+
+def test_the_line_on_built_graphs_names_the_most_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(built_graphs, "BUILT_GRAPHS", Counter("b\nccc"))
+    assert built_graphs.describe_built_graphs() == r"5 graphs were built: c (3), b, \n"
+    monkeypatch.setattr(built_graphs, "BUILT_GRAPHS", Counter("abcdefg"))
+    assert built_graphs.describe_built_graphs() == "7 graphs were built: a, b, c, d, e, 2 more names"
+
+
+def test_the_version_option_comes_before_the_program(script_path: Path) -> None:
+    refused = run_frontend(str(script_path), "--cudnn=9.19")
+    assert (refused.code, refused.stdout) == (2, "")
+    assert (
+        f"--cudnn must come before the program: python -m cudnn_backend_py.frontend --cudnn VERSION {script_path}"
+        in (refused.stderr)
+    )
+    passed = run_frontend("--", str(script_path), "--cudnn", "9.19")
+    assert json.loads(passed.stdout)["argv"] == [str(script_path), "--cudnn", "9.19"]
+    malformed = run_frontend("--cudnn", "nine", str(script_path))
+    assert (malformed.code, malformed.stderr.partition(":")[0]) == (2, "cudnn-version-malformed")
