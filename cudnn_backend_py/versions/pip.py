@@ -111,6 +111,7 @@ def _make_pip_environment() -> dict[str, str]:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PIP_") or name in _PIP_SETTINGS
     }
+    environment.pop("COLUMNS", None)  # with 0, pip prints no list of versions
     if _has_pip():
         return environment
     for name, theirs in _UV_SETTINGS.items():

@@ -42,7 +42,7 @@ COMMAND_LINES: dict[str, list[list[str]]] = {
     "completion": [["bash"]],
     "frontend": [["--odd", "good.json"]],
     "reasons": [["No valid execution plans built"]],
-    "diff": [["9.99.9", "default", "good.json", "--target", "sm80"]],
+    "diff": [["nine", "default", "good.json", "--target", "sm80"]],
     "matrix": [
         ["good.json", "refused.json", "--target", "sm80", "--target", "sm90", "--cudnn", "default"],
         ["--since", "good.json", "--target", "sm80", "--cudnn", "default"],

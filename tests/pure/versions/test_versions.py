@@ -258,6 +258,7 @@ def test_pip_ignores_local_modules_and_unrelated_settings(
     monkeypatch.setenv("PYTHONPATH", f":{traps}")
     for name in ("TARGET", "USER", "PREFIX", "ROOT", "DEST", "REQUIREMENT", "PYTHON", "QUIET", "PLATFORM", "LOG"):
         monkeypatch.setenv(f"PIP_{name}", "/nonexistent")
+    monkeypatch.setenv("COLUMNS", "0")
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.library.read_bytes() == b"the library"
     assert not (tmp_path / "sprung").exists()
