@@ -18,6 +18,7 @@ from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines, without_commands
 from ..system.atomic_file import write_atomically
 from ..system.python_file import is_python_file
+from ..system.short_traceback import TRACEBACK_VARIABLE
 from ..system.streams import is_terminal
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ EXIT_CODES = {
     NOT_JUDGED_EXIT_CODE: "could not be judged, or a wrong command line",
     INTERRUPTED_EXIT_CODE: "interrupted by Ctrl-C",
 }
-_TRACEBACK_VARIABLE = "CUDNN_BACKEND_TRACEBACK"
 _LOG_LEVEL_VARIABLES = ("CUDNN_LOGLEVEL_DBG", "CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG")
 
 
@@ -153,7 +153,7 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 
 def _print_error(error: BaseException) -> None:
-    if _TRACEBACK_VARIABLE in os.environ:
+    if TRACEBACK_VARIABLE in os.environ:
         import traceback
 
         print_warning("".join(traceback.format_exception(error)).rstrip("\n"))
@@ -183,7 +183,7 @@ def _convert_to_package_error(error: BaseException) -> CudnnBackendError:
         code="internal-error",
         where=f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else None,
         cause="a bug of this package; the result is unknown",
-        fix=f"set {_TRACEBACK_VARIABLE}=1 to see the traceback, and report it with the command",
+        fix=f"set {TRACEBACK_VARIABLE}=1 to see the traceback, and report it with the command",
     )
 
 

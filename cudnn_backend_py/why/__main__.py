@@ -19,6 +19,7 @@ from ..printable import printable_lines, without_commands
 from ..system.after_import import call_after_import
 from ..system.atomic_file import write_atomically
 from ..system.nearest import suggest_nearest
+from ..system.short_traceback import shorten_traceback
 from ..target.profiles import find_profile
 from .calls import Machine
 from .report import WhyReport
@@ -113,6 +114,7 @@ def _run_until_values_needed(start: Callable[[], Any], target: str | None) -> No
         start()
     except BaseException as error:
         if target is None or type(error).__name__ != "UnknownValuesError":
+            shorten_traceback(error, ["torch"])
             raise
         print(f"reached {error}, which only a GPU computes", file=sys.stderr)
 
