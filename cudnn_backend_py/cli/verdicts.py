@@ -358,6 +358,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
 
     settings = baseline.read_baseline(Path(file))
     warn_about_python_files((str(settings.path.parent / graph) for graph in settings.graphs.values()), file)
+    _provide_named_versions(settings.versions)
 
     def run_query(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
         put = baseline.update_baseline if updated else baseline.check_baseline

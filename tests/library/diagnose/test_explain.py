@@ -175,11 +175,11 @@ def test_no_gpu_and_no_target_is_not_judged() -> None:
     assert "NOT SUPPORTED" not in done.stdout
 
 
-def test_version_that_is_not_installed_is_not_judged() -> None:
+def test_version_that_does_not_exist_is_not_judged() -> None:
     done = run_explain(FORUM_EXAMPLE, "--cudnn", "9.3.1", "--target", "sm80")
     assert done.code == 2
-    assert "cudnn-version-not-installed" in done.stderr
-    assert "cudnn-backend cudnn install 9.3.1" in done.stderr
+    assert "cudnn-version-not-found: there is no cuDNN 9.3.1 for CUDA 12\n" in done.stderr
+    assert "take one of the nearest: 9.3.0" in done.stderr
 
 
 def test_an_unknown_target_gives_a_usage_error() -> None:

@@ -374,7 +374,7 @@ def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
     arguments = make_explain_command("explain", str(jit_wheel), "--cudnn", OLDER_VERSION, "--target", "sm80", *flags)
     code, shown = run_at_terminal(arguments, b"n\n")
     assert code == 2
-    assert (f"fetch the full wheel of cuDNN {OLDER_VERSION}+cu12, 0 MB, and use it?" in shown) is prompts
+    assert (f"fetch the full wheel of cuDNN {OLDER_VERSION}+cu12, <0.1 MB, and use it?" in shown) is prompts
     assert "COULD NOT BE JUDGED" in shown
     assert [one.flavor for one in list_installed()] == ["jit"]
 
@@ -483,7 +483,7 @@ def test_surveys_offer_wheels_at_a_terminal(
     code, shown = run_at_terminal(make_survey_command(survey_folder, name, *flags), b"n\n")
     assert code == 2
     named = OLDER_VERSION if name == "check" else f"{OLDER_VERSION}+cu12"  # a baseline names versions as its author did
-    assert (f"fetch the full wheel of cuDNN {named}, 0 MB, and use it?" in shown) is prompts
+    assert (f"fetch the full wheel of cuDNN {named}, <0.1 MB, and use it?" in shown) is prompts
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 

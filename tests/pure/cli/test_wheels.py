@@ -116,6 +116,7 @@ def test_latest_is_the_newest_version(wheel_index: Path, version_store: Path, mo
         ["matrix", "none.json", "--cudnn"],
         ["matrix", "none.json", "--since", "--cudnn"],
         ["audit", "none.json", "--cudnn"],
+        ["check", "baseline.toml"],
         ["diff"],
     ],
     ids=lambda arguments: arguments[0],
@@ -130,8 +131,16 @@ def test_every_command_installs_a_missing_version_or_says_why_not(
     words = [str(graph) if word == "none.json" else word for word in arguments]
 
     def run(version: str) -> str:
-        rest = [version, graph, "--target", "h100"] if words == ["diff"] else []
-        return CliRunner().invoke(main, [*words, version, *map(str, rest)]).stderr
+        rest = [version]
+        if words == ["diff"]:
+            rest += [version, str(graph), "--target", "h100"]
+        elif words[0] == "check":
+            rest = [str(graph.with_name("baseline.toml"))]
+            Path(*rest).write_text(
+                f'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["h100"]\nversions = ["{version}"]\n'
+                f'[graphs]\nsdpa = "{graph.name}"\n'
+            )
+        return CliRunner().invoke(main, [*(word for word in words if word != "baseline.toml"), *rest]).stderr
 
     nearest = "cudnn-version-not-found: there is no cuDNN 9.99 for CUDA 12\n"
     assert run("9.99+cu12").startswith(nearest)
