@@ -533,7 +533,7 @@ def test_progress_is_shown_only_on_terminals(monkeypatch: pytest.MonkeyPatch) ->
         written = io.StringIO()
         monkeypatch.setattr(written, "isatty", lambda terminal=terminal: terminal)
         monkeypatch.setattr(sys, "stderr", written)
-        with output.show_progress_line("asking") as step:
+        with output.show_progress_line("judging") as step:
             step("a\x1b[31m")
         assert bool(written.getvalue()) is terminal
         assert "\x1b[31m" not in written.getvalue()

@@ -140,7 +140,7 @@ def test_every_command_installs_a_missing_version_or_says_why_not(
                 f'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["h100"]\nversions = ["{version}"]\n'
                 f'[graphs]\nsdpa = "{graph.name}"\n'
             )
-        return CliRunner().invoke(main, [*(word for word in words if word != "baseline.toml"), *rest]).stderr
+        return CliRunner().invoke(main, [*(argument for argument in words if argument != "baseline.toml"), *rest]).stderr
 
     nearest = "cudnn-version-not-found: there is no cuDNN 9.99 for CUDA 12\n"
     assert run("9.99+cu12").startswith(nearest)
