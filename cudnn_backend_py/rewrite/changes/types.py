@@ -208,19 +208,26 @@ def _match_operand_types(graph: Graph) -> Iterator[Change]:
 
 
 def _change_compute_types(graph: Graph) -> Iterator[Change]:
+    """Yield the graph computed in float32 instead of half precision or double; comparisons instead of boolean, too."""
     new = _T.FLOAT
-    for old in sorted((*HALF_TYPES, _T.DOUBLE)):
-        found = [op for op in graph.ops if _find_compute_type(op) is old]
+    for old in sorted((*HALF_TYPES, _T.DOUBLE, _T.BOOLEAN)):
+        found = [op for op in graph.ops if _find_compute_type(op) is old and (old is not _T.BOOLEAN or _compares(op))]
         if not found:
             continue
         title = f"computation in {format_type(old)} -> {format_type(new)}"
+        ids = {id(op) for op in found}
+        ops = tuple(_set_compute_type(op, old, new) if id(op) in ids else op for op in graph.ops)
         yield from yield_change(
             "intermediate_type",
             f"{found[0].name}: {title}" if len(found) == 1 else title,
             "changes numerics",
             (),
-            lambda old=old: Graph(tuple(_set_compute_type(op, old, new) for op in graph.ops), graph.name),  # type: ignore[misc]
+            lambda ops=ops: Graph(ops, graph.name),  # type: ignore[misc]
         )
+
+
+def _compares(op: Op) -> bool:
+    return isinstance(op, Pointwise) and op.mode.name.startswith("CMP_")
 
 
 def _compute_integers_in_int32(graph: Graph) -> Iterator[Change]:
