@@ -17,6 +17,7 @@ __all__ = [
     "describe_missing_engines",
     "explain_missing_engines",
     "find_missing_engine_libraries",
+    "format_full_wheel_command",
     "has_extra_engine_in_cuda_13",
 ]
 
@@ -101,13 +102,14 @@ def explain_missing_engines(
         f"{on.path} lacks {_format_libraries(absent)}; engines in a full cuDNN {on.build_text} may support the graph. "
         f"Of the available engines: {own}"
     )
-    return Cause(
-        ENGINES_MISSING_CODE,
-        f"the JIT wheel of this cuDNN {what}, and lacks the engines of the full wheel",
-        Basis.RULE,
-        detail,
-        f"cudnn-backend cudnn install {on.build_text} --full, then explain again; or add --whatif",
-    )
+    remedy = f"{format_full_wheel_command(on.build_text)}, then explain again; or add --whatif"
+    headline = f"the JIT wheel of this cuDNN {what}, and lacks the engines of the full wheel"
+    return Cause(ENGINES_MISSING_CODE, headline, Basis.RULE, detail, remedy)
+
+
+def format_full_wheel_command(version: str) -> str:
+    """Return the command that installs the full wheel of a version."""
+    return f"cudnn-backend cudnn install {version} --full"
 
 
 def describe_missing_engines(absent: Sequence[str]) -> str:

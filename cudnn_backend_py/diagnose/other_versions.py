@@ -15,11 +15,13 @@ from ..plans.lower import find_newer_features
 from ..system.version import VersionTuple, leading_numbers, version_numbers, version_text
 from ..target import Profile
 from ..versions.judging_environment import JudgingEnvironment
+from .causes.find import DEVICE_NEEDED_CODE
+from .engines import format_full_wheel_command
 from .fork import TIMEOUT_REMARK
 from .judges import GPU, TIMEOUT_CODE, Judge, Query
 from .remedy import Remedy
 from .surveys.inputs import available_versions, read_judging_environments
-from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX, Outcome, RemedyCheck, Verdict
+from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX, Cause, Outcome, RemedyCheck, Verdict
 
 __all__ = [
     "SearchSettings",
@@ -213,18 +215,33 @@ def _add_answer_of_another_version(
     verdict: Verdict, question: Query, asked: SearchSettings, names: Sequence[str], judge: Judge
 ) -> Verdict:
     """Add to a verdict of a library without some engines what the newest version says that has them."""
-    assert verdict.cause is not None
+    cause = verdict.cause
+    assert cause is not None
     for name in sorted(names, key=version_numbers, reverse=True):
         other = judge.run_query(asked.question(question.graph, asked.target, name, causes=True))
         if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
             text = f"cuDNN {name} {_describe_answer(other, alike='')}"
-            return replace(verdict, cause=replace(verdict.cause, versions=text))
+            remedy = _find_way_to_judge(verdict, cause, other)
+            return replace(verdict, cause=replace(cause, versions=text, remedy=remedy))
     return verdict
+
+
+def _find_way_to_judge(verdict: Verdict, cause: Cause, other: Verdict) -> str:
+    """Return how to judge a graph with the version of a JIT wheel, after the answer of a full wheel of another one."""
+    install = format_full_wheel_command(verdict.cudnn)
+    if other.cause is None or other.supported:
+        return cause.remedy
+    if other.cause.code == "cuda-toolkit":  # any build for this CUDA lacks that engine
+        return other.cause.remedy
+    if other.cause.code == DEVICE_NEEDED_CODE:  # the full wheel queries it, too
+        return f"judge on a machine with the GPU and the full wheel ({install})"
+    return f"add --whatif; or {install}, then explain again: it may support the graph though {other.cudnn} does not"
 
 
 def add_newest_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
     """Add to a refusal without a remedy why the newest version, if this is an older one, refuses the graph too."""
-    if verdict.cause is None or verdict.cause.versions or not verdict.lacks_remedy:
+    cause = verdict.cause
+    if cause is None or cause.versions or cause.remedy or not verdict.lacks_remedy:
         return verdict
     newer = [name for name in available_versions() if version_numbers(name) > version_numbers(verdict.cudnn)]
     if not newer:
@@ -232,7 +249,7 @@ def add_newest_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdic
     asked = SearchSettings.from_verdict(verdict, question)
     other = judge.run_query(asked.question(question.graph, asked.target, newer[-1], causes=True))
     text = f"cuDNN {newer[-1]} {_describe_answer(other)}"
-    return replace(verdict, cause=replace(verdict.cause, versions=text))
+    return replace(verdict, cause=replace(cause, versions=text))
 
 
 def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:

@@ -20,7 +20,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
-from cudnn_backend_py.versions.store import list_judging_versions
+from cudnn_backend_py.versions.store import list_judging_versions, version_numbers
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.support.refused_graphs import make_block_scaled_matmul, make_convolution_graph
 
@@ -196,3 +196,29 @@ def test_a_wrong_type_and_an_old_architecture_are_both_named(shared_judge: Judge
     assert cause.headline.startswith("sm_75 does not support the graph, ")
     assert f"{scores.name} has data type double (float64), float32 is needed" in cause.headline
     assert shared_judge.run_query(Query(graph, "sm90")).supported
+
+
+@pytest.mark.skipif(not OLDER, reason="cuDNN 9.14 is not installed")
+def test_the_full_wheel_is_offered_only_if_it_can_judge_without_the_gpu(shared_judge: Judge) -> None:
+    install = f"cudnn-backend cudnn install {OLDER} --full"
+    expected = {
+        "bn finalize": f"{install}, then explain again; or add --whatif",
+        "matmul f64": f"judge on a machine with the GPU and the full wheel ({install})",
+    }
+    for name, remedy in expected.items():
+        question = Query(GRAPHS_OF_FULL_CUDNN[name](), "sm90", OLDER)
+        cause = add_version_remedy(refuse(shared_judge, question.graph, "sm90", OLDER), question, shared_judge).cause
+        assert cause is not None
+        assert cause.code == "engines-absent"
+        assert cause.remedy == remedy
+
+
+def test_no_full_wheel_of_cuda_12_is_offered_for_an_engine_of_cuda_13(shared_judge: Judge) -> None:
+    for one in list_judging_versions():
+        if one.flavor == "full" or one.cuda != "12" or version_numbers(one.version) < (9, 22):
+            continue
+        question = Query(GRAPHS_OF_FULL_CUDNN["moe backward"](), "sm90", one.version_with_cuda)
+        cause = add_version_remedy(refuse(shared_judge, question.graph, "sm90", one.version_with_cuda), question, shared_judge).cause
+        assert cause is not None
+        assert "9.28" not in library().version_text or cause.remedy.startswith("use its build for CUDA 13")
+        assert "--full" not in cause.remedy or cause.versions.endswith("supports it")
