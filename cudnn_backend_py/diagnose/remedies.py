@@ -24,7 +24,7 @@ from .other_versions import SearchSettings, is_timed_out, judge_nearest_versions
 from .query import read_target
 from .remedy import Remedies, Remedy
 from .remedy_search import search_in_child
-from .verdict import RemedyCheck, Verdict
+from .verdict import STAGES_AFTER_CHECK, RemedyCheck, Verdict
 
 __all__ = ["add_searched_remedy", "whatif"]
 
@@ -195,18 +195,28 @@ def _drop_unbuildable_remedies(
 
 
 def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """If a refusal has no remedy, add the smallest one-step change that :func:`whatif` finds.
+    """Add the smallest one-step change that :func:`whatif` finds, where no remedy is known to do.
 
-    Where none does, a line of the verdict says how many were checked.
+    That is where there is none, where it was not judged, and where it computes something else: then only a change that
+    computes the same is added. Where none is found, a line of the verdict says how many were checked.
     """
     cause = verdict.cause
     if cause is None or not verdict.lacks_remedy:
         return verdict
-    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": question.build}
+    build = question.build or verdict.stage in STAGES_AFTER_CHECK
+    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": build}
     found = whatif(question.graph, str(question.target), **options, two_steps=False, limit=1, judge=judge)
+    is_judged = bool(cause.remedy) and cause.asked != "not asked"
     if not found:
+        if is_judged:
+            return verdict
         line = f"{found.extent.checked} changes of one step were checked, none helps; --whatif also checks two steps"
         return replace(verdict, limits=(*verdict.limits, line))
     [remedy] = found
+    if is_judged and remedy.effect == "idea":
+        return verdict
     how: RemedyCheck = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
-    return replace(verdict, cause=replace(cause, remedy=f"{remedy.title} ({remedy.effect})", asked=how))
+    title = f"{remedy.title} ({remedy.effect})"
+    return replace(
+        verdict, cause=replace(cause, remedy=f"{title}; or {cause.remedy}" if is_judged else title, asked=how)
+    )

@@ -115,6 +115,11 @@ class Cause:
         """ "remedy", or "suggestion" if it was not judged."""
         return "suggestion" if self.asked == "not asked" else "remedy"
 
+    @property
+    def computes_something_else(self) -> bool:
+        """Whether each change that the remedy names computes something else."""
+        return all(one.endswith((" (idea)", "which computes something else")) for one in self.remedy.split("; or "))
+
     def __post_init__(self) -> None:
         for name in ("headline", "detail", "versions"):
             object.__setattr__(self, name, without_addresses(getattr(self, name)))
@@ -247,9 +252,12 @@ class Verdict(HtmlDisplay):
 
     @property
     def lacks_remedy(self) -> bool:
-        """Whether the graph is refused, and no change is named that helps though one may."""
-        refused = self.outcome is Outcome.NOT_SUPPORTED and self.stage != "graph"
-        return refused and self.cause is not None and not self.cause.remedy
+        """Whether the graph is refused, and no change is named that was judged and computes the same."""
+        if self.outcome is not Outcome.NOT_SUPPORTED or self.cause is None:
+            return False
+        if self.cause.asked == "not asked":
+            return not self.may_differ_by_version
+        return self.cause.computes_something_else if self.cause.remedy else self.stage != "graph"
 
     @property
     def supported(self) -> bool:

@@ -1,10 +1,15 @@
-"""For a refusal without a remedy, `explain` searches for changes as `--whatif` does."""
+"""For a refusal without a remedy that is known to do, `explain` searches for changes as `--whatif` does."""
 
 from __future__ import annotations
 
-from cudnn_backend_py import attention
-from cudnn_backend_py.diagnose import Judge, Query
+from dataclasses import replace
+from typing import Any
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, attention
+from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.diagnose.remedies import add_searched_remedy
+from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
+from tests.support.typical_graphs import add_bilinear_upsampling
 
 
 def test_a_refusal_without_a_remedy_gets_the_smallest_change() -> None:
@@ -29,3 +34,67 @@ def test_a_search_without_success_reports_how_many_changes_were_checked() -> Non
     assert verdict.cause is not None
     assert not verdict.cause.remedy
     assert "changes of one step were checked, none helps" in verdict.limits[-1]
+
+
+def make_comparison(compute_type: DataType) -> Graph:
+    """Return a product, zero where two indices differ."""
+    g = GraphBuilder("comparison", io_type=DataType.BFLOAT16, intermediate_type=DataType.FLOAT)
+    product = g.matmul(g.tensor("a", (1, 16, 64)), g.tensor("b", (1, 64, 64)), name="product")
+    index: dict[str, Any] = {"compute_type": DataType.INT32, "data_type": DataType.INT32}
+    row, column = (g.pointwise(PointwiseMode.GEN_INDEX, product, axis=axis, **index) for axis in (1, 2))
+    compared = g.pointwise(PointwiseMode.CMP_NEQ, row, b=column, compute_type=compute_type, data_type=DataType.BOOLEAN)
+    g.pointwise(PointwiseMode.BINARY_SELECT, product, b=product, t=compared, name="y", virtual=False)
+    return g.graph()
+
+
+def with_remedy(verdict: Verdict, **fields: object) -> Verdict:
+    assert verdict.cause is not None
+    return replace(verdict, cause=replace(verdict.cause, **fields))  # type: ignore[arg-type]
+
+
+def test_a_change_that_computes_the_same_comes_before_one_that_does_not() -> None:
+    graph = make_comparison(DataType.BOOLEAN)
+    with Judge() as judge:
+        question = Query(graph, "sm100")
+        idea = {"remedy": "without the operation y (idea)", "asked": "support check"}
+        cause = add_searched_remedy(with_remedy(judge.run_query(question), **idea), question, judge).cause
+        assert judge.run_query(Query(make_comparison(DataType.FLOAT), "sm100")).supported
+    assert cause is not None
+    first, _, last = cause.remedy.partition("; or ")
+    assert first.endswith("computation in boolean -> float32 (changes numerics)")
+    assert last == idea["remedy"]
+
+
+def test_a_suggestion_gives_way_to_a_judged_change() -> None:
+    graph = make_comparison(DataType.BOOLEAN)
+    with Judge() as judge:
+        question = Query(graph, "sm100")
+        refused = with_remedy(judge.run_query(question), remedy="ask somebody", asked="not asked")
+        cause = add_searched_remedy(refused, question, judge).cause
+    assert cause is not None
+    assert cause.remedy.endswith("computation in boolean -> float32 (changes numerics)")
+    assert cause.asked == "support check"
+
+
+def test_a_suggestion_about_another_graph_stays_a_suggestion() -> None:
+    with Judge() as judge:
+        question = Query(GRAPHS_OF_FULL_CUDNN["transpose"](), "sm90")
+        refused = judge.run_query(question)
+        verdict = add_searched_remedy(refused, question, judge)
+    assert verdict.cause == refused.cause
+    assert verdict.cause is not None
+    assert verdict.cause.label == "suggestion"
+    assert "changes of one step were checked, none helps" in verdict.limits[-1]
+
+
+def test_where_no_plan_can_be_built_the_remedy_is_built() -> None:
+    g = GraphBuilder("bilinear", io_type=DataType.BFLOAT16)
+    add_bilinear_upsampling(g)
+    with Judge() as judge:
+        question = Query(g.graph(), "sm89")
+        refused = judge.run_query(question)
+        assert refused.stage == "plan"
+        cause = add_searched_remedy(refused, question, judge).cause
+    assert cause is not None
+    assert ": bf16 -> f32 (changes numerics)" in cause.remedy
+    assert cause.asked == "built"
