@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
-from ..generated.enums import HeurMode
+from ..generated.enums import DescriptorType, HeurMode
 from ..graph import Graph
-from ..graph.replace import replace_tensors, try_to_make_graph
+from ..graph.ir import Matmul, Tensor
+from ..graph.replace import (
+    iterate_unused_uids,
+    make_packed_tensor,
+    replace_tensors,
+    replace_tensors_in_ops,
+    try_to_make_graph,
+)
 from ..target import Target
 from .causes.case import is_supported, try_build
 from .fork import run_in_fork
@@ -15,14 +23,18 @@ from .verdict import NEWER_THAN_LIBRARY_SUFFIX, Cause, RemedyCheck
 
 __all__ = ["judge_remedy"]
 
+_Suggestion = tuple[str, Callable[[], Graph]]
+"""A remedy, and what makes the graph it describes."""
+
 
 def judge_remedy(
     cause: Cause, graph: Graph, target: Target, modes: Sequence[HeurMode], *, build: bool, measure: bool
 ) -> Cause:
     """Judge the graph changed as a cause's remedy says; drop the remedy if cuDNN refuses that graph too.
 
-    One question, and with `build` one plan, in a forked process; none without `measure`. A remedy that names a newer
-    version is worded so that it names none: who has several installed asks them. Others are returned as they are.
+    One question for each way to change it, and with `build` one plan, in a forked process; none without `measure`. A
+    remedy that names a newer version is worded so that it names none: who has several installed asks them. Others are
+    returned as they are.
     """
     if cause.asked != "not asked":
         return cause
@@ -31,19 +43,26 @@ def judge_remedy(
     depth: RemedyCheck = "built" if build else "support check"
     if cause.remedy.startswith("judge for sm_"):  # those were queried when they were looked for
         return replace(cause, asked=depth)
-    change = _SUGGESTED_CHANGES.get(cause.remedy)
-    if change is None or target.is_live or not measure:
+    find_changes = _SUGGESTED_CHANGES.get(cause.remedy)
+    if find_changes is None or target.is_live or not measure:
         return cause
-    changed = try_to_make_graph(lambda: change(graph))
-    if changed is None:
-        return replace(cause, remedy="", asked="")
+    changes = list(find_changes(graph))
+    if not changes:
+        return replace(cause, remedy=f"{cause.remedy}, which is not known here")
     names = [mode.name for mode in modes]
 
-    def run_query() -> bool:
+    def run_query(changed: Graph) -> bool:
         return try_build(changed, target, names).found if build else is_supported(changed, target, names)
 
-    helps = run_in_fork(run_query, lambda: False, what="the remedy")
-    return replace(cause, asked=depth) if helps else replace(cause, remedy="", asked="")
+    for remedy, make in changes:
+        changed = try_to_make_graph(make)
+        if changed is not None and run_in_fork(partial(run_query, changed), lambda: False, what="the remedy"):
+            return replace(cause, remedy=remedy, asked=depth)
+    return replace(cause, remedy="", asked="")
+
+
+def _find_longer_ragged_offsets(graph: Graph) -> Iterator[_Suggestion]:
+    yield _LONGER_OFFSETS, lambda: _lengthen_ragged_offsets(graph)
 
 
 def _lengthen_ragged_offsets(graph: Graph) -> Graph:
@@ -60,6 +79,56 @@ def _lengthen_ragged_offsets(graph: Graph) -> Graph:
     )
 
 
-_SUGGESTED_CHANGES: dict[str, Callable[[Graph], Graph]] = {
-    "one offset more than there are sequences": _lengthen_ragged_offsets
+_MOVES = (
+    *(DescriptorType.OPERATION_SLICE, DescriptorType.OPERATION_TRANSPOSE),
+    *(DescriptorType.OPERATION_RESHAPE, DescriptorType.OPERATION_CONCAT),
+)
+
+
+def _find_products(graph: Graph) -> Iterator[_Suggestion]:
+    """Yield a graph that only moves elements, together with a square matmul that reads its result or writes its input.
+
+    None for other graphs: whether cuDNN supports them may depend on the product, which is not known.
+    """
+    if any(op.kind not in _MOVES for op in graph.ops):
+        return
+    for result in graph.outputs:
+        remedy = f"put it into the graph of the matmul that reads {result.name}"
+        yield remedy, lambda result=result: _multiply_result(graph, result, from_left=False)  # type: ignore[misc]
+        yield remedy, lambda result=result: _multiply_result(graph, result, from_left=True)  # type: ignore[misc]
+    written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
+    for given in (tensor for tensor in graph.tensors if tensor.uid not in written):
+        remedy = f"put it into the graph of the matmul that writes {given.name}"
+        yield remedy, lambda given=given: _compute_input(graph, given)  # type: ignore[misc]
+
+
+def _multiply_result(graph: Graph, result: Tensor, *, from_left: bool) -> Graph:
+    uids = iterate_unused_uids(graph)
+    size = result.dims[-2] if from_left else result.dims[-1]
+    factor = _make_square_factor(result, size, next(uids))
+    product = replace(result, name="product", uid=next(uids))
+    virtual = replace(result, virtual=True)
+    left, right = (factor, virtual) if from_left else (virtual, factor)
+    ops = replace_tensors_in_ops(graph.ops, {result.uid: virtual})
+    return Graph((*ops, Matmul(name="product", a=left, b=right, c=product)), graph.name)
+
+
+def _compute_input(graph: Graph, given: Tensor) -> Graph:
+    uids = iterate_unused_uids(graph)
+    left = replace(given, name="left", uid=next(uids))
+    right = _make_square_factor(given, given.dims[-1], next(uids))
+    virtual = replace(given, virtual=True)
+    ops = replace_tensors_in_ops(graph.ops, {given.uid: virtual})
+    return Graph((Matmul(name="product", a=left, b=right, c=virtual), *ops), graph.name)
+
+
+def _make_square_factor(tensor: Tensor, size: int, uid: int) -> Tensor:
+    """Return a factor of as many square matrices as the tensor has."""
+    return replace(make_packed_tensor(tensor, (*tensor.dims[:-2], size, size)), name="factor", uid=uid)
+
+
+_LONGER_OFFSETS = "one offset more than there are sequences"
+_SUGGESTED_CHANGES: dict[str, Callable[[Graph], Iterator[_Suggestion]]] = {
+    _LONGER_OFFSETS: _find_longer_ragged_offsets,
+    "put it into the graph of the matmul before or after it": _find_products,
 }

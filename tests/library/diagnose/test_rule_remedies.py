@@ -6,14 +6,16 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from cudnn_backend_py import Graph, find_profile
+from cudnn_backend_py import DataType, Graph, GraphBuilder, find_profile
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, render_text
 from cudnn_backend_py.diagnose.other_versions import add_version_remedy
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.ir import Tensor
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions.store import list_installed
@@ -53,6 +55,27 @@ def test_a_change_that_does_not_help_is_not_reported(shared_judge: Judge) -> Non
     assert verdict.cause is not None
     assert "3 entries are needed" in verdict.cause.headline
     assert (verdict.cause.remedy, verdict.cause.asked) == ("", "")
+
+
+@pytest.mark.parametrize(("operation", "reads"), [("slice", True), ("transpose", False)])
+def test_an_operation_is_put_into_the_graph_of_a_matmul_only_where_cudnn_supports_it(
+    shared_judge: Judge, operation: str, reads: bool
+) -> None:
+    def add_operation(g: GraphBuilder, x: Tensor, **result: Any) -> Tensor:
+        return g.slice(x, (slice(2), slice(32), slice(64)), **result) if reads else g.transpose(x, (0, 2, 1), **result)
+
+    alone = GraphBuilder(operation, io_type=DataType.HALF)
+    add_operation(alone, alone.tensor("x", (2, 64, 64)), name="y", virtual=False)
+    cause = shared_judge.run_query(Query(alone.graph(), "sm90")).cause
+    assert cause is not None
+    assert "there is no matmul or convolution in the graph" in cause.headline
+    assert (cause.remedy, cause.asked) == (
+        ("put it into the graph of the matmul that reads y", "support check") if reads else ("", "")
+    )
+    fused = GraphBuilder(operation, io_type=DataType.HALF, intermediate_type=DataType.HALF)
+    y = add_operation(fused, fused.tensor("x", (2, 64, 64)), name="y")
+    fused.matmul(y, fused.tensor("b", (2, 64, 16)), name="c", virtual=False)
+    assert shared_judge.run_query(Query(fused.graph(), "sm90")).supported == reads
 
 
 def test_unjudged_remedies_name_no_version_target_or_change(shared_judge: Judge) -> None:

@@ -78,12 +78,13 @@ def test_a_suggestion_gives_way_to_a_judged_change() -> None:
 
 def test_a_suggestion_about_another_graph_stays_a_suggestion() -> None:
     with Judge() as judge:
-        question = Query(GRAPHS_OF_FULL_CUDNN["transpose"](), "sm90")
+        question = Query(GRAPHS_OF_FULL_CUDNN["bn backward weights"](), "sm90")
         refused = judge.run_query(question)
         verdict = add_searched_remedy(refused, question, judge)
     assert verdict.cause == refused.cause
     assert verdict.cause is not None
     assert verdict.cause.label == "suggestion"
+    assert verdict.cause.advice.endswith(", which is not known here [not judged]")
     assert "changes of one step were checked, none helps" in verdict.limits[-1]
 
 
