@@ -7,7 +7,14 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ..generated.enums import (
+    DataType,
+    DescriptorType,
+    PointwiseMode,
+    ReduceTensorOp,
+    ResampleMode,
+    TensorReordering,
+)
 from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 from ..graph.replace import (
@@ -24,6 +31,7 @@ from .relations import BLOCK_SCALES, Dims, find_relation, name_operation_in_erro
 __all__ = [
     "add_batch_dim",
     "add_missing_norm_tensors",
+    "add_pooled_dim",
     "find_biases",
     "find_equivalent_view",
     "find_lengths_to_reshape",
@@ -102,6 +110,41 @@ def add_batch_dim(graph: Graph) -> Graph | None:
         for tensor in graph.tensors
     }
     return Graph(tuple(_shift_axes(op, new, -1) for op in graph.ops), graph.name)
+
+
+_RESAMPLE = (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD)
+
+
+def add_pooled_dim(graph: Graph) -> Graph | None:
+    """Return a pooling over one dim as one over two, the first of them 1, in the same memory; None for other graphs."""
+    pools = [op for op in graph.ops if isinstance(op, Operation) and op.kind in _RESAMPLE]
+    others = [op for op in graph.ops if not (op.kind in _RESAMPLE or (isinstance(op, Pointwise) and op.axis is None))]
+    if not pools or others or any(tensor.rank != _POOLED_RANK for tensor in graph.tensors):
+        return None
+    if any(op.fields["resample"].fields["mode"] in (ResampleMode.BILINEAR, ResampleMode.NEAREST) for op in pools):
+        return None
+    new = {}
+    for tensor in graph.tensors:
+        (n, c, w), (step_n, step_c, step_w) = tensor.dims, tensor.strides
+        strides = (step_n, step_c, w * step_w, step_w)
+        new[tensor.uid] = dataclasses.replace(tensor, dims=(n, c, 1, w), strides=strides)
+    ops = []
+    for op in replace_tensors_in_ops(graph.ops, new):
+        if isinstance(op, Operation):
+            op = Operation(op.type, op.name, {**op.fields, "resample": _add_neutral_window(op.fields["resample"])})
+        ops.append(op)
+    return Graph(tuple(ops), graph.name)
+
+
+_POOLED_RANK = 3  # batch, channels, and the dim
+
+
+def _add_neutral_window(parameters: Parameters) -> Parameters:
+    """Return the parameters of a pooling with a dim before the others, over which the window has one element."""
+    given = parameters.fields
+    neutral = {"window_dims": 1, "strides": 1, "pre_paddings": 0, "post_paddings": 0}
+    windows = {name: (value, *given[name]) for name, value in neutral.items()}
+    return Parameters(parameters.kind, {**given, **windows, "spatial_dims": 2})
 
 
 def reshape_reduction_to_matrix(graph: Graph) -> Iterator[Graph]:

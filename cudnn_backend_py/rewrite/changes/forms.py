@@ -30,6 +30,7 @@ from ..fusion import (
 )
 from ..shapes import (
     add_batch_dim,
+    add_pooled_dim,
     find_biases,
     find_equivalent_view,
     find_lengths_to_reshape,
@@ -107,7 +108,7 @@ def _expand_operations(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("flatten")
 def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with other ranks: leading axes merged, a batch dim added, or a matrix as 1 x 1 images."""
+    """Yield the graph with other ranks: leading axes merged, one of 1 added, or a matrix as 1 x 1 images."""
     products = sum(isinstance(op, Matmul) for op in graph.ops)
     rank = 3 if products == 1 else 4  # attention is more than one
     found = merge_leading_axes(graph, rank)
@@ -127,6 +128,10 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
     if batched is not None:
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])
         yield Change("flatten", f"a leading dim of 1: {shown}", "exact", tuple(t.name for t in memory), (batched,))
+    if (pooled := add_pooled_dim(graph)) is not None:
+        shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(pooled.tensor(t.uid).dims)}" for t in memory[:6])
+        title = f"a pooling over two dims, the first of them 1: {shown}"
+        yield Change("flatten", title, "exact", tuple(t.name for t in memory), (pooled,))
 
 
 def _format_image(old: Tensor, new: Tensor) -> str:

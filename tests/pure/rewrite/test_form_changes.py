@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
-from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.generated.enums import ReduceTensorOp, ResampleMode
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul, Parameters, Pointwise, packed_strides
@@ -337,6 +337,21 @@ def test_alignments_below_the_element_size_are_raised_to_it_first() -> None:
     first, second = iterate_changes(replace_tensors(graph, low), ("alignment",))
     assert (first.graph.tensor("q").alignment, first.graph.tensor("shifted").alignment) == (2, 4)
     assert (second.graph.tensor("q").alignment, second.graph.tensor("shifted").alignment) == (16, 1)
+
+
+@pytest.mark.parametrize("mode", [ResampleMode.MAXPOOL, ResampleMode.AVGPOOL_EXCLUDE_PADDING])
+def test_a_pooling_over_one_dim_becomes_one_over_two(mode: ResampleMode) -> None:
+    g = GraphBuilder("pooled", io_type=F32)
+    x = g.tensor("x", (2, 3, 9), strides="channels_last")
+    g.pointwise(P.RELU_FWD, g.resample(mode, x, window=3, stride=2, padding=1).y, name="y", virtual=False)
+    graph = g.graph()
+    change = find_exact_change(
+        graph, "flatten", "a pooling over two dims, the first of them 1: x [2, 3, 9] -> [2, 3, 1, 9]"
+    )
+    assert change.graph.tensor("x").strides == (27, 1, 27, 3)
+    given = make_random_inputs(graph)
+    images = {name: values[:, :, None] for name, values in given.items()}
+    np.testing.assert_array_equal(run_by_name(change.graph, images)["y"][:, :, 0], run_by_name(graph, given)["y"])
 
 
 def test_unified_attention_with_a_bound_of_unknown_value_is_not_converted() -> None:
