@@ -16,6 +16,7 @@ from ..graph.replace import (
     replace_tensors_in_ops,
     try_to_make_graph,
 )
+from ..rewrite.shapes import add_batch_dim
 from ..target import Target
 from .causes.case import is_supported, try_build
 from .fork import run_in_fork
@@ -48,7 +49,8 @@ def judge_remedy(
         return cause
     changes = list(find_changes(graph))
     if not changes:
-        return replace(cause, remedy=f"{cause.remedy}, which is not known here")
+        note = ", which is not known here" if cause.remedy == _NEXT_TO_PRODUCT else ""
+        return replace(cause, remedy=cause.remedy + note)
     names = [mode.name for mode in modes]
 
     def run_query(changed: Graph) -> bool:
@@ -127,8 +129,17 @@ def _make_square_factor(tensor: Tensor, size: int, uid: int) -> Tensor:
     return replace(make_packed_tensor(tensor, (*tensor.dims[:-2], size, size)), name="factor", uid=uid)
 
 
+def _find_leading_dims(graph: Graph) -> Iterator[_Suggestion]:
+    """Yield a graph of matrices with a leading dim of 1; none for other graphs."""
+    if (changed := add_batch_dim(graph)) is not None:
+        yield _LEADING_DIMS, lambda: changed
+
+
 _LONGER_OFFSETS = "one offset more than there are sequences"
+_LEADING_DIMS = "leading dims of 1"
+_NEXT_TO_PRODUCT = "put it into the graph of the matmul before or after it"
 _SUGGESTED_CHANGES: dict[str, Callable[[Graph], Iterator[_Suggestion]]] = {
     _LONGER_OFFSETS: _find_longer_ragged_offsets,
-    "put it into the graph of the matmul before or after it": _find_products,
+    _LEADING_DIMS: _find_leading_dims,
+    _NEXT_TO_PRODUCT: _find_products,
 }

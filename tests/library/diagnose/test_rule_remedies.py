@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, find_profile
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, find_profile
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, render_text
 from cudnn_backend_py.diagnose.other_versions import add_version_remedy
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
+from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import Tensor
 from cudnn_backend_py.graph.replace import replace_tensors
@@ -55,6 +56,16 @@ def test_a_change_that_does_not_help_is_not_reported(shared_judge: Judge) -> Non
     assert verdict.cause is not None
     assert "3 entries are needed" in verdict.cause.headline
     assert (verdict.cause.remedy, verdict.cause.asked) == ("", "")
+
+
+def test_leading_dims_that_do_not_help_are_not_suggested(shared_judge: Judge) -> None:
+    g = GraphBuilder("rows", io_type=DataType.HALF, intermediate_type=DataType.FLOAT)
+    rows = g.reduction(ReduceTensorOp.MIN, g.pointwise(PointwiseMode.GELU_FWD, g.tensor("x", (64, 64))), (64, 1))
+    g.pointwise(PointwiseMode.MUL, rows, g.tensor("residual", (64, 1)), name="y", virtual=False)
+    cause = shared_judge.run_query(Query(g.graph(), "sm75")).cause
+    assert cause is not None
+    assert "3 or more are needed" in cause.headline
+    assert (cause.remedy, cause.asked) == ("", "")
 
 
 @pytest.mark.parametrize(("operation", "reads"), [("slice", True), ("transpose", False)])
