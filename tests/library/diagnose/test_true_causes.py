@@ -218,7 +218,9 @@ def test_no_full_wheel_of_cuda_12_is_offered_for_an_engine_of_cuda_13(shared_jud
         if one.flavor == "full" or one.cuda != "12" or version_numbers(one.version) < (9, 22):
             continue
         question = Query(GRAPHS_OF_FULL_CUDNN["moe backward"](), "sm90", one.version_with_cuda)
-        cause = add_version_remedy(refuse(shared_judge, question.graph, "sm90", one.version_with_cuda), question, shared_judge).cause
+        cause = add_version_remedy(
+            refuse(shared_judge, question.graph, "sm90", one.version_with_cuda), question, shared_judge
+        ).cause
         assert cause is not None
         assert "9.28" not in library().version_text or cause.remedy.startswith("use its build for CUDA 13")
         assert "--full" not in cause.remedy or cause.versions.endswith("supports it")
