@@ -25,19 +25,19 @@ TEXT_BYTES = 1 << 16
 
 
 def record_calls(graph: Graph, target: str) -> dict[str, Any]:
-    """Return the calls of ``explain`` as plain data; for a process that has not loaded cuDNN yet."""
+    """Run ``explain`` in a process without a loaded cuDNN, and return its cuDNN calls as plain data."""
     from cudnn_backend_py.diagnose import explain
     from cudnn_backend_py.native import libcudnn
 
     calls: list[list[Any]] = []
     load = libcudnn.Library._load_function
 
-    def load_recorded(self: libcudnn.Library, cdll: ctypes.CDLL, name: str) -> Any:
+    def load_recorded_function(self: libcudnn.Library, cdll: ctypes.CDLL, name: str) -> Any:
         function = load(self, cdll, name)
         record = _RECORDERS.get(name)
         return function if record is None else _RecordedFunction(function, record, calls)
 
-    libcudnn.Library._load_function = load_recorded  # type: ignore[method-assign]
+    libcudnn.Library._load_function = load_recorded_function  # type: ignore[method-assign]
     explain(graph, target, shapes=True)
     library = libcudnn.library()
     return {"library": library.path, "driver": str(library.driver.path), "calls": calls}
@@ -93,22 +93,22 @@ def _read_values(kind: int, count: int, values: Any) -> list[int] | str | None:
     return ctypes.string_at(address, count * SIZES.get(kind, 4)).hex()
 
 
-def _record_attribute(how: str, descriptor: Any, attribute: Any, kind: Any, count: Any, *rest: Any) -> list[Any]:
+def _make_attribute_record(how: str, descriptor: Any, attribute: Any, kind: Any, count: Any, *rest: Any) -> list[Any]:
     numbers = [_get_number(one) for one in (attribute, kind, count)]
     return [how, _get_address(descriptor), *numbers, _read_values(numbers[1], numbers[2], rest[-1])]
 
 
 _RECORDERS: dict[str, Callable[..., list[Any]]] = {
     "cudnnBackendCreateDescriptor": lambda kind, _: ["create", _get_number(kind)],
-    "cudnnBackendSetAttribute": lambda *arguments: _record_attribute("set", *arguments),
-    "cudnnBackendGetAttribute": lambda *arguments: _record_attribute("get", *arguments),
+    "cudnnBackendSetAttribute": lambda *arguments: _make_attribute_record("set", *arguments),
+    "cudnnBackendGetAttribute": lambda *arguments: _make_attribute_record("get", *arguments),
     "cudnnBackendFinalize": lambda descriptor: ["finalize", _get_address(descriptor)],
     "cudnnGetLastErrorString": lambda *_: ["explain"],
 }
 
 
 def replay_calls(recorded: dict[str, Any]) -> None:
-    """Make recorded calls; an address means the descriptor that was created there last."""
+    """Make recorded calls; each recorded address is replaced by the descriptor last created for it."""
     ctypes.CDLL(recorded["driver"], mode=ctypes.RTLD_GLOBAL)
     cudnn = ctypes.CDLL(recorded["library"])
     pointer, number = ctypes.c_void_p, ctypes.c_int

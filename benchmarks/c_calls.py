@@ -99,17 +99,17 @@ def record_calls() -> Iterator[CallRecorder]:
     """Record the cuDNN calls of this process in the block."""
     bind, recorder, lib = Library._make_checked_function, CallRecorder(), library()
 
-    def forget_functions() -> None:
+    def delete_bound_functions() -> None:
         for name in [name for name in vars(lib) if name.startswith("cudnn")]:
             delattr(lib, name)  # ctypes binds the function again at its next use
 
-    forget_functions()
+    delete_bound_functions()
     Library._make_checked_function = lambda self, name: recorder.wrap_function(bind(self, name), name)  # type: ignore[method-assign]
     try:
         yield recorder
     finally:
         Library._make_checked_function = bind  # type: ignore[method-assign]
-        forget_functions()
+        delete_bound_functions()
 
 
 def make_first_result_program(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:

@@ -55,12 +55,12 @@ class FrontendContender:
         return build_frontend_attention(self.cudnn, self.handle, problem, direction)
 
     def call(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments:
-        """Return a function that makes the arguments of ``graph.execute`` from buffers by name: a dict of buffers."""
+        """Return a function that makes the arguments of ``graph.execute``, with a dict of the buffers."""
         workspace = _make_workspace(graph)
         return lambda buffers: ({made: buffers[name] for name, made in tensors.items()}, workspace, self.handle)
 
     def make_ordered_arguments_function(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments | None:
-        """Return a function that makes the same arguments with a tuple of buffers; None if this version lacks it."""
+        """Return a function that makes arguments with a tuple of buffers; None if not supported."""
         if "tensor_uids" not in inspect.signature(graph.execute).parameters:
             return None
         workspace, uids = _make_workspace(graph), tuple(made.get_uid() for made in tensors.values())
@@ -70,7 +70,7 @@ class FrontendContender:
     def contenders(
         self, name: str, graph: Any, tensors: Mapping[str, Any], sets: Sequence[Mapping[str, Any]]
     ) -> dict[str, Batch]:
-        """Return the calls to time: with equal buffers and with different buffers at each call, in each form."""
+        """Return the calls to time: with the same or new buffers in each call, as a dict or a tuple."""
         forms = {
             name: self.call(graph, tensors),
             f"{name}, ordered": self.make_ordered_arguments_function(graph, tensors),
@@ -120,14 +120,14 @@ def make_torch_packed_attention(**more: Any) -> Callable[..., Any] | None:
 def make_batches_with_new_arguments(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
     """Return batches of calls, each with a new set of arguments."""
 
-    def run(batch: int, calls: int) -> float:
+    def run_batch(batch: int, calls: int) -> float:
         mine = sets[batch * calls : (batch + 1) * calls]
         start = time.perf_counter_ns()
         for arguments in mine:
             call(*arguments)
         return time.perf_counter_ns() - start
 
-    return run
+    return run_batch
 
 
 def make_c_loop(bound: Bound) -> Batch:
@@ -135,10 +135,10 @@ def make_c_loop(bound: Bound) -> Batch:
     function, (handle, plan, pack) = bound.native
     execute = ctypes.cast(function, ctypes.c_void_p)
 
-    def run(_batch: int, calls: int) -> float:
+    def run_c_loop(_batch: int, calls: int) -> float:
         nanoseconds = int(load_compiled_library().cudnn_backend_py_loop(execute, handle, plan, pack, calls))
         if nanoseconds < 0:
             raise CudnnBackendError(f"cudnnBackendExecute answered {-nanoseconds} in the C loop", code="bench-c-loop")
         return nanoseconds
 
-    return run
+    return run_c_loop

@@ -115,7 +115,7 @@ def compute_cost_ratios(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the folder of cudnn-frontend and the number of processes."""
+    """Add command-line options for the folder of cudnn-frontend and the number of processes."""
     parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="folder with the package cudnn of cudnn-frontend")
     parser.add_argument("--children", type=int, default=9, help="number of fresh processes per module; may be 0")
 

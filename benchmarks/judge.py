@@ -43,7 +43,7 @@ def _count_slower_shapes(record: Mapping[str, Any], name: str, other: str) -> fl
     return float(sum(Timing(**row[other]).beats(Timing(**row[name])) for row in rows)) if rows else None
 
 
-def _count_shapes_with_other_times(record: Mapping[str, Any]) -> float | None:
+def _count_shapes_with_different_times(record: Mapping[str, Any]) -> float | None:
     """Count the shapes where cudnn-frontend runs the same plan in a different time, beyond noise."""
     rows = []
     for row in record["gpu"]:
@@ -91,7 +91,7 @@ def _make_limits() -> Iterator[FigureLimit]:
         yield FigureLimit(
             f"host, ragged: {name} / {other}", limit, partial(_compute_ragged_ratio, name=name, other=other)
         )
-    yield FigureLimit("GPU: shapes that differ from cudnn-frontend, same plan", 0, _count_shapes_with_other_times)
+    yield FigureLimit("GPU: shapes that differ from cudnn-frontend, same plan", 0, _count_shapes_with_different_times)
     yield FigureLimit(
         "GPU: shapes where autotuned is slower than the first choice",
         0,

@@ -105,9 +105,9 @@ def measure_kill_and_resume(targets: Sequence[str], versions: Sequence[str], tot
         again = judge_missing_cells(targets, versions, cache)
         return {
             "answers_when_killed": before,
-            "asked_when_resumed": resumed.asked,
-            "answered_twice": before + resumed.asked - total,
-            "asked_the_third_time": again.asked,
+            "asked_when_resumed": resumed.judged_count,
+            "answered_twice": before + resumed.judged_count - total,
+            "asked_the_third_time": again.judged_count,
             "seconds_of_the_rest": round(seconds, 1),
         }
 
@@ -132,7 +132,7 @@ def count_outcome_letters(answered: Matrix, graph: str | None = None) -> Counter
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add versions, targets, repetitions, and options for child processes only."""
+    """Add command-line options for versions, targets and repetitions."""
     parser.add_argument("--versions", nargs="+", help="cuDNN versions; by default the twelve newest available")
     parser.add_argument("--targets", nargs="+", default=TARGETS)
     parser.add_argument("--rounds", type=int, default=3)
@@ -140,7 +140,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure and write."""
+    """Measure the time to judge the matrix, and write the record."""
     targets, versions = options.targets, options.versions or available_versions()[-12:]
     if options.into is not None:
         judge_missing_cells(targets, versions, options.into)

@@ -71,7 +71,7 @@ def _make_ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the amount of work, and the folder of cudnn-frontend."""
+    """Add command-line options for the number of calls and the folder of cudnn-frontend."""
     parser.add_argument("--batches", type=int, default=28, help="number of batches of calls per implementation")
     parser.add_argument(
         "--calls",
@@ -85,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print a table, write."""
+    """Measure the calls of the ragged plan, print a table, and write the record."""
     import torch
 
     torch.zeros(1, device="cuda")

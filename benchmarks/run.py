@@ -39,7 +39,7 @@ from cudnn_backend_py.cli.compare.problems import (
 )
 from cudnn_backend_py.cli.compare.timing import (
     call_in_context,
-    make_batches_in_context,
+    make_batch_in_context,
     measure_gpu_times,
     measure_host_times,
     summarize_microseconds,
@@ -138,7 +138,7 @@ def _make_host_contenders(
     wait_for_background_plans(operator)
     contenders["torch operator"] = make_repeated_batch(operator)
     for name, call, context in make_torch_calls(SMALL_PROBLEM, direction, first):
-        contenders[name] = make_batches_in_context(context, call)
+        contenders[name] = make_batch_in_context(context, call)
     torch.cuda.synchronize()
     return contenders
 
@@ -187,7 +187,7 @@ def _measure_gpu_row(
         contenders["cudnn-frontend"] = partial(theirs.execute, *frontend.call(theirs, tensors)(buffers))
         row["frontend_plan"] = theirs.get_plan_name_at_index(0)
         if EngineChoice.parse(row["frontend_plan"]) != EngineChoice.parse(plans["ours"].tag):
-            plans |= _find_plan_by_tag(graph, target, row["frontend_plan"])
+            plans |= _build_plan_by_tag(graph, target, row["frontend_plan"])
     for name, plan in plans.items():
         executable = Executable(plan)
         contenders[name] = executable.bind(**{name: buffers[name] for name in executable.names})
@@ -200,8 +200,8 @@ def _measure_gpu_row(
     return row
 
 
-def _find_plan_by_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
-    """Return our plan for the engine config that cudnn-frontend chose, or None if it cannot be built."""
+def _build_plan_by_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
+    """Return our plan for the engine config that cudnn-frontend chose, or no plan if the build fails."""
     try:
         theirs = EngineChoice.parse(tag)
         return {"ours, frontend's plan": build(graph, target, engine=theirs.engine, knobs=theirs.knobs)}
@@ -283,7 +283,7 @@ def run_all_benchmarks(
     quick: bool = False,
     effort: RepetitionCounts | None = None,
 ) -> RecordTables:
-    """Measure, print tables and pass or fail lines, write JSON and a picture, return the record.
+    """Measure everything, print tables and limits, write the record and a plot, return the record.
 
     Parameters
     ----------
@@ -346,12 +346,12 @@ def run_all_benchmarks(
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the parts to measure, and the file of the picture."""
+    """Add command-line options for a plot, the folder of cudnn-frontend, and a quick run."""
     parser.add_argument("--plot", type=Path, help="file for plots; needs matplotlib")
     parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="folder with the package cudnn of cudnn-frontend")
     parser.add_argument("--quick", action="store_true", help="fewer shapes and rounds; takes less than a minute")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print and write."""
+    """Run all benchmarks, print their tables, and write the record."""
     run_all_benchmarks(options.output, options.plot, options.cudnn_frontend, options.quick)

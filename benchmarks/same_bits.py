@@ -76,8 +76,8 @@ class AttentionProblem:
         sizes = f"b{self.batch} h{HEADS}/{self.kv_heads} s{self.seq_q}x{self.seq_kv} d{self.head_dim}"
         return " ".join((sizes, *options))
 
-    def make_neighbours(self) -> list[AttentionProblem]:
-        """Return the same problem with lengths of a smaller and of a larger shape class."""
+    def make_smaller_and_larger_problems(self) -> list[AttentionProblem]:
+        """Return the problem with smaller sizes and with larger sizes, for other shape classes."""
         few, many = max(1, self.batch // 4), self.batch
         smaller = replace(self, batch=few, seq_q=max(1, self.seq_q // 3), seq_kv=max(1, self.seq_kv // 3))
         return [smaller, replace(self, batch=many, seq_q=self.seq_q * 2, seq_kv=self.seq_kv * 2)]
@@ -217,7 +217,9 @@ def compare_group_of_problems(
     """
     rng = random.Random(seed)
     if shapes != "adaptive":  # "adaptive" would use existing larger classes or exact plans for these calls
-        _build_plans_ahead([other for problem in problems for other in (problem, *problem.make_neighbours())], shapes)
+        _build_plans_ahead(
+            [other for problem in problems for other in (problem, *problem.make_smaller_and_larger_problems())], shapes
+        )
     rows, refused, checks, others = [], [], [], []
     for problem in problems:
         own = _ProblemCalls(problem, shapes)
@@ -230,7 +232,7 @@ def compare_group_of_problems(
                 continue
             checks.append((row, name, check))
         rows.append(row)
-        for other in problem.make_neighbours():
+        for other in problem.make_smaller_and_larger_problems():
             neighbour = _ProblemCalls(other, shapes)
             with suppress(CudnnBackendError):
                 neighbour.forward()
@@ -260,19 +262,25 @@ def time_policies(problem: AttentionProblem, rounds: int) -> dict[str, Any]:
     }
 
 
-def _count_changed(record: Mapping[str, Any], name: str, *, single_rows: bool = False) -> float | None:
+def _count_problems_with_changed_bits(
+    record: Mapping[str, Any], name: str, *, single_rows: bool = False
+) -> float | None:
     """Return the number of problems with changed bits, either with single queries or without them."""
     rows = [row for row in record["rows"] if name in row and (" s1x" in row["problem"]) == single_rows]
     return float(sum(bool(row[name]["changed"]) for row in rows)) if rows else None
 
 
 ACCEPTANCE_LIMITS = (
-    FigureLimit("problems whose bits changed, forward", 0, partial(_count_changed, name="forward")),
-    FigureLimit("problems whose bits changed, deterministic training", 0, partial(_count_changed, name="training")),
+    FigureLimit("problems whose bits changed, forward", 0, partial(_count_problems_with_changed_bits, name="forward")),
+    FigureLimit(
+        "problems whose bits changed, deterministic training",
+        0,
+        partial(_count_problems_with_changed_bits, name="training"),
+    ),
     FigureLimit(
         "problems of single queries whose bits changed, deterministic training",
         0,
-        partial(_count_changed, name="training", single_rows=True),
+        partial(_count_problems_with_changed_bits, name="training", single_rows=True),
     ),
 )
 
@@ -283,10 +291,10 @@ def _make_summary(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "problems": len(record["rows"]),
         "calls": sum(row[name]["calls"] for row in record["rows"] for name in ("forward", "training") if name in row),
-        "changed": sum(_count_changed_with_any_policy(row) for row in record["rows"]),
-        "single queries changed by default": _count_changed(record, "forward", single_rows=True),
+        "changed": sum(_has_changed_bits(row) for row in record["rows"]),
+        "single queries changed by default": _count_problems_with_changed_bits(record, "forward", single_rows=True),
         "adaptive, problems": len(record["adaptive"]),
-        "adaptive, changed": sum(_count_changed_with_any_policy(row) for row in record["adaptive"]),
+        "adaptive, changed": sum(_has_changed_bits(row) for row in record["adaptive"]),
         "any / adaptive, median": ratios,
     }
 
@@ -296,12 +304,12 @@ def _compute_median_ratio(times: Sequence[Mapping[str, Any]], where: str) -> flo
     return round(float(np.median(found)), 3) if found else None
 
 
-def _count_changed_with_any_policy(row: Mapping[str, Any]) -> bool:
+def _has_changed_bits(row: Mapping[str, Any]) -> bool:
     return any(row[name]["changed"] for name in ("forward", "training") if name in row)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the numbers of problems and calls, and the time limit."""
+    """Add command-line options for the numbers of problems and calls, and the time limit."""
     parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--calls", type=int, default=250, help="number of calls of each problem")
     parser.add_argument(
@@ -315,7 +323,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Call, compare, print the acceptance, write the record."""
+    """Compare the bits of repeated calls, print pass or fail lines, and write the record."""
     import torch
 
     extension = prepare_torch_operators()

@@ -93,7 +93,7 @@ def _build_exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Directi
 def _make_operator_call(
     shape: Attention, direction: Direction, buffers: Mapping[str, Any], shapes: Shapes
 ) -> Callable[[], Any]:
-    """Return a call of the operator that writes the plan's outputs, or its backward pass."""
+    """Return a function that calls the operator, or its backward pass."""
     if direction == "forward":
         q, k, v = (buffers[name] for name in "qkv")
         return partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes, return_stats=True)
@@ -181,7 +181,7 @@ ACCEPTANCE_LIMITS = _make_limits()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the number of shapes, and the repetitions."""
+    """Add command-line options for the number of shapes and the repetitions."""
     parser.add_argument("--shapes", type=int, default=200)
     parser.add_argument("--adaptive", type=int, default=20, help='number of shapes also timed with shapes="adaptive"')
     parser.add_argument("--rounds", type=int, default=9)
@@ -189,7 +189,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print the acceptance, and write."""
+    """Measure the GPU times, print pass or fail lines, and write the record."""
     import torch
 
     prepare_torch_operators()

@@ -18,7 +18,7 @@ from rich.console import Console
 from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.contenders import TORCH_BACKENDS, prepare_torch_operators, wait_for_background_plans
 from cudnn_backend_py.cli.compare.problems import format_problem
-from cudnn_backend_py.cli.compare.timing import make_batches_in_context, measure_host_times, summarize_microseconds
+from cudnn_backend_py.cli.compare.timing import make_batch_in_context, measure_host_times, summarize_microseconds
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch
 from cudnn_backend_py.graph.attention import Attention
@@ -101,7 +101,7 @@ def make_dense_calls() -> dict[str, tuple[Any, Any]]:
     return calls
 
 
-def make_packed_loop() -> Batch:
+def make_packed_c_loop() -> Batch:
     """Return the lower bound for packed tokens: a C loop that executes the operator's plan, without gradients."""
     import torch
 
@@ -212,9 +212,9 @@ def measure_all_calls(
             )
         for problem, (tensors, gradient, calls) in problems.items():
             contenders, errors = prepare_contenders(way, tensors, gradient, calls)
-            timed = {name: make_batches_in_context(*made) for name, made in contenders.items()}
+            timed = {name: make_batch_in_context(*made) for name, made in contenders.items()}
             if problem.startswith("packed") and way == PASS_NAMES[0] and load_compiled_library() is not None:
-                timed["C loop"] = make_packed_loop()
+                timed["C loop"] = make_packed_c_loop()
             times = measure_host_times(timed, batches, calls_each)
             found[f"{problem}: {way}"] = {name: summarize_microseconds(timing) for name, timing in times.items()}
             if errors:
@@ -259,7 +259,7 @@ def print_time_table(record: dict[str, Any], console: Console) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command line."""
+    """Add command-line options for the numbers of calls and batches."""
     parser.add_argument(
         "--calls", type=int, default=100, help="number of calls in a batch, fewer than the launch queue holds"
     )
@@ -267,7 +267,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print a table, write the record."""
+    """Measure the calls of all implementations, print a table, and write the record."""
     torch = torch_ops.operators.load_torch()
     state = prepare_torch_operators()
     times, raised = measure_all_calls(options.batches, options.calls)

@@ -49,12 +49,12 @@ def measure_verdict_ms(target: str, *, supported: bool) -> list[float]:
 
 
 def write_calls(graph: str, target: str, calls: str) -> None:
-    """In a fresh process: write the cuDNN calls of a verdict to a file."""
+    """Write the cuDNN calls of a verdict to a file; the process must not have loaded cuDNN before."""
     Path(calls).write_text(json.dumps(bare_calls.record_calls(load_graph(graph), target)), encoding="utf-8")
 
 
 def measure_processes_ms(target: str) -> dict[str, list[float]]:
-    """Return the times of whole processes that judge one graph, in turns: the bare calls, and two of ``explain``."""
+    """Return the milliseconds of processes that judge a graph: by bare calls, and by ``explain``."""
     with tempfile.TemporaryDirectory() as folder:
         graph, calls = f"{folder}/graph.json", f"{folder}/calls.json"
         save_graph(sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64, causal=True, stats=True), graph)
@@ -73,11 +73,11 @@ def measure_processes_ms(target: str) -> dict[str, list[float]]:
 
 
 def add_options(_: argparse.ArgumentParser) -> None:
-    """Add no options."""
+    """Add no command-line options, as this benchmark has none."""
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure and write."""
+    """Measure the times of imports, verdicts and processes, and write the record."""
     numpy_ms, ours_ms = measure_import_ms("numpy"), measure_import_ms("numpy, cudnn_backend_py")
     verdicts = {}
     for target in TARGETS:

@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _run_doctor_only(missing: str) -> None:
-    """Run ``doctor``, which needs no other package; for others, report the missing package and exit with code 2."""
+    """Run the command ``doctor``; for another command, report the missing package and exit with 2."""
     import json
 
     given = " ".join(sys.argv[1:]).replace("--format=", "--format ")

@@ -12,7 +12,7 @@ import click
 
 from .printable import printable
 from .system.nearest import suggest_nearest
-from .system.streams import width_of_stream
+from .system.streams import get_stream_width
 
 __all__ = ["Choice", "Command", "Group", "Seconds", "program_command"]
 
@@ -122,7 +122,7 @@ class Group(_SuggestingCommand, click.Group):
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Parse the command line; help is as wide as the terminal, at most 80 columns."""
-        columns = width_of_stream(sys.stdout)
+        columns = get_stream_width(sys.stdout)
         options.setdefault("terminal_width", max(min(columns, _WIDEST) - 2, _NARROWEST))
         return super().make_context(*arguments, **options)
 

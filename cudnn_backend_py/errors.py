@@ -1,4 +1,4 @@
-"""The exceptions: what is wrong, the value found, the value needed, cuDNN's error text, what to do.
+"""The exceptions; their text states the problem, cuDNN's error text, and what to do.
 
 Every exception is one printable line as ``str(exc)``: ``code: headline``, and cuDNN's first reason if it gave one. The
 rest is attached as a note, so logs stay short and tracebacks show everything; its parts are kept as they were given.

@@ -26,7 +26,7 @@ _FIELDS_ON_DEMAND = _FieldsOnDemand()
 
 @dataclass_transform(frozen_default=True)
 class FrozenValue:
-    """A frozen dataclass: the annotations of a subclass are its fields, what they are set to are the defaults.
+    """Base of frozen dataclasses: a subclass's annotations are its fields, their values the defaults.
 
     A subclass says in its head whether fields are given by name only (``kw_only``), and which fields have no part in
     equality (``uncompared``).
@@ -51,7 +51,7 @@ class FrozenValue:
 
     def __init__(self, *values: Any, **named: Any) -> None:
         if values:
-            named |= self._name_values(values, named)
+            named |= self._map_positional_values(values, named)
         fields = self.__dict__
         fields.update(self.field_defaults)
         fields.update(named)
@@ -62,8 +62,8 @@ class FrozenValue:
     def __post_init__(self) -> None:
         """Check and complete a new value."""
 
-    def _name_values(self, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        """Return values given by position by the names of their fields."""
+    def _map_positional_values(self, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """Return values given by position as a dict by field name."""
         most = 0 if self._kw_only else len(self.field_names)
         if len(values) > most:
             raise TypeError(f"{type(self).__name__} takes at most {most} values by position, got {len(values)}")
@@ -85,16 +85,16 @@ class FrozenValue:
     def __delattr__(self, name: str) -> None:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def _values(self) -> tuple[Any, ...]:
+    def _get_compared_values(self) -> tuple[Any, ...]:
         return tuple(map(self.__dict__.__getitem__, self._compared))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FrozenValue) or type(other) is not type(self):
             return NotImplemented
-        return self._values() == other._values()
+        return self._get_compared_values() == other._get_compared_values()
 
     def __hash__(self) -> int:
-        return hash(self._values())
+        return hash(self._get_compared_values())
 
     def __repr__(self) -> str:
         pairs = (f"{name}={getattr(self, name)!r}" for name in self.field_names)

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["brief", "printable", "printable_lines", "shown", "without_addresses", "without_commands"]
+__all__ = [
+    "escape_workflow_commands",
+    "format_in_angle_brackets",
+    "format_repr",
+    "mask_memory_addresses",
+    "printable",
+    "printable_lines",
+]
 
 # Commands of GitHub and Azure: anywhere in a line, and at its beginning. Compiled where one may be, not at import.
 _COMMAND = r"(?i)#(?=#(\[|vso\[))"
@@ -27,13 +34,13 @@ def printable(text: str) -> str:
     return re.sub(_COMMAND, r"\\x23", text) if "##" in text else text
 
 
-def brief(text: str, most: int = 118) -> str:
+def format_in_angle_brackets(text: str, most: int = 118) -> str:
     """Format a ``repr`` in angle brackets: one line, cut after `most` characters."""
     line = printable(text)
     return f"<{line}>" if len(line) <= most else f"<{line[: most - 1]}…>"
 
 
-def shown(value: object, most: int = 200) -> str:
+def format_repr(value: object, most: int = 200) -> str:
     """Return the ``repr`` of a value for an error message, shortened if long; its type if ``repr`` raises an error."""
     try:
         text = repr(value)
@@ -44,11 +51,11 @@ def shown(value: object, most: int = 200) -> str:
 
 def printable_lines(text: str) -> str:
     """Return a text with its newlines; each line is made :func:`printable`, and none is a CI workflow command."""
-    return without_commands("\n".join(printable(line) for line in text.split("\n")))
+    return escape_workflow_commands("\n".join(printable(line) for line in text.split("\n")))
 
 
-def without_commands(text: str, *, markup: bool = False) -> str:
-    """Return the lines of a text, possibly coloured, changed so that none is a CI workflow command.
+def escape_workflow_commands(text: str, *, markup: bool = False) -> str:
+    """Return a text, possibly coloured, with its CI workflow commands escaped.
 
     This belongs after layout, where lines are written: centring and folding make new beginnings of lines. With `markup`
     the first character is an entity of HTML, XML and Markdown, else ``\\x3a`` or ``\\x23``.
@@ -62,6 +69,6 @@ def without_commands(text: str, *, markup: bool = False) -> str:
 _ADDRESS = r"0x[0-9a-fA-F]{6,16}\b"
 
 
-def without_addresses(words: str) -> str:
+def mask_memory_addresses(words: str) -> str:
     """Return a text with ``0x…`` in place of memory addresses, which differ between processes."""
     return re.sub(_ADDRESS, "0x…", words) if "0x" in words else words

@@ -18,10 +18,10 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from .printable import printable, without_commands
-from .system.streams import UNFOLDED, USUAL_LINES, is_terminal, width_of_stream
+from .printable import escape_workflow_commands, printable
+from .system.streams import UNFOLDED, USUAL_LINES, get_stream_width, is_terminal
 
-__all__ = ["WordTable", "open_console", "progress_bar", "table_text"]
+__all__ = ["WordTable", "open_console", "progress_bar", "render_as_text"]
 
 
 class WordTable(Table):
@@ -63,7 +63,7 @@ class _LineGuard:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(without_commands(text))
+        return self._stream.write(escape_workflow_commands(text))
 
     def __getattr__(self, name: str) -> object:
         if name == "rich_proxied_file":  # by which rich would come to the stream itself
@@ -80,7 +80,7 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
     return _Console(
         file=None if stream is None else _LineGuard(stream),  # type: ignore[arg-type]  # all that rich uses of it
         stderr=stderr,
-        width=width_of_stream(stream),
+        width=get_stream_width(stream),
         height=USUAL_LINES,
         highlight=False,
         markup=False,
@@ -88,7 +88,7 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
     )
 
 
-def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
+def render_as_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
     """Return tables and styled text as plain text, as a console would print them."""
     console = Console(
         width=width, height=USUAL_LINES, color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
@@ -96,7 +96,7 @@ def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
     with console.capture() as captured:
         for one in rendered:
             console.print(one, markup=False)
-    return without_commands(captured.get())
+    return escape_workflow_commands(captured.get())
 
 
 Step = Callable[[float, str], None]

@@ -63,7 +63,7 @@ def get_reproduction(name: str) -> Reproduction:
     return REPRODUCTIONS.get(name) or OTHERS[name]
 
 
-def problem(name: str) -> attention.Attention:
+def make_reproduction_problem(name: str) -> attention.Attention:
     """Return the attention problem of a reproduction."""
     return attention.Attention(**{**BASE_OPTIONS, **get_reproduction(name).options})
 
@@ -72,7 +72,9 @@ def make_reproduction_graph(name: str, *, allow_hazards: bool = True) -> Graph:
     """Return the graph of a reproduction, which this package refuses to build without `allow_hazards`."""
     backward, _, implementation, version = get_reproduction(name)
     make = attention.sdpa_backward if backward else attention.sdpa_forward
-    return make(problem(name), implementation=implementation, version=version, allow_hazards=allow_hazards)
+    return make(
+        make_reproduction_problem(name), implementation=implementation, version=version, allow_hazards=allow_hazards
+    )
 
 
 class ReferenceData:
@@ -95,7 +97,11 @@ class ReferenceData:
         for name in ("q", "k", "v", "do", "dv", *FACTORS):
             self.values[f"scale_{name}"] = np.full((1, 1, 1, 1), FACTORS.get(name, 1.0))
             self.values[f"descale_{name}"] = 1 / self.values[f"scale_{name}"]
-        self.expected = self._backward(self._options(rng)) if backward else self._forward(self._options(rng))
+        self.expected = (
+            self._compute_backward_reference(self._make_reference_options(rng))
+            if backward
+            else self._compute_forward_reference(self._make_reference_options(rng))
+        )
 
     def _add_page_table(self, name: str) -> Array:
         """Add the page table of K or V, and return its pages as one tensor [b, h, s, d]."""
@@ -110,7 +116,7 @@ class ReferenceData:
         found: NDArray[np.int64] = self.lengths_kv if name.removeprefix("d") in ("k", "v") else self.lengths
         return found
 
-    def _options(self, rng: np.random.Generator) -> dict[str, Any]:
+    def _make_reference_options(self, rng: np.random.Generator) -> dict[str, Any]:
         """Add the inputs that the problem's options need and return the options of the reference."""
         p, values = self.p, self.values
         scores = (p.batch, p.heads, p.seq_q, p.seq_kv)
@@ -135,25 +141,25 @@ class ReferenceData:
             options["score_modifier"] = ArraySoftCap(p.score_modifier.cap)
         return options
 
-    def _forward(self, options: dict[str, Any]) -> dict[str, Array]:
+    def _compute_forward_reference(self, options: dict[str, Any]) -> dict[str, Array]:
         exact = reference.forward(*self.inputs, **options)
         found = {name: getattr(exact, name) for name in ("stats", "max", "sum_exp")}
-        return found | {"o": exact.o * self._scale("o")}
+        return found | {"o": exact.o * self._get_output_scale("o")}
 
-    def _backward(self, options: dict[str, Any]) -> dict[str, Array]:
+    def _compute_backward_reference(self, options: dict[str, Any]) -> dict[str, Array]:
         """Return the reference of a backward pass; its inputs o and stats are those of the reference, rounded."""
-        values, scale = self.values, self._scale("o")
+        values, scale = self.values, self._get_output_scale("o")
         exact = reference.forward(*self.inputs, **options)
         values["o"], values["stats"] = round_to_data_type(exact.o * scale, self.p.data_type), exact.stats
         outputs = (values["o"] / scale, values["do"], values["stats"])
         gradient = reference.backward(*self.inputs, *outputs, **options)
-        found = {name: getattr(gradient, name) * self._scale(name) for name in ("dq", "dk", "dv")}
+        found = {name: getattr(gradient, name) * self._get_output_scale(name) for name in ("dq", "dk", "dv")}
         return found | ({} if gradient.dsink is None else {"dsink": gradient.dsink})
 
-    def _scale(self, name: str) -> float:
+    def _get_output_scale(self, name: str) -> float:
         return FACTORS.get(name, 1.0) if self.p.is_fp8 else 1.0
 
-    def memory(self, tensor: Tensor) -> NDArray[Any]:
+    def make_buffer(self, tensor: Tensor) -> NDArray[Any]:
         """Return an array for `execute`: an encoded input, or an output filled with ``POISON``."""
         size = None if tensor.ragged_offset is None else int(self.values[tensor.ragged_offset.name].max())
         if tensor.name not in self.values:
@@ -168,16 +174,16 @@ class ReferenceData:
             value = value.swapaxes(2, 3)
         return encode(value, tensor.data_type)
 
-    def dense(self, tensor: Tensor, memory: NDArray[Any]) -> Array:
+    def decode_output(self, tensor: Tensor, memory: NDArray[Any]) -> Array:
         """Return the numbers of an output as a flat array, without rows after the end of a sequence."""
         got: Array = decode(memory, tensor.data_type)
         if tensor.ragged_offset is not None:
             offsets = self.values[tensor.ragged_offset.name]
             dims, strides = self.expected[tensor.name].shape, self.p.strides(tensor.name)
             got = reference.ragged_unpack(got, offsets, self.get_sequence_lengths(tensor.name), dims, strides)
-        return self.within(tensor.name, got)
+        return self.select_rows_inside_lengths(tensor.name, got)
 
-    def within(self, name: str, dense: Array) -> Array:
+    def select_rows_inside_lengths(self, name: str, dense: Array) -> Array:
         """Return the rows inside the sequence lengths as a flat array."""
         if dense.shape[0] != self.p.batch:
             return dense.reshape(-1)
@@ -203,25 +209,27 @@ class ArraySoftCap:
         return scaled
 
 
-def compare(name: str, run: Callable[[Arrays], None]) -> str:
+def compare_reproduction(name: str, run: Callable[[Arrays], None]) -> str:
     """Compare the output of ``run`` for a reproduction with the reference; return the differences as text."""
     return compare_graph(
-        make_reproduction_graph(name), ReferenceData(problem(name), get_reproduction(name).backward), run
+        make_reproduction_graph(name),
+        ReferenceData(make_reproduction_problem(name), get_reproduction(name).backward),
+        run,
     )
 
 
 def compare_graph(made: Graph, numbers: ReferenceData, run: Callable[[Arrays], None]) -> str:
     """Compare the output of ``run`` for an attention graph with the expected numbers; return differences as text."""
     arrays: Arrays = {
-        tensor.name: numbers.memory(tensor)
+        tensor.name: numbers.make_buffer(tensor)
         for tensor in made.variant_pack_tensors
         if not (tensor.scratch or tensor.by_value)
     }
     run(arrays)
     errors = {
         tensor.name: describe_error(
-            numbers.dense(tensor, arrays[tensor.name]),
-            numbers.within(tensor.name, numbers.expected[tensor.name]),
+            numbers.decode_output(tensor, arrays[tensor.name]),
+            numbers.select_rows_inside_lengths(tensor.name, numbers.expected[tensor.name]),
             numbers.p,
         )
         for tensor in made.outputs
@@ -250,7 +258,7 @@ def run_in_this_process(name: str) -> str:
         if not configs:
             return "refused by cuDNN"
         plan = build_plan(configs[0])
-        return compare(name, lambda arrays: execute(plan, arrays))
+        return compare_reproduction(name, lambda arrays: execute(plan, arrays))
     except EnvironmentNotReady:
         raise
     except CudnnBackendError as error:

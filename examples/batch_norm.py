@@ -1,4 +1,4 @@
-"""Batch norm in training, with running statistics: judged anywhere, run with a GPU.
+"""Batch norm in training, with running statistics: run on a GPU, or explained without one.
 
 cudnn-backend explain examples/batch_norm.py --target h100
 python examples/batch_norm.py

@@ -1,4 +1,4 @@
-"""Convolution with bias and ReLU in one kernel: judged anywhere, run with a GPU.
+"""Convolution with bias and ReLU in one kernel: run on a GPU, or explained without one.
 
 cudnn-backend explain examples/conv_bias_relu.py --target h100
 python examples/conv_bias_relu.py

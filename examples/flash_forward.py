@@ -1,4 +1,4 @@
-"""Causal flash attention forward with statistics: judged anywhere, run with a GPU.
+"""Causal flash attention forward with statistics: run on a GPU, or explained without one.
 
 cudnn-backend explain examples/flash_forward.py --target sm80 --target sm90 --build
 python examples/flash_forward.py
@@ -28,7 +28,7 @@ def graph(data_type: DataType = DataType.HALF) -> Graph:
     )
 
 
-def reference(
+def compute_expected_in_float64(
     q: NDArray[np.float64], k: NDArray[np.float64], v: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return output and log-sum-exp in float64; q, k, v are [b, h, s, d]."""
@@ -54,7 +54,7 @@ def main() -> None:
     o = np.full(shape, np.nan, np.float16)
     stats = np.full((*shape[:3], 1), np.nan, np.float32)
     execute(plan, {"q": q, "k": k.swapaxes(2, 3), "v": v, "o": o, "stats": stats})
-    want_o, want_stats = reference(*(x.astype(np.float64) for x in (q, k, v)))
+    want_o, want_stats = compute_expected_in_float64(*(x.astype(np.float64) for x in (q, k, v)))
     print(f"{plan.tag}: max error of o {np.abs(o - want_o).max():.2e}, of stats {np.abs(stats - want_stats).max():.2e}")
 
 

@@ -20,7 +20,7 @@ def make_channels_last_strides(n: int, c: int, h: int, w: int) -> tuple[int, ...
     return (c * h * w, 1, c * w, c)
 
 
-def convolution(**where: Any) -> tuple[cudnn.pygraph, dict[str, cudnn.tensor]]:
+def make_convolution_pygraph(**where: Any) -> tuple[cudnn.pygraph, dict[str, cudnn.tensor]]:
     """Return relu(conv(x, w) * scale + bias), not yet built, and its tensors."""
     graph = cudnn.pygraph(
         io_data_type=cudnn.data_type.HALF,
@@ -40,14 +40,14 @@ def convolution(**where: Any) -> tuple[cudnn.pygraph, dict[str, cudnn.tensor]]:
     return graph, tensors
 
 
-def described(name: str) -> Any:
+def make_device_properties(name: str) -> Any:
     """Return the device properties of a described GPU."""
     return cudnn.create_device_properties(find_profile(name).json())
 
 
 def graph() -> Graph:
     """Return the same graph as a value of this package, for an H100."""
-    made, _ = convolution(device_property=described("h100"))
+    made, _ = make_convolution_pygraph(device_property=make_device_properties("h100"))
     return made.graph()
 
 
@@ -56,7 +56,7 @@ def run() -> None:
     import torch
 
     handle = cudnn.create_handle()
-    made, tensors = convolution(handle=handle)
+    made, tensors = make_convolution_pygraph(handle=handle)
     made.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     buffers = {
         name: torch.randn(item.get_dim(), device="cuda", dtype=torch.half).to(memory_format=torch.channels_last)
@@ -79,7 +79,7 @@ def main() -> None:
         if torch.cuda.is_available():
             run()
             return
-    made, _ = convolution(device_property=described("h100"))
+    made, _ = make_convolution_pygraph(device_property=make_device_properties("h100"))
     made.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     print(f"{made.get_plan_name_at_index(0)}: built for an H100, {made.get_workspace_size()} bytes of workspace")
 

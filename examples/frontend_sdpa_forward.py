@@ -20,7 +20,7 @@ DIMS = (BATCH, HEADS, SEQUENCE, HEAD_DIM)
 STRIDES = (SEQUENCE * HEADS * HEAD_DIM, HEAD_DIM, HEADS * HEAD_DIM, 1)  # [b, s, h, d] in memory
 
 
-def attention(**where: Any) -> tuple[cudnn.pygraph, dict[str, cudnn.tensor]]:
+def make_attention_pygraph(**where: Any) -> tuple[cudnn.pygraph, dict[str, cudnn.tensor]]:
     """Return the graph, not yet built, and its tensors; `where` is its target: a handle or device properties."""
     graph = cudnn.pygraph(
         io_data_type=cudnn.data_type.HALF,
@@ -43,14 +43,14 @@ def attention(**where: Any) -> tuple[cudnn.pygraph, dict[str, cudnn.tensor]]:
     return graph, {"q": q, "k": k, "v": v, "o": o, "stats": stats}
 
 
-def described(name: str) -> Any:
+def make_device_properties(name: str) -> Any:
     """Return the device properties of a described GPU."""
     return cudnn.create_device_properties(find_profile(name).json())
 
 
 def graph() -> Graph:
     """Return the same graph as a value of this package, for an H100."""
-    made, _ = attention(device_property=described("h100"))
+    made, _ = make_attention_pygraph(device_property=make_device_properties("h100"))
     return made.graph()
 
 
@@ -59,7 +59,7 @@ def run() -> None:
     import torch
 
     handle = cudnn.create_handle()
-    made, tensors = attention(handle=handle)
+    made, tensors = make_attention_pygraph(handle=handle)
     made.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     q, k, v, o = (torch.randn(BATCH, SEQUENCE, HEADS, HEAD_DIM).half().cuda().transpose(1, 2) for _ in range(4))
     stats = torch.empty(BATCH, HEADS, SEQUENCE, 1, device="cuda")
@@ -80,7 +80,7 @@ def main() -> None:
         if torch.cuda.is_available():
             run()
             return
-    made, _ = attention(device_property=described("h100"))
+    made, _ = make_attention_pygraph(device_property=make_device_properties("h100"))
     made.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     print(f"{made.get_plan_name_at_index(0)}: built for an H100, {made.get_workspace_size()} bytes of workspace")
 

@@ -17,7 +17,7 @@ from cudnn_backend_py import frontend as cudnn
 BATCH, M, N, K = 16, 128, 128, 512
 
 
-def linear(a: Any, b: Any, bias: Any, **where: Any) -> cudnn.Graph:
+def build_linear_relu_graph(a: Any, b: Any, bias: Any, **where: Any) -> cudnn.Graph:
     """Return the built graph of relu(a @ b + bias), from torch tensors or functions that make a ``cudnn.tensor``."""
     with cudnn.Graph(
         io_data_type=cudnn.data_type.HALF,
@@ -37,11 +37,16 @@ def linear(a: Any, b: Any, bias: Any, **where: Any) -> cudnn.Graph:
 def make_graph_for_h100() -> cudnn.Graph:
     """Return the graph built for a described H100 from dims and strides."""
 
-    def packed(*dim: int) -> Any:
+    def make_packed_tensor_maker(*dim: int) -> Any:
         return lambda graph: graph.tensor(dim=dim, stride=(dim[1] * dim[2], dim[2], 1))
 
     where = cudnn.create_device_properties(find_profile("h100").json())
-    return linear(packed(BATCH, M, K), packed(BATCH, K, N), packed(1, M, N), device_property=where)
+    return build_linear_relu_graph(
+        make_packed_tensor_maker(BATCH, M, K),
+        make_packed_tensor_maker(BATCH, K, N),
+        make_packed_tensor_maker(1, M, N),
+        device_property=where,
+    )
 
 
 def graph() -> Graph:
@@ -57,7 +62,7 @@ def run() -> None:
     a, b, bias = (
         torch.randn(dim, device="cuda", dtype=torch.half) for dim in ((BATCH, M, K), (BATCH, K, N), (1, M, N))
     )
-    layer = linear(a, b, bias, handle="auto")
+    layer = build_linear_relu_graph(a, b, bias, handle="auto")
     y = layer(a, b, bias)
     want = torch.relu(a @ b + bias)
     torch.testing.assert_close(y, want, atol=5e-2, rtol=3e-3)

@@ -1,4 +1,4 @@
-"""Layer norm with the statistics its gradient needs: judged anywhere, run with a GPU.
+"""Layer norm with the statistics its gradient needs: run on a GPU, or explained without one.
 
 cudnn-backend explain examples/layer_norm.py --target h100
 python examples/layer_norm.py

@@ -1,4 +1,4 @@
-"""Attention training for short sequences: Mha-fprop stores S, Mha-bprop reads it. Judged anywhere, run with a GPU.
+"""Attention training for short sequences: Mha-fprop stores S, which Mha-bprop reads.
 
 cuDNN 9.25 removed the patterns, so use an older version:
 
@@ -30,14 +30,14 @@ def graph() -> Graph:
     return mha_bprop(PROBLEM)
 
 
-def reference(
+def compute_expected_in_float64(
     q: NDArray[np.float64],
     k: NDArray[np.float64],
     v: NDArray[np.float64],
     bias: NDArray[np.float64],
     do: NDArray[np.float64],
 ) -> dict[str, NDArray[np.float64]]:
-    """Return output and gradients in float64; all of q, k, v and are [b, h, s, d]."""
+    """Return output and gradients in float64; q, k, v and do are [b, h, s, d]."""
     scale = 1 / math.sqrt(q.shape[-1])
     scores = scale * q @ k.swapaxes(2, 3) + bias
     scores = np.where(np.tri(scores.shape[-2], scores.shape[-1], dtype=bool), scores, -np.inf)
@@ -84,7 +84,7 @@ def main() -> None:
     execute(fprop, {"q": q, "k": k.swapaxes(2, 3), "v": v, "bias": bias, "s": s, "o": results["o"]})
     gradients = {name: array for name, array in results.items() if name != "o"}
     execute(bprop, {"q": q, "k": k, "v": v.swapaxes(2, 3), "do": do, "s": s, **gradients})
-    want = reference(*(x.astype(np.float64) for x in (q, k, v, bias, do)))
+    want = compute_expected_in_float64(*(x.astype(np.float64) for x in (q, k, v, bias, do)))
     for name, array in results.items():
         exact = want[str(name)]
         worst = np.abs(array - exact).max() / np.abs(exact).max()

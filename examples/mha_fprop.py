@@ -1,4 +1,4 @@
-"""Attention of short sequences (Mha-fprop), with lengths and a causal mask: judged anywhere, run with a GPU.
+"""Short-sequence attention (Mha-fprop) with lengths: run on a GPU, or explained without one.
 
 cuDNN 9.25 removed the pattern, so use an older version:
 
@@ -25,7 +25,9 @@ def graph() -> Graph:
     return mha_fprop(batch=BATCH, heads=HEADS, seq_q=SEQUENCE, padding=True, causal=True)
 
 
-def reference(q: NDArray[np.float64], k: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_expected_in_float64(
+    q: NDArray[np.float64], k: NDArray[np.float64], v: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the output in float64 for q, k, v [b, h, s, d]; tokens after the end of a sequence are ignored."""
     scores = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[-1])
     row, column = np.ogrid[: q.shape[2], : k.shape[2]]
@@ -60,7 +62,7 @@ def main() -> None:
     o = np.full(shape, np.nan, np.float16)
     lengths = np.array(LENGTHS, np.int32).reshape(-1, 1, 1, 1)
     execute(plan, {"q": q, "k": k.swapaxes(2, 3), "v": v, "o": o, "seq_len_q": lengths, "seq_len_kv": lengths})
-    want = reference(*(x.astype(np.float64) for x in (q, k, v)))
+    want = compute_expected_in_float64(*(x.astype(np.float64) for x in (q, k, v)))
     worst = max(np.abs(o[b, :, :n] - want[b, :, :n]).max() for b, n in enumerate(LENGTHS))
     print(f"{plan.tag}: max error of o {worst:.2e}")
 

@@ -1,4 +1,4 @@
-"""A mixture-of-experts layer, from routing to the sum over experts: judged anywhere, run with a GPU.
+"""A mixture-of-experts layer, from routing to the sum: run on a GPU, or explained without one.
 
 cudnn-backend explain examples/moe_layer.py --target h100 --target b200
 python examples/moe_layer.py
@@ -17,7 +17,7 @@ ROWS = TOKENS * TOP_K
 
 
 def graph(*, down: bool = False) -> Graph:
-    """Return the matmul of each token with its expert's weights: up, with gathered tokens, or down (``down``)."""
+    """Return the matmul of the experts' up projection, or with `down` of their down projection."""
     g = GraphBuilder("moe_down" if down else "moe_up", io_type=DataType.HALF)
     rows, k, n = (ROWS, HIDDEN, CHANNELS) if down else (TOKENS, CHANNELS, HIDDEN)
     token = g.tensor("token", (1, rows, k))
@@ -32,7 +32,9 @@ def graph(*, down: bool = False) -> Graph:
     return g.graph()
 
 
-def route(scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+def route_tokens_to_experts(
+    scores: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """Return the expert and the token of each row, sorted by expert, and the first row of each expert."""
     chosen = np.argsort(-scores, axis=1)[:, :TOP_K].reshape(-1)
     order = np.argsort(chosen, kind="stable")
@@ -61,7 +63,7 @@ def main() -> None:
         for k, n in ((CHANNELS, HIDDEN), (HIDDEN, CHANNELS))
     )
     scores = rng.standard_normal((TOKENS, EXPERTS))
-    expert, index, first = route(scores)
+    expert, index, first = route_tokens_to_experts(scores)
     offsets = first.reshape(-1, 1, 1)
     h, rows = np.empty((1, ROWS, HIDDEN), np.float16), np.empty((1, ROWS, CHANNELS), np.float16)
     runs[0](token=x[None], weight=w_up, first=offsets, index=index.reshape(1, -1, 1), y=h)

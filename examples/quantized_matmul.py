@@ -1,4 +1,4 @@
-"""An FP8 matmul with one scale per tensor: judged anywhere, run with a GPU.
+"""An FP8 matmul with one scale per tensor: run on a GPU, or explained without one.
 
 cudnn-backend explain examples/quantized_matmul.py --target h100 --target b200
 python examples/quantized_matmul.py

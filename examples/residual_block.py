@@ -1,4 +1,4 @@
-"""A residual block in two kernels, each a convolution and its pointwise operations: judged anywhere, run with a GPU.
+"""A residual block of two convolution kernels: run on a GPU, or explained without one.
 
 cudnn-backend explain examples/residual_block.py --target h100
 python examples/residual_block.py

@@ -1,4 +1,4 @@
-"""Rotary position embedding and attention in one graph (cuDNN 9.24 and later): judged anywhere, run with a GPU.
+"""RoPE and attention in one graph (cuDNN 9.24 or later): run on a GPU, or explained without one.
 
 cudnn-backend explain examples/rope_attention.py --target h100 --target b200
 python examples/rope_attention.py

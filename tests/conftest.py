@@ -44,8 +44,8 @@ _LOAD = f"import ctypes; ctypes.CDLL({CUDNN_SONAME!r})"
 _DRIVER = "from cudnn_backend_py.native import load_driver as d; print(d().kind, d().devices)"
 
 
-def _find_reason_without_library() -> str | None:
-    """Return the reason to skip tests without libcudnn, None if there is one, even a broken one."""
+def _find_skip_reason_of_library_tests() -> str | None:
+    """Return the reason to skip tests that need libcudnn; None if libcudnn exists, even a broken one."""
     places = [place.path for place in find_cudnn_places()]
     if any(path and os.path.isabs(path) for path in places):
         return None
@@ -57,29 +57,29 @@ def _find_reason_without_library() -> str | None:
     return f"no {CUDNN_SONAME} was found"
 
 
-def _find_reason_without_gpu() -> str | None:
-    """Return the reason to skip tests without a GPU, None if the real driver finds one."""
+def _find_skip_reason_of_gpu_tests() -> str | None:
+    """Return the reason to skip tests that need a GPU; None if the real driver finds a GPU."""
     kind, devices = subprocess.run([sys.executable, "-c", _DRIVER], stdout=subprocess.PIPE, check=True).stdout.split()
     if kind == b"real" and int(devices):
         return None
     return f"no GPU: libcuda.so.1 is {kind.decode()}, {int(devices)} devices"
 
 
-def _find_reason_without_browser() -> str | None:
+def _find_skip_reason_of_browser_tests() -> str | None:
     return None if find_chromium() else "no chromium on PATH"
 
 
-def _find_reason_without_site() -> str | None:
+def _find_skip_reason_of_site_tests() -> str | None:
     if not (SITE / "index.html").is_file():
         return "the site is not built: make docs"
-    return _find_reason_without_browser() or _find_reason_without_library()
+    return _find_skip_reason_of_browser_tests() or _find_skip_reason_of_library_tests()
 
 
 RINGS: dict[str, Callable[[], str | None]] = {
-    "library": cache(_find_reason_without_library),
-    "gpu": cache(_find_reason_without_gpu),
-    "browser": _find_reason_without_browser,
-    "site": cache(_find_reason_without_site),
+    "library": cache(_find_skip_reason_of_library_tests),
+    "gpu": cache(_find_skip_reason_of_gpu_tests),
+    "browser": _find_skip_reason_of_browser_tests,
+    "site": cache(_find_skip_reason_of_site_tests),
 }
 
 

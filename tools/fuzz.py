@@ -291,7 +291,7 @@ class Fuzzer:
             ("execute plan", lambda: descriptor.execute(keep_or_replace(None), pair[1])),
         ]
         name, call = calls[0] if r.random() < 0.5 else r.choice(calls)
-        self.make_and_count(f"c {name}", descriptor, attribute, value, element_type, call)
+        self.make_and_count_call(f"c {name}", descriptor, attribute, value, element_type, call)
 
     def fill_and_finalize(self, descriptor: Descriptor) -> None:
         """Set all required and some other attributes to plausible values, and finalize the descriptor."""
@@ -301,7 +301,7 @@ class Fuzzer:
         self.make_method_call("finalize", descriptor, None, None, None)
 
     def format_descriptor(self, descriptor: Descriptor) -> str:
-        """Return a descriptor's repr with a number that is the same in each run."""
+        """Return a descriptor's repr, followed by a number for it that is the same in each run."""
         number = self.names.setdefault(descriptor, len(self.names))
         return f"{descriptor!r}#{number}"
 
@@ -336,9 +336,9 @@ class Fuzzer:
             else:
                 descriptor.close()
 
-        self.make_and_count(verb, descriptor, attribute, value, element_type, call)
+        self.make_and_count_call(verb, descriptor, attribute, value, element_type, call)
 
-    def make_and_count(
+    def make_and_count_call(
         self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any, call: Callable[[], Any]
     ) -> None:
         """Write the call to the log, make it, and count its outcome."""
@@ -428,8 +428,8 @@ def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> Non
     print(json.dumps({"cudnn": library().version_text, "calls": calls, "outcomes": outcomes}))
 
 
-def disable_known_issues() -> None:
-    """Disable the guards against crashes by known issues, to show that this program finds these crashes."""
+def disable_known_issue_guards() -> None:
+    """Disable the guards against known crashes of cuDNN, to show that this program finds the crashes."""
     from cudnn_backend_py.native import descriptor
 
     vars(descriptor)["check_before_finalize"] = lambda *_given: None
@@ -437,5 +437,5 @@ def disable_known_issues() -> None:
 
 if __name__ == "__main__":
     if os.environ.get("FUZZ_WITHOUT_HAZARDS"):
-        disable_known_issues()
+        disable_known_issue_guards()
     main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

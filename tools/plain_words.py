@@ -20,8 +20,8 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 
 
-class Habit(NamedTuple):
-    """A word or phrase to avoid: its pattern, plain words instead, and a pattern of lines where its use is right."""
+class PhraseToAvoid(NamedTuple):
+    """A phrase to avoid: its pattern, plain words instead, and a pattern of lines that may use it."""
 
     name: str
     pattern: str
@@ -38,57 +38,69 @@ def make_word_pattern(*words: str) -> str:
 
 
 HABITS = (
-    Habit("mend", make_word_pattern("mend", "mends", "mended", "mending"), "fix, correct"),
-    Habit("cure", make_word_pattern("cure", "cures", "cured"), "remedy, fix"),
-    Habit("advice", make_word_pattern("advice"), "fix (a wrong call), remedy (a change that makes a graph supported)"),
-    Habit(
+    PhraseToAvoid("mend", make_word_pattern("mend", "mends", "mended", "mending"), "fix, correct"),
+    PhraseToAvoid("cure", make_word_pattern("cure", "cures", "cured"), "remedy, fix"),
+    PhraseToAvoid(
+        "advice", make_word_pattern("advice"), "fix (a wrong call), remedy (a change that makes a graph supported)"
+    ),
+    PhraseToAvoid(
         "fault",
         make_word_pattern("fault", "faults"),
         "known issue, environment problem, crash, error",
         allowed=r"(?i)segmentation fault|page fault|segfault|faulthandler|default|[\"`/.]faults?[\"`.]|-faults",
     ),
-    Habit(
+    PhraseToAvoid(
         "hazard",
         make_word_pattern("hazard", "hazards"),
         "known issue",
         allowed=r'["`]hazards?["`]|allow_hazards|attention-hazard',
     ),
-    Habit("door", make_word_pattern("door", "doors"), "entry point"),
-    Habit("kin", make_word_pattern("kin"), "related engines"),
-    Habit("way", r"(?:(?<![A-Za-z])ways?(?=_)|(?<=_)ways?(?![a-z])|\bclass \w*Ways?\b)", "strategy, method, kind"),
-    Habit("lesson", make_word_pattern("lesson", "lessons"), "learned limit"),
-    Habit("participle as noun", make_word_pattern("untold", "hopeless", "shaken"), "the name of the thing"),
-    Habit("told", make_word_pattern("told", "tell", "tells", "telling"), "reported, prints, message, distinguish"),
-    Habit(
+    PhraseToAvoid("door", make_word_pattern("door", "doors"), "entry point"),
+    PhraseToAvoid("kin", make_word_pattern("kin"), "related engines"),
+    PhraseToAvoid(
+        "way", r"(?:(?<![A-Za-z])ways?(?=_)|(?<=_)ways?(?![a-z])|\bclass \w*Ways?\b)", "strategy, method, kind"
+    ),
+    PhraseToAvoid("lesson", make_word_pattern("lesson", "lessons"), "learned limit"),
+    PhraseToAvoid("participle as noun", make_word_pattern("untold", "hopeless", "shaken"), "the name of the thing"),
+    PhraseToAvoid(
+        "told", make_word_pattern("told", "tell", "tells", "telling"), "reported, prints, message, distinguish"
+    ),
+    PhraseToAvoid(
         "lie",
         make_word_pattern("lie", "lies", "lay", "lain"),
         "is stored, is laid out, is at",
         allowed=r"(?i)lay (?:\w+ ){0,3}out|lay-?out",
     ),
-    Habit("stand", make_word_pattern("stand", "stands", "stood"), "is in, is at", allowed=r"(?i)stand-?alone|stand-in"),
-    Habit("behind", make_word_pattern("behind"), "after, hidden, by means of"),
-    Habit("beside", make_word_pattern("beside", "besides"), "next to, compared with, in addition to"),
-    Habit("whose", make_word_pattern("whose"), "with, that has"),
-    Habit("nobody", make_word_pattern("nobody"), "not, at the verb"),
-    Habit(
+    PhraseToAvoid(
+        "stand", make_word_pattern("stand", "stands", "stood"), "is in, is at", allowed=r"(?i)stand-?alone|stand-in"
+    ),
+    PhraseToAvoid("behind", make_word_pattern("behind"), "after, hidden, by means of"),
+    PhraseToAvoid("beside", make_word_pattern("beside", "besides"), "next to, compared with, in addition to"),
+    PhraseToAvoid("whose", make_word_pattern("whose"), "with, that has"),
+    PhraseToAvoid("nobody", make_word_pattern("nobody"), "not, at the verb"),
+    PhraseToAvoid(
         "old adverbs",
         r"(?i)\b(?:anew|in vain|for want of|at hand|of late|as ever|hardly meant)\b",
         "again, available, without",
     ),
-    Habit(
+    PhraseToAvoid(
         "ask",
         make_word_pattern("ask", "asks", "asked", "asking"),
         "judge, query, check, request; ask the user",
         allowed=r"(?i)\buser|prompt|terminal|question|issue|you\b|[\"`]asked[\"`]|not asked|--no-ask",
     ),
-    Habit("held against", r"(?i)\b(?:held against|holds? verdicts|that which)\b", "compared with, pins"),
-    Habit("words", r"(?i)\b(?:in (?:\w+ )?words|the words|its words|'s words|other words)\b", "message, text, reason"),
-    Habit(
+    PhraseToAvoid("held against", r"(?i)\b(?:held against|holds? verdicts|that which)\b", "compared with, pins"),
+    PhraseToAvoid(
+        "words", r"(?i)\b(?:in (?:\w+ )?words|the words|its words|'s words|other words)\b", "message, text, reason"
+    ),
+    PhraseToAvoid(
         "noun clause",
         r"\b(?:Return|Yield|Returns|Yields) (?:what|those|that|whether nobody)\b",
         "a noun: Return the size of ...",
     ),
-    Habit("what is ... of", r"(?i)\b(?:of|with|by|from|for) what (?:is|are|has|was|of|it|they|the)\b", "a noun"),
+    PhraseToAvoid(
+        "what is ... of", r"(?i)\b(?:of|with|by|from|for) what (?:is|are|has|was|of|it|they|the)\b", "a noun"
+    ),
 )
 # Files that quote texts of cuDNN, recorded output or the list above.
 FILES_THAT_QUOTE = (
@@ -106,7 +118,7 @@ class UnclearLine(NamedTuple):
 
     path: str
     line: int
-    habit: Habit
+    habit: PhraseToAvoid
     text: str
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import cudnn_backend_py.frontend
 from cudnn_backend_py.diagnose.report.attention_page import render_page
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
-from tests.compat.surface import read_surface_facts, render_name_differences_page
+from tests.compat.surface import read_stored_public_api, render_name_differences_page
 from tools.records.hardware_evidence_page import make_hardware_evidence_page
 from tools.records.known_issues_page import render_known_issues_page
 from tools.records.measurements_page import make_measurements_page
@@ -31,7 +31,7 @@ def make_attention_support_page() -> str:
 
 def make_frontend_names_page() -> str:
     """Return the page that compares cudnn-frontend's names with ours."""
-    return render_name_differences_page(read_surface_facts(), cudnn_backend_py.frontend)
+    return render_name_differences_page(read_stored_public_api(), cudnn_backend_py.frontend)
 
 
 PAGE_WRITERS: Mapping[str, Callable[[], str]] = {

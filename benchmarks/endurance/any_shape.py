@@ -175,15 +175,15 @@ ACCEPTANCE_LIMITS = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the number of shapes, the mode, and the time limit."""
+    """Add command-line options for the number of shapes, the mode, and the time limit."""
     parser.add_argument("--shapes", type=int, default=100_000)
     parser.add_argument("--way", choices=("any", "adaptive"), default="any")
     parser.add_argument("--backward", action="store_true", help="measure the backward pass as well")
     parser.add_argument("--limit", type=float, default=600.0, help="time limit in seconds")
 
 
-def _build_classes(calls: _ShapeCalls) -> None:
-    """Build the plans of all classes by calls, so that no build is measured."""
+def _build_shape_classes(calls: _ShapeCalls) -> None:
+    """Build the plans of all shape classes before the measurement, so that no build is measured."""
     import torch
 
     for _ in range(4):  # the queue of builds is short, and the first run completes a class
@@ -209,13 +209,13 @@ def _summarize_spread(spent: Any) -> dict[str, float]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, record memory use, and write the record."""
+    """Measure the call times and memory use of many shapes, and write the record."""
     import torch
 
     prepare_torch_operators()
     calls = _ShapeCalls(options.way, options.backward)
     begin = time.perf_counter()
-    _build_classes(calls)
+    _build_shape_classes(calls)
     built_s = round(time.perf_counter() - begin, 1)
     shapes = make_random_shapes(options.shapes + COMPARED_SHAPES)
     others = shapes[len(shapes) - min(COMPARED_SHAPES, len(shapes) // 10) :]

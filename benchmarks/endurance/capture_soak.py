@@ -121,13 +121,13 @@ ACCEPTANCE_LIMITS = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the number of replays and the time limit; a million replays take about 35 s."""
+    """Add command-line options for the number of replays and the time limit."""
     parser.add_argument("--replays", type=int, default=1_000_000)
     parser.add_argument("--limit", type=float, default=600.0, help="time limit in seconds")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Capture, replay and write the record."""
+    """Capture a CUDA graph, replay it many times, and write the record."""
     import torch
 
     prepare_torch_operators()

@@ -68,7 +68,7 @@ def measure_memory(rounds: int, warm: int, run: Callable[[int], None]) -> dict[s
     }
 
 
-def measure_package(rounds: int, warm: int, build: bool) -> dict[str, Any]:
+def measure_package_memory(rounds: int, warm: int, build: bool) -> dict[str, Any]:
     """Measure the memory in use while the package judges graphs."""
     judged = make_graphs_to_judge(build)
 
@@ -109,8 +109,8 @@ def record_verdict_calls(build: bool) -> tuple[str, dict[str, int]]:
     return recorder.make_program(functions), counts
 
 
-def measure_c_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Measure memory while a C loop makes the same calls, recorded by another process."""
+def measure_c_loop_memory(rounds: int, warm: int, build: bool) -> dict[str, Any]:
+    """Measure the memory in use while a C loop makes the calls that another process recorded."""
     with tempfile.TemporaryDirectory() as folder:
         recorded_file = Path(folder, "recorded.c")
         counts = json.loads(_run_child("--record", str(recorded_file), *(["--build"] if build else [])))
@@ -144,7 +144,7 @@ def compare_package_with_c(rounds: int, warm: int, build: bool) -> dict[str, Any
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the number of verdicts, and options for child processes only."""
+    """Add command-line options for the number of verdicts, and those that only child processes use."""
     parser.add_argument("--explains", type=int, default=0, help="verdicts without builds")
     parser.add_argument("--builds", type=int, default=0, help="verdicts with builds")
     parser.add_argument("--watch", nargs=3, help=argparse.SUPPRESS)
@@ -163,7 +163,9 @@ def run(options: argparse.Namespace) -> None:
         who, rounds, warm = options.watch
         print(
             json.dumps(
-                {"package": measure_package, "calls": measure_c_calls}[who](int(rounds), int(warm), options.build)
+                {"package": measure_package_memory, "calls": measure_c_loop_memory}[who](
+                    int(rounds), int(warm), options.build
+                )
             )
         )
         return

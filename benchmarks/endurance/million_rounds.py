@@ -57,10 +57,10 @@ def measure_memory(rounds: int) -> dict[str, object]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the number of rounds."""
+    """Add a command-line option for the number of rounds."""
     parser.add_argument("--rounds", type=int, default=1_000_000)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure and write."""
+    """Measure the memory during all rounds, and write the record."""
     print(write_record({**start_record("million-rounds"), **measure_memory(options.rounds)}, options.output))

@@ -74,13 +74,13 @@ class CallingThread(threading.Thread):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the number of calls and the time limit."""
+    """Add command-line options for the number of calls and the time limit."""
     parser.add_argument("--calls", type=int, default=10_000_000)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which the run counts as a deadlock")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run, and write the record; exit with 1 if a call failed or a thread is still running."""
+    """Run all threads and write the record; exit with 1 if a call failed or a thread still runs."""
     torch = load_torch()
     graph = sdpa_forward(SMALL_PROBLEM)
     executable = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))

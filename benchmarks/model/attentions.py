@@ -19,7 +19,7 @@ from cudnn_backend_py.graph.attention import Attention as Problem
 from ..contenders import load_frontend, make_torch_packed_attention
 from ..frontend_graph import build_frontend_attention
 
-__all__ = ["ATTENTION_PROVIDERS", "Attention", "AttentionNotOffered", "PagedCache", "make_attention"]
+__all__ = ["ATTENTION_PROVIDERS", "Attention", "AttentionNotOffered", "PagedCache", "make_attention_provider"]
 
 
 _BFLOAT16 = DataType.BFLOAT16
@@ -253,20 +253,22 @@ class CudnnFrontend(Attention):
             self._numbers = cu, _make_lengths_and_offsets(cu, batch, h, d)
         numbers = self._numbers[1]
 
-        def run(direction: Any, buffers: dict[str, Any]) -> None:
-            self._run((direction, batch, s, total, h, d), partial(_build_ragged_graph, direction), buffers | numbers)
+        def run_packed_graph(direction: Any, buffers: dict[str, Any]) -> None:
+            self._run_cached_graph(
+                (direction, batch, s, total, h, d), partial(_build_ragged_graph, direction), buffers | numbers
+            )
 
         stats = torch.empty(tokens, h, device=q.device)
-        return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
+        return _FrontendFunction.apply(run_packed_graph, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
     def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         b, s, h, d = q.shape
 
-        def run(direction: Any, buffers: dict[str, Any]) -> None:
-            self._run((direction, b, s, h, d), partial(_build_dense_graph, direction), buffers)
+        def run_padded_graph(direction: Any, buffers: dict[str, Any]) -> None:
+            self._run_cached_graph((direction, b, s, h, d), partial(_build_dense_graph, direction), buffers)
 
         stats = torch.empty(b, h, s, 1, device=q.device)
-        return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
+        return _FrontendFunction.apply(run_padded_graph, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
     def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         b, h, d = q.shape
@@ -279,12 +281,12 @@ class CudnnFrontend(Attention):
             **{f"page_table_{name}": cache.table for name in "kv"},
         }
         buffers = {"q": q.contiguous(), "k": cache.k[layer], "v": cache.v[layer], "o": o, **numbers}
-        self._run(
+        self._run_cached_graph(
             (b, h, d, cache.max_tokens, cache.page, len(cache.k[layer]) // cache.page), _build_paged_graph, buffers
         )
         return o
 
-    def _run(self, key: tuple[Any, ...], make: Callable[..., Any], buffers: dict[str, Any]) -> None:
+    def _run_cached_graph(self, key: tuple[Any, ...], make: Callable[..., Any], buffers: dict[str, Any]) -> None:
         if key not in self._made:
             graph, tensors = make(self._frontend.cudnn, self._frontend.handle, key)
             self._made[key] = graph, self._frontend.call(graph, tensors)
@@ -365,7 +367,7 @@ ATTENTION_PROVIDERS: dict[str, Callable[[], Attention]] = {
 }
 
 
-def make_attention(name: str) -> Attention:
+def make_attention_provider(name: str) -> Attention:
     """Return the provider with this name.
 
     Raises

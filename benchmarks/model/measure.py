@@ -13,7 +13,7 @@ import torch
 
 from cudnn_backend_py.errors import CudnnBackendError
 
-from .attentions import Attention, AttentionNotOffered, PagedCache, make_attention
+from .attentions import Attention, AttentionNotOffered, PagedCache, make_attention_provider
 from .gpt import Gpt, ModelSizes, TrainingBatch, compute_loss, make_packed_batches, make_padded_batches, make_prompts
 
 __all__ = ["BATCH_LAYOUTS", "FULL_WORK", "SMALL_WORK", "WorkAmount", "measure_provider"]
@@ -75,12 +75,16 @@ class TrainingRun:
         self._begin = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.reset()
 
-        def batches(count: int, seed: int) -> list[TrainingBatch]:
+        def make_batches_of_layout(count: int, seed: int) -> list[TrainingBatch]:
             if way == "packed":
                 return make_packed_batches(count, effort.tokens, effort.max_packed_length, effort.sizes, seed, device)
             return make_padded_batches(count, effort.rows, effort.max_padded_length, effort.sizes, seed, device)
 
-        self.first, self.other, self.warm = batches(effort.steps, 1), batches(effort.later_steps, 2), batches(6, 3)
+        self.first, self.other, self.warm = (
+            make_batches_of_layout(effort.steps, 1),
+            make_batches_of_layout(effort.later_steps, 2),
+            make_batches_of_layout(6, 3),
+        )
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def reset(self) -> None:
@@ -89,7 +93,7 @@ class TrainingRun:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=self.device == "cuda")
 
     def warm_up(self) -> None:
-        """Run steps without attention, which is measured from its first use, and allocate the memory of all steps."""
+        """Run steps without attention, and allocate the memory of later steps, before any measurement."""
         for batch in self.warm:
             self.step(batch, _skip_attention)
         self.reset()
@@ -108,8 +112,10 @@ class TrainingRun:
             0, 1
         )
 
-    def loss(self, batch: TrainingBatch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
-        """Return a batch's loss after its backward pass."""
+    def compute_loss_and_gradients(
+        self, batch: TrainingBatch, attend: Callable[..., Any] | None = None
+    ) -> torch.Tensor:
+        """Run the forward and the backward pass of a batch, and return its loss."""
         loss = compute_loss(
             self.model(batch.tokens, batch.positions, attend or self.make_attention_function(batch)), batch.targets
         )
@@ -118,12 +124,12 @@ class TrainingRun:
 
     def step(self, batch: TrainingBatch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
         """Run a training step and return its loss."""
-        loss = self.loss(batch, attend)
+        loss = self.compute_loss_and_gradients(batch, attend)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss
 
-    def epoch(self, batches: list[TrainingBatch]) -> dict[str, Any]:
+    def train_epoch(self, batches: list[TrainingBatch]) -> dict[str, Any]:
         """Train on batches, one after the other; return the time of each step.
 
         For each step: the time until the GPU was done, until the host had queued it, and the time between CUDA events.
@@ -173,7 +179,7 @@ class TrainingRun:
         self.reset()
         losses, norms = [], []
         for batch in self.first[:COMPARED_BATCHES]:
-            losses.append(float(self.loss(batch)))
+            losses.append(float(self.compute_loss_and_gradients(batch)))
             norms.append([float(block.qkv.weight.grad.float().norm()) for block in self.model.blocks])
             self.optimizer.zero_grad(set_to_none=True)
         return {"losses": losses, "gradients": norms}
@@ -185,10 +191,10 @@ def _skip_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
 
 def measure_training(made: TrainingRun) -> dict[str, Any]:
     """Return the times of training: first epoch, new lengths, and the first lengths again."""
-    found = {"first epoch": made.epoch(made.first)}
-    found["new lengths"] = made.epoch(made.other)
+    found = {"first epoch": made.train_epoch(made.first)}
+    found["new lengths"] = made.train_epoch(made.other)
     met = made.first[: min(made.effort.later_steps, found["first epoch"]["steps"])]
-    found["known lengths"] = made.epoch(met)
+    found["known lengths"] = made.train_epoch(met)
     return found
 
 
@@ -310,7 +316,7 @@ def measure_provider(name: str, way: str, effort: WorkAmount, device: str, ready
         torch.zeros(1, device=device)
         torch.cuda.synchronize()
     try:
-        made = TrainingRun(effort, make_attention(name), way, device)
+        made = TrainingRun(effort, make_attention_provider(name), way, device)
         made.warm_up()
     except AttentionNotOffered as error:
         ready()
@@ -343,7 +349,7 @@ def _measure_serving(effort: WorkAmount, attention: Attention, model: Gpt, devic
 
 
 def _measure_or_explain(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
-    """Return the figures, or the reason why there are none."""
+    """Return the measured figures, or the reason why the measurement failed."""
     try:
         return run(*given)
     except (AttentionNotOffered, RuntimeError, TypeError, AssertionError, CudnnBackendError) as error:

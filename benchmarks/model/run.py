@@ -36,7 +36,7 @@ from tools.repository import make_child_environment
 from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
 from ..tables import draw_bars
 
-__all__ = ["ACCEPTANCE_LIMITS", "add_options", "draw_model", "make_model_table", "run"]
+__all__ = ["ACCEPTANCE_LIMITS", "add_options", "draw_model_throughput", "make_model_table", "run"]
 
 BATCH_LAYOUTS = ("packed", "padded")
 # Providers in the order of measurement, with their batch layouts; the last ones run only on request.
@@ -229,7 +229,7 @@ def _format_cell(record: Figures, provider: str, way: str, epoch: str, what: str
     return f"{value:.2f}" + (f" ({found['tokens_per_second']:,})" if what == "step" else "")
 
 
-def draw_model(record: Figures, path: Path) -> None:
+def draw_model_throughput(record: Figures, path: Path) -> None:
     """Draw tokens per second for each mode of training and serving."""
     groups = {}
     for way in BATCH_LAYOUTS:
@@ -251,7 +251,7 @@ def _compute_tokens_per_second(record: Figures, *path: str) -> dict[str, float]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the providers, the amount of work, and options for child processes only."""
+    """Add command-line options for the providers, the amount of work, and the plot."""
     parser.add_argument("--makers", nargs="+", choices=PROVIDER_MODES, default=list(PROVIDER_MODES)[:5])
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no further process is measured")
     parser.add_argument("--plot", type=Path, help="file for a plot of tokens per second")
@@ -346,12 +346,12 @@ def _warm_up_libraries(makers: Sequence[str]) -> None:
     """Run both passes of all providers once, so that no child process has to read libraries from disk."""
     import torch
 
-    from .attentions import AttentionNotOffered, make_attention
+    from .attentions import AttentionNotOffered, make_attention_provider
 
     for provider in makers:
         q, k, v = torch.zeros(3, 2, 64, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         with suppress(AttentionNotOffered, RuntimeError):
-            make_attention(provider).attend_padded(q, k, v).sum().backward()
+            make_attention_provider(provider).attend_padded(q, k, v).sum().backward()
 
 
 def measure_all_providers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -386,7 +386,7 @@ def measure_all_providers(options: argparse.Namespace) -> Iterator[tuple[str, di
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print a table, and write."""
+    """Measure all providers, print a table, and write the record."""
     if options.child:
         _measure_in_child(options)
         return
@@ -427,4 +427,4 @@ def run(options: argparse.Namespace) -> None:
     if options.output is None:
         print(text)
     if options.plot is not None:
-        draw_model(record, options.plot)
+        draw_model_throughput(record, options.plot)

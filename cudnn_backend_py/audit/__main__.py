@@ -40,10 +40,10 @@ def _parse_command(
     where = None if output is None else Path(output).absolute()
     if where is not None and not where.parent.is_dir():
         raise click.UsageError(f"there is no folder {where.parent}")
-    return lambda: _run_audited(start, {"every": every, "cost": cost, "folder": folder}, where)
+    return lambda: _run_program_with_audit(start, {"every": every, "cost": cost, "folder": folder}, where)
 
 
-def _run_audited(start: Callable[[], Any], options: dict[str, Any], where: Path | None) -> None:
+def _run_program_with_audit(start: Callable[[], Any], options: dict[str, Any], where: Path | None) -> None:
     report = None
     try:
         with audit(**options) as report:

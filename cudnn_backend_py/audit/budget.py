@@ -1,4 +1,4 @@
-"""The share of a program's time that an audit may use, and has used. Independent of torch.
+"""The limit on an audit's share of a program's time, and the time used; independent of torch.
 
 A sample is allowed once the time that has passed pays for it: for counting calls, for all that samples took before, and
 for what one of its kind takes on average. All together stays within the share, but for one sample that takes longer
@@ -21,14 +21,14 @@ UNKNOWN_S = 0.01  # what a sample of a kind is taken to need before there was on
 
 
 @dataclass(slots=True)
-class _KindTotal:
+class _SampleKindTotal:
     """The number of samples of one kind in this process, and the seconds they took; the first sample is left out."""
 
     count: int = 0
     seconds: float = 0.0
 
 
-_kinds: dict[str, _KindTotal] = {}
+_kinds: dict[str, _SampleKindTotal] = {}
 _lock = threading.Lock()
 
 
@@ -76,10 +76,10 @@ class Budget:
             self.counted_s += seconds
 
     def start_sample(self, kind: str) -> SampleCost:
-        """Return the cost record of a new sample; the caller adds its seconds."""
+        """Return the cost record of a new sample, to which the caller adds the seconds spent."""
         with _lock:
             is_first = kind not in _kinds
-            known = _kinds.setdefault(kind, _KindTotal())
+            known = _kinds.setdefault(kind, _SampleKindTotal())
             known.count += not is_first
         return SampleCost(self, kind, is_first)
 

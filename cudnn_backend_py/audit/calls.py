@@ -27,7 +27,7 @@ __all__ = [
     "UncheckedCallError",
     "bind_arguments",
     "build_call_graph",
-    "copy_memory",
+    "copy_tensor_bytes_to_host",
     "copy_with_strides",
 ]
 
@@ -84,7 +84,7 @@ _SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale"
 _SDPA_DEFAULTS = (None, None, None, None, 0.0, False, None, False)
 
 
-def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
+def _read_sdpa_call(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
     """Read a call of torch's ``scaled_dot_product_attention``, or of our function with the same arguments."""
     found: list[Any] = [
         args[at] if at < len(args) else kwargs.get(name, default)
@@ -144,7 +144,7 @@ def _read_operator_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, 
     )
 
 
-READERS = {"torch": _read_sdpa, "operators": _read_operator_call}
+READERS = {"torch": _read_sdpa_call, "operators": _read_operator_call}
 
 
 def _flatten_heads(x: Any) -> Any:
@@ -216,7 +216,7 @@ _SIDES = {"q": "q", "o": "q", "do": "q", "dq": "q", "k": "k", "v": "k", "dk": "k
 
 
 def _collect_sequence_tensors(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the offsets, lengths and page tables of a graph of ragged or paged sequences."""
+    """Return a call's tensors, with offsets, lengths and page tables as the graph needs them."""
     found = {name: x for name, x in held.items() if name not in ("cu_seqlens_q", "cu_seqlens_k", "block_table")}
     q = held["q"]
     starts = {side: held.get(f"cu_seqlens_{side}") for side in "qk"}
@@ -234,17 +234,17 @@ def _collect_sequence_tensors(held: Mapping[str, Any]) -> dict[str, Any]:
     return {name: x if name in TOKEN_TENSORS[True] else x.contiguous() for name, x in found.items()}
 
 
-def copy_memory(x: Any) -> Any:
-    """Return the bytes from a tensor's first to its last element in host memory; waits for the GPU."""
-    return np.asarray(view_span(x).view(torch.uint8).cpu())
+def copy_tensor_bytes_to_host(x: Any) -> Any:
+    """Copy the bytes from a tensor's first to its last element to the host; wait for the GPU."""
+    return np.asarray(view_memory_span(x).view(torch.uint8).cpu())
 
 
-def view_span(x: Any) -> Any:
-    """Return the elements between a tensor's first and last, including gaps."""
+def view_memory_span(x: Any) -> Any:
+    """Return a flat view of a tensor's memory from its first to its last element, with gaps."""
     last = sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
     return x.as_strided((1 + last,), (1,))
 
 
 def copy_with_strides(x: Any) -> Any:
     """Return a copy of a tensor with the same strides."""
-    return x.clone() if x.numel() == 0 else view_span(x).clone().as_strided(x.shape, x.stride())
+    return x.clone() if x.numel() == 0 else view_memory_span(x).clone().as_strided(x.shape, x.stride())

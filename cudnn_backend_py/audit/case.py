@@ -26,8 +26,8 @@ from ..graph import Graph, Tensor, graph_from_json, graph_to_json
 from ..graph.formats import get_storage_type
 from ..interpreter.data import from_memory
 from ..interpreter.npz import ArrayHeader, read_arrays
-from ..printable import shown
-from ..system.private_folder import PrivateFolder, user_folder
+from ..printable import format_repr
+from ..system.private_folder import PrivateFolder, get_user_folder
 from ..system.python_file import is_python_file
 from ..system.typed_data import read_fields
 from ..system.untrusted_files import parse_json
@@ -174,7 +174,7 @@ def load_case(path: str | os.PathLike[str]) -> Case:
     if found["at"] is not None and min(found["at"]) < 0:
         raise _make_case_error(name, f"'at' is {found['at']}, but must be the indices of a batch entry and a head")
     if _VERSION.fullmatch(found["cudnn"]) is None:
-        raise _make_case_error(name, f"cudnn is {shown(found['cudnn'], 40)}, which is not a version")
+        raise _make_case_error(name, f"cudnn is {format_repr(found['cudnn'], 40)}, which is not a version")
     graph = None if found["graph"] is None else graph_from_json(found["graph"])
     return Case(**{**found, "graph": graph, "images": images})
 
@@ -213,7 +213,7 @@ def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]
 def default_case_folder() -> Path:
     """Return the folder of cases: ``CUDNN_BACKEND_AUDIT_FOLDER``, or one in the user's cache."""
     named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else user_folder("audit")
+    return Path(named) if named else get_user_folder("audit")
 
 
 class CaseFolder:

@@ -15,15 +15,15 @@ from ..known_issues import find_issues_explaining_failure, find_reported_issues
 from ..native.find import find_cudnn_places
 from ..plans.choice import EngineChoice
 from ..rewrite.reduce import reduce_failure
-from ..system.version import VersionTuple, leading_numbers, version_numbers
+from ..system.version import VersionTuple, parse_leading_numbers, version_numbers
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
 from ..versions.store import list_installed, list_judging_versions, make_version_environment
 from .case import Case, load_case
-from .judging import judge_part
+from .judging import judge_case_part
 from .look import VARIABLE
-from .part import CasePart, select_part
-from .reproduction import draft_known_issue, write_program
+from .part import CasePart, select_case_part
+from .reproduction import draft_known_issue, make_reproduction_program
 
 __all__ = ["CaseReport", "VersionResult", "examine", "find_changed_version"]
 
@@ -238,7 +238,7 @@ def examine(
         found.left.append(f"running it again: {case.without}")
     else:
         found.part = work.part.what
-        work.interpret()
+        work.check_with_interpreter()
         work.judge_versions(cudnn)
         work.identify_issue()
         work.reduce(reduce_s)
@@ -254,7 +254,7 @@ class _Examination:
     def __init__(self, case: Case, found: CaseReport, target: str | None, deadline: float, step: Step) -> None:
         self.case, self.found, self.target, self.deadline, self.step = case, found, target, deadline, step
         self.tag = ""
-        self._part: CasePart | None = None if case.graph is None else select_part(case)
+        self._part: CasePart | None = None if case.graph is None else select_case_part(case)
 
     @property
     def part(self) -> CasePart:
@@ -268,11 +268,11 @@ class _Examination:
     def remaining_s(self) -> float:
         return self.deadline - time.monotonic()
 
-    def interpret(self) -> None:
+    def check_with_interpreter(self) -> None:
         """Compare the program's results with the interpreter's."""
         self.step("interpreting")
         try:
-            self.found.interpreter = tuple(judge_part(self.part).values())
+            self.found.interpreter = tuple(judge_case_part(self.part).values())
         except CudnnBackendError as error:
             self.found.left.append(f"comparing the program's own result: {error.headline}")
 
@@ -280,36 +280,36 @@ class _Examination:
 
     def judge_versions(self, named: Sequence[str]) -> None:
         """Run the case with the cuDNN version that gave the wrong result, then with other versions."""
-        own = self.run_with_version(self._find_own_library_name())
+        own = self.run_with_version(self._find_original_library_name())
         if own is None:
             return
         others = [
             name
             for name in (named or [item.name for item in list_judging_versions()])
-            if not self._is_own_version(name)
+            if not self._is_original_version(name)
         ]
-        numbers = leading_numbers(own.version)
-        known = sorted((number, name) for name in others if (number := leading_numbers(name)))
+        numbers = parse_leading_numbers(own.version)
+        known = sorted((number, name) for name in others if (number := parse_leading_numbers(name)))
         for name in others:
-            if not leading_numbers(name):
+            if not parse_leading_numbers(name):
                 self.run_with_version(name)
 
-        def is_other(name: str) -> bool:
+        def differs_from_original(name: str) -> bool:
             one = self.run_with_version(name)
             return one is not None and one.state != own.state
 
-        find_changed_version([name for number, name in known if number > numbers], is_other)
-        find_changed_version([name for number, name in reversed(known) if number < numbers], is_other)
-        self._describe_window()
+        find_changed_version([name for number, name in known if number > numbers], differs_from_original)
+        find_changed_version([name for number, name in reversed(known) if number < numbers], differs_from_original)
+        self._set_wrong_version_range()
 
-    def _find_own_library_name(self) -> str:
-        """Return the name of the cuDNN that gave the wrong result: a path or a version; empty for this process's.
+    def _find_original_library_name(self) -> str:
+        """Return the path or version of the cuDNN with the wrong result; empty for this process's.
 
         A path is loaded only where this Python would look by itself: the file may be of somebody else.
         """
         if any(place.path and _is_same_file(place.path, self.case.library) for place in find_cudnn_places()):
             return self.case.library
-        there = [item.name for item in list_installed() if self._is_own_version(item.name)]
+        there = [item.name for item in list_installed() if self._is_original_version(item.name)]
         if not there:
             told = f"; --cudnn {self.case.library} runs it" if os.path.exists(self.case.library) else ""
             self.found.left.append(
@@ -317,18 +317,18 @@ class _Examination:
             )
         return there[-1] if there else ""
 
-    def _describe_window(self) -> None:
-        told = ((leading_numbers(one.version), one.version, one.state) for one in self.found.asked)
+    def _set_wrong_version_range(self) -> None:
+        told = ((parse_leading_numbers(one.version), one.version, one.state) for one in self.found.asked)
         asked = sorted(one for one in told if one[0])
         wrong = [at for at, (_, _, state) in enumerate(asked) if state == "wrong"]
         if wrong:
             self.found.since = asked[wrong[0]][1]
             self.found.until = asked[wrong[-1] + 1][1] if wrong[-1] + 1 < len(asked) else ""
 
-    def _is_own_version(self, name: str) -> bool:
+    def _is_original_version(self, name: str) -> bool:
         if os.path.exists(name) and os.path.exists(self.case.library):
             return _is_same_file(name, self.case.library)
-        return leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
+        return parse_leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
 
     def run_with_version(self, name: str) -> VersionResult | None:
         """Run the case with a cuDNN version and store the result; return None at the time limit."""
@@ -367,7 +367,7 @@ class _Examination:
             return
         own = self.case.tag if self.case.tag in bad.wrong else bad.wrong[0]
         self.tag, found.engine = own, EngineChoice.parse(own).engine
-        numbers = leading_numbers(bad.version) or (9, 0, 0)
+        numbers = parse_leading_numbers(bad.version) or (9, 0, 0)
         version: VersionTuple = (numbers[0], numbers[1], numbers[2])
         met = find_issues_explaining_failure(
             self.graph, bad.outputs, engine=found.engine, version=version, sm=self.case.sm
@@ -420,14 +420,16 @@ class _Examination:
         assert found.smallest is not None
         program = file.with_suffix(".py")
         given = None if found.data else self.part.given
-        text = write_program(found.smallest, found.data or "uniform", self.tag, given, self.case, bad.words, str(file))
-        _write_private(program, text)
+        text = make_reproduction_program(
+            found.smallest, found.data or "uniform", self.tag, given, self.case, bad.words, str(file)
+        )
+        _write_private_file(program, text)
         found.program = str(program)
         known = list(find_reported_issues(None, self.graph, version=None, sm=self.case.sm))
         if not found.faults:
             draft = file.with_suffix(".fault.py")
             near = [fault.code for fault in known]
-            _write_private(draft, draft_known_issue(found.smallest, self.case, found, bad.words, near))
+            _write_private_file(draft, draft_known_issue(found.smallest, self.case, found, bad.words, near))
             found.draft = str(draft)
 
 
@@ -444,7 +446,7 @@ def find_changed_version(names: Sequence[str], is_other: Callable[[str], bool]) 
             low = middle
 
 
-def _write_private(path: Path, text: str) -> None:
+def _write_private_file(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -27,9 +27,9 @@ from ..system.child import ONE_THREAD, RestartingChild
 from ..system.serving import AnswerWriter, serve
 from ..tuning.trial.expectation import compute_expectation
 from .case import Case, load_case
-from .part import CasePart, select_part
+from .part import CasePart, select_case_part
 
-__all__ = ["BackgroundJudge", "judge_part", "serve_checks"]
+__all__ = ["BackgroundJudge", "judge_case_part", "serve_checks"]
 
 LIMIT_S = 60.0  # for one call
 MOST_WAITING = 8  # calls whose buffers are held
@@ -86,12 +86,12 @@ class BackgroundJudge:
             self._waiting.put(None)
             thread.join(max(0.0, deadline - time.monotonic()))
             if self.waiting_count:
-                self._count_unjudged(
+                self._count_unjudged_calls(
                     f"the program ended, and {patience_s:g} s were too short to finish", self.waiting_count
                 )
         self._child.end()
 
-    def _count_unjudged(self, why: str, count: int = 1) -> None:
+    def _count_unjudged_calls(self, why: str, count: int = 1) -> None:
         self.unjudged[why] = self.unjudged.get(why, 0) + count
 
     def _run_worker(self) -> None:
@@ -102,7 +102,7 @@ class BackgroundJudge:
                 try:
                     self._judge_case(read(), Path(folder) / "case.npz")
                 except Exception as error:  # whatever it is, the program goes on
-                    self._count_unjudged(f"{type(error).__name__}: {error}")
+                    self._count_unjudged_calls(f"{type(error).__name__}: {error}")
                 spend(time.thread_time() - began)
                 self._done += 1
 
@@ -111,11 +111,13 @@ class BackgroundJudge:
         early: dict[str, Any] = {}
         for said in self._child.run_query({"case": str(path), "seed": self._done}, LIMIT_S):
             if "why" in said:
-                self._count_unjudged(said["why"])
+                self._count_unjudged_calls(said["why"])
             else:
                 early = said
         if self._child.ending:
-            self._count_unjudged(f"the interpreter takes longer than {LIMIT_S:g} s, or ended: {self._child.ending}")
+            self._count_unjudged_calls(
+                f"the interpreter takes longer than {LIMIT_S:g} s, or ended: {self._child.ending}"
+            )
         else:
             self.judged += 1
         if early.get("wrong"):
@@ -134,19 +136,19 @@ def serve_checks() -> None:
 
 def _judge_query(asked: dict[str, Any], say: AnswerWriter) -> None:
     case = load_case(asked["case"])
-    lost = _find_not_finite(case)
+    lost = _find_non_finite_outputs(case)
     if lost:
         say(wrong=list(lost), found=list(lost.values()))
     try:
-        found = judge_part(select_part(case, asked["seed"]))
+        found = judge_case_part(select_case_part(case, asked["seed"]))
     except CudnnBackendError as error:
         say(why=f"the interpreter cannot: {error.headline}")
         return
     say(wrong=list(found), found=list(found.values()))
 
 
-def judge_part(part: CasePart) -> dict[str, str]:
-    """Interpret part of a case, and return a text for each wrong output about how it differs, by output name.
+def judge_case_part(part: CasePart) -> dict[str, str]:
+    """Interpret part of a case, and return a text for each wrong output, by output name.
 
     Raises
     ------
@@ -163,7 +165,7 @@ def judge_part(part: CasePart) -> dict[str, str]:
     return {item.output: f"{item}{where}" for item in compared if not item.is_right}
 
 
-def _find_not_finite(case: Case) -> dict[str, str]:
+def _find_non_finite_outputs(case: Case) -> dict[str, str]:
     """Return the outputs with infinite or NaN elements, if all inputs are finite."""
     graph = case.graph
     assert graph is not None

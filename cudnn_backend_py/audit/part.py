@@ -15,7 +15,7 @@ from ..graph.attention.recognize import read_attention
 from ..graph.replace import replace_tensors, try_to_make_graph
 from .case import Case
 
-__all__ = ["MOST_SCORES", "CasePart", "select_key_head", "select_part"]
+__all__ = ["MOST_SCORES", "CasePart", "select_case_part", "select_key_head"]
 
 MOST_SCORES = 1 << 24  # of attention, that are interpreted whole
 
@@ -30,7 +30,7 @@ class CasePart:
     what: str = ""
 
 
-def select_part(case: Case, seed: int = 0) -> CasePart:
+def select_case_part(case: Case, seed: int = 0) -> CasePart:
     """Return the whole case, or for attention with more scores than :data:`MOST_SCORES` one key head of one batch.
 
     It is the one where the case says that something is wrong, where a result is not finite, or a drawn one.

@@ -71,7 +71,8 @@ class AuditReport:
     def __str__(self) -> str:
         sampled = ", ".join(f"{count} of {entry_point}" for entry_point, count in self.sampled.items())
         lines = [
-            f"audit: {_count_calls(self.calls)}, {sum(self.sampled.values())} sampled{sampled and f' ({sampled})'}, "
+            f"audit: {_format_call_count(self.calls)}, "
+            f"{sum(self.sampled.values())} sampled{sampled and f' ({sampled})'}, "
             f"{len(self.wrong)} wrong; it took {self.cost:.2%} of {self.elapsed_s:.1f} s"
             + (f", {self.setup_s:.1f} s at first checks" if self.setup_s >= 0.1 else "")
             + (f", and {self.waited_s:.1f} s at the end" if self.waited_s >= 0.1 else "")
@@ -80,8 +81,8 @@ class AuditReport:
             lines += [one.text, f"  kept: {one.path}" if one.path else f"  not kept: {one.why}"]
             if one.path:
                 lines.append(f"  cudnn-backend audit {one.path}")
-        lines += [f"not checked: {_count_calls(count)}: {why}" for why, count in self.passed_over.items()]
-        lines += [f"not judged: {_count_calls(count)}: {why}" for why, count in self.unjudged.items()]
+        lines += [f"not checked: {_format_call_count(count)}: {why}" for why, count in self.passed_over.items()]
+        lines += [f"not judged: {_format_call_count(count)}: {why}" for why, count in self.unjudged.items()]
         return "".join(f"{printable(line)}\n" for text in lines for line in text.split("\n"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,5 +100,5 @@ class AuditReport:
         return json.dumps(self.to_dict(), indent=1) + "\n"
 
 
-def _count_calls(count: int) -> str:
+def _format_call_count(count: int) -> str:
     return f"{count} call" + "s" * (count != 1)

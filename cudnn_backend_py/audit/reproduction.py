@@ -14,7 +14,7 @@ from ..graph import Graph
 from ..graph.encoded import encode_graph
 from .case import Case
 
-__all__ = ["MOST_EMBEDDED", "draft_known_issue", "write_program"]
+__all__ = ["MOST_EMBEDDED", "draft_known_issue", "make_reproduction_program"]
 
 MOST_EMBEDDED = 1 << 20  # bytes of compressed buffers that a program holds
 _PROGRAM = '''\
@@ -131,7 +131,7 @@ class ReproductionFacts(Protocol):
     def right_versions(self) -> tuple[str, ...]: ...
 
 
-def write_program(
+def make_reproduction_program(
     graph: Graph, data: str, tag: str, given: Mapping[str, Any] | None, case: Case, words: str, path: str = ""
 ) -> str:
     """Return a program that runs a graph with an engine and compares it with the interpreter.
@@ -146,10 +146,10 @@ def write_program(
     text = _NOT_GIVEN
     if given:
         file = io.BytesIO()
-        np.savez_compressed(file, **{name: _shorten_numbers(value) for name, value in given.items()})
+        np.savez_compressed(file, **{name: _convert_to_float32_if_exact(value) for name, value in given.items()})
         packed = base64.b85encode(file.getvalue()).decode()
         text = (
-            _GIVEN.format(lines=_format_lines(packed))
+            _GIVEN.format(lines=_format_as_string_literals(packed))
             if len(packed) <= MOST_EMBEDDED
             else _ELSEWHERE.format(path=path or case.name)
         )
@@ -158,7 +158,7 @@ def write_program(
         title=_escape_docstring(title),
         words="\n".join(textwrap.wrap(_escape_docstring(words), 110)),
         graph=_escape_docstring(str(graph)),
-        word=_format_lines(encode_graph(graph)),
+        word=_format_as_string_literals(encode_graph(graph)),
         data=repr(data),
         given=text,
         tag=tag,
@@ -170,8 +170,8 @@ def _escape_docstring(text: str) -> str:
     return text.replace("\\", "/").replace('"""', "'''")
 
 
-def _shorten_numbers(value: Any) -> Any:
-    """Return numbers as float32 or as integers where that is exact."""
+def _convert_to_float32_if_exact(value: Any) -> Any:
+    """Return floating-point numbers as float32 where that is exact; others are unchanged."""
     numbers = np.asarray(value)
     if numbers.dtype.kind == "f":
         with np.errstate(over="ignore"):
@@ -180,7 +180,7 @@ def _shorten_numbers(value: Any) -> Any:
     return numbers
 
 
-def _format_lines(text: str) -> str:
+def _format_as_string_literals(text: str) -> str:
     return "\n".join(f"    {text[start : start + 100]!r}" for start in range(0, len(text), 100))
 
 
@@ -195,7 +195,7 @@ def draft_known_issue(graph: Graph, case: Case, known: ReproductionFacts, words:
         evidence += f"; {', '.join(known.right_versions)} right"
     return _DRAFT.format(
         near=", ".join(near) or "none of the table",
-        word=_format_lines(encode_graph(graph)),
+        word=_format_as_string_literals(encode_graph(graph)),
         row=f"audited-{case.name[5:11]}",
         what=", ".join(dict.fromkeys(op.display_name() for op in graph.ops)),
         effect=words,

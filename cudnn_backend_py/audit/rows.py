@@ -49,7 +49,7 @@ Named = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _ErrorProperties:
+class _DataTypeLimits:
     """Unit roundoff, smallest and largest number of a call's data type, from which allowed errors are computed."""
 
     unit: float
@@ -57,7 +57,7 @@ class _ErrorProperties:
     largest: float
 
     @classmethod
-    def from_dtype(cls, dtype: torch.dtype) -> _ErrorProperties:
+    def from_dtype(cls, dtype: torch.dtype) -> _DataTypeLimits:
         kind = _TYPES[dtype]
         unit = get_unit_roundoff(kind)
         if kind is DataType.FLOAT and torch.backends.cuda.matmul.allow_tf32:
@@ -72,7 +72,7 @@ class SampledRows:
         """Select rows by their indices among all rows, [rows] int64."""
         self.named, self.options, self.flat = named, options, flat
         q, k, v = named["q"], named["k"], named["v"]
-        self.kind = _ErrorProperties.from_dtype(q.dtype)
+        self.kind = _DataTypeLimits.from_dtype(q.dtype)
         self.dim = q.shape[-1]
         self.scale = 1.0 / math.sqrt(self.dim) if options.scale is None else options.scale
         if q.dim() == 3:
@@ -208,7 +208,7 @@ def _compute_softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
     return _Softmax((powers / total).masked_fill(total == 0, 0.0), error.masked_fill(~kept, 0.0), slope, kept, total)
 
 
-def _compare_output(got: Any, wanted: Any, bound: Any, kind: _ErrorProperties, defined: Any, heads: Any) -> Any:
+def _compare_output(got: Any, wanted: Any, bound: Any, kind: _DataTypeLimits, defined: Any, heads: Any) -> Any:
     """Return the :data:`FACTS` about an output (float64, on the GPU): whether it is wrong, and its worst element.
 
     `heads` are, of each row or of all, the places of its head of queries among all of them.
@@ -223,23 +223,23 @@ def _compare_output(got: Any, wanted: Any, bound: Any, kind: _ErrorProperties, d
     return torch.cat([(off[worst] > 1).double(), head.double(), *facts, said.sum().double().reshape(1)])
 
 
-def _find_not_finite_row(x: Any) -> Any:
+def _find_non_finite_row(x: Any) -> Any:
     """Return the index of the first row with an infinite or NaN element, else 0, as a tensor of one element."""
     return (~x.isfinite()).any(-1).flatten().int().argmax().reshape(1)
 
 
-def make_random_rows(named: Named, output: Any, keys: int, generator: Any) -> Any:
+def choose_rows_to_check(named: Named, output: Any, keys: int, generator: Any) -> Any:
     """Return the indices of rows to check: random rows, the first, the last, and one with infinite or NaN elements."""
     count = output.numel() // output.shape[-1]
     width = max(named["q"].shape[-1], named["v"].shape[-1])
     many = max(1, min(ROWS, MOST_GATHERED // max(1, keys * width) - 3))
     drawn = torch.randint(0, count, (many,), generator=generator, device=output.device)
     ends = torch.arange(2, device=output.device) * (count - 1)
-    return torch.cat([drawn, ends, _find_not_finite_row(output)])
+    return torch.cat([drawn, ends, _find_non_finite_row(output)])
 
 
-def count_visible_keys(named: Named, options: OperatorOptions) -> int:
-    """Return the number of keys visible to a row."""
+def count_max_visible_keys(named: Named, options: OperatorOptions) -> int:
+    """Return the largest number of keys that can be visible to a row."""
     k, table = named["k"], named.get("block_table")
     if table is not None:
         most = table.shape[1] * k.shape[2]
@@ -259,7 +259,9 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
     generator
         Of the GPU, by which rows are drawn: not the program's.
     """
-    rows = SampledRows(named, options, make_random_rows(named, o, count_visible_keys(named, options), generator))
+    rows = SampledRows(
+        named, options, choose_rows_to_check(named, o, count_max_visible_keys(named, options), generator)
+    )
     q, k, v = (
         rows.select_query_rows(named["q"]),
         rows.select_visible_keys(named["k"], rows.k_head),
@@ -337,7 +339,9 @@ def _compute_score_gradients(rows: SampledRows, found: _Softmax, dp: Any, sizes:
 
 
 def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generator: Any) -> Any:
-    rows = SampledRows(named, options, make_random_rows(named, dq, count_visible_keys(named, options), generator))
+    rows = SampledRows(
+        named, options, choose_rows_to_check(named, dq, count_max_visible_keys(named, options), generator)
+    )
     k, v = rows.select_visible_keys(named["k"], rows.k_head), rows.select_visible_keys(named["v"], rows.v_head)
     found = _compute_softmax(rows, *_multiply_rows(rows.select_query_rows(named["q"]), k))
     slopes = _compute_score_gradients(rows, found, *_multiply_rows(rows.select_query_rows(d_o), v))

@@ -22,7 +22,7 @@ import torch
 
 from ..graph import Graph
 from ..native.cuda import is_capturing, query_pointer, relaxed_capture
-from ..native.find import find_loaded
+from ..native.find import find_loaded_libraries
 from ..system.interruption import reraise_interruption
 from ..system.version import Version, __version__
 from ..why.wrapping import FunctionWrapper, WrapperRegistry, is_compiling, measure_pass_through_time
@@ -33,7 +33,7 @@ from .calls import (
     UncheckedCallError,
     bind_arguments,
     build_call_graph,
-    copy_memory,
+    copy_tensor_bytes_to_host,
     copy_with_strides,
 )
 from .case import Case, CaseFolder
@@ -89,12 +89,12 @@ class _AuditedFunction:
     counting_s: float = 0.0  # of those that were passed over, as far as the budget does not know
 
     def count_calls(self, passed_on: int) -> None:
-        """Add the calls that the wrapper passed on since the last count; `passed_on` is how many it passes on next."""
-        self.calls += self.passed_on - self.around.calls_to_pass
-        self.around.calls_to_pass = self.passed_on = passed_on
+        """Add the calls since the last count; let the wrapper pass on `passed_on` more calls."""
+        self.calls += self.passed_on - self.around.remaining_direct_calls
+        self.around.remaining_direct_calls = self.passed_on = passed_on
 
     def take_counting_seconds(self, passing_s: float) -> float:
-        """Return the seconds spent on counting calls since the last time; counting one call takes `passing_s`."""
+        """Return the seconds of counting since this method's last call, at `passing_s` per call."""
         seconds = (self.calls - self.counted) * passing_s + self.counting_s
         self.counted, self.counting_s = self.calls, 0.0
         return seconds
@@ -144,9 +144,9 @@ class RunningAudit:
         ours = f"{__name__.rpartition('.')[0].rpartition('.')[0]}."
         self._wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", self._make_wrapper("torch", "torch"))
         for name in ("attention", "attention_varlen", "attention_with_kvcache"):
-            self._wrapped.wrap_later(f"{ours}torch_ops.functions", name, self._make_wrapper("operators", name))
+            self._wrapped.wrap_after_import(f"{ours}torch_ops.functions", name, self._make_wrapper("operators", name))
         around = self._make_wrapper("operators", "torch")
-        self._wrapped.wrap_later(f"{ours}torch_ops.drop_in", "scaled_dot_product_attention", around)
+        self._wrapped.wrap_after_import(f"{ours}torch_ops.drop_in", "scaled_dot_product_attention", around)
         self._wrapped.run_after_import(f"{ours}frontend.graphs", partial(self._wrap_frontend, f"{ours}frontend.graphs"))
         self._budget.start()
 
@@ -262,7 +262,7 @@ class RunningAudit:
     def _explain_exceeded_budget(self) -> str:
         return f"an audit may take {self.cost:.1%} of the time"
 
-    def _get_generator(self, device: int) -> Any:
+    def _get_random_generator(self, device: int) -> Any:
         if device not in self._generators:
             self._generators[device] = torch.Generator(device=f"cuda:{device}").manual_seed(self.seed)
         return self._generators[device]
@@ -286,7 +286,7 @@ class RunningAudit:
             began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             began.record()
             held = {name: copy_with_strides(x) for name, x in tensors.items() if x is not None}
-            facts = make(self._get_generator(device))
+            facts = make(self._get_random_generator(device))
             there = {name: torch.empty(len(FACTS), dtype=torch.float64, pin_memory=True) for name in facts}
             for name, x in facts.items():
                 there[name].copy_(x, non_blocking=True)
@@ -355,15 +355,15 @@ class _SampledAttention:
         seen = _GradientObserver.apply(self, *given)
         swap = {id(old): new for old, new in zip(given, seen, strict=True)}
 
-        def swap_view(x: Any) -> Any:
+        def replace_with_view(x: Any) -> Any:
             return swap.get(id(x), x) if isinstance(x, torch.Tensor) else x
 
-        return tuple(map(swap_view, args)), {name: swap_view(x) for name, x in kwargs.items()}, True
+        return tuple(map(replace_with_view, args)), {name: replace_with_view(x) for name, x in kwargs.items()}, True
 
     def check_result(self, result: Any) -> None:
         """Check the output O, and the gradients when they arrive."""
         call, o = self.call, self.call.of_output(result).detach()
-        self.place, self.backend = _find_caller(), _query_backend(call) if self.entry_point == "torch" else ""
+        self.place, self.backend = _find_caller(), _query_torch_backend(call) if self.entry_point == "torch" else ""
         tensors = {**call.named, "o": o}
         make = partial(check_forward, call.named, call.options, o)
         self.watch.check_on_gpu(self.account, make, o.device.index, tensors, partial(self._make_case, False, tensors))
@@ -417,7 +417,7 @@ class _SampledAttention:
             shown["bias"] = shown["bias"].expand(*bias.shape[:2], q.shape[2], k.shape[2])
         graph, shown, without = build_call_graph(call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"])
         names = set(shown) if graph is None else {tensor.name for tensor in graph.variant_pack_tensors}
-        images = {name: copy_memory(x) for name, x in shown.items() if name in names}
+        images = {name: copy_tensor_bytes_to_host(x) for name, x in shown.items() if name in names}
         wrong = tuple(name for name, x in facts.items() if x[0])
         batch, head = divmod(int(facts[wrong[0]][FACTS.index("head")]), held["q"].shape[1])
         return Case(
@@ -590,7 +590,7 @@ def _find_caller() -> str:
 _BACKENDS = {-1: "error", 0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 
 
-def _query_backend(call: AttentionCall) -> str:
+def _query_torch_backend(call: AttentionCall) -> str:
     """Return the backend that torch chooses for a call."""
     named, options = call.named, call.options
     try:
@@ -608,7 +608,7 @@ def _describe_machine() -> dict[str, Any]:
     facts = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "cudnn": str(Version.from_number(torch.backends.cudnn.version() or 0)),
-        "library": next(iter(find_loaded("libcudnn.so")), ""),
+        "library": next(iter(find_loaded_libraries("libcudnn.so")), ""),
         "gpu": facts.name,
         "sm": facts.major * 10 + facts.minor,
         "versions": {

@@ -28,7 +28,7 @@ from .output import (
     write_or_print,
     write_or_print_report,
 )
-from .wheels import add_version_options, find_versions_without_engines, format_version_option, judge_with_wheels
+from .wheels import add_version_options, find_versions_without_engines, format_loaded_version_option, judge_with_wheels
 
 if TYPE_CHECKING:
     from ..diagnose import Judge, Query, Verdict
@@ -106,9 +106,9 @@ def explain_graphs(
         raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         graphs = [(file, load_graph_file(file)) for file in graph_files]
-        from ..diagnose.loading import loading_library
+        from ..diagnose.loading import load_library_in_thread
 
-        with loading_library():
+        with load_library_in_thread():
             from ..diagnose import explain
 
         modes = _choose_modes(modes)
@@ -221,11 +221,11 @@ def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
 
         answers = [add_version_remedy(verdict, asked, judge) for verdict, asked in zip(answers, questions, strict=True)]
     if any(verdict.lacks_remedy for verdict in answers):
-        from ..diagnose.other_versions import add_newest_answer
+        from ..diagnose.other_versions import add_newest_version_answer
         from ..diagnose.remedies import add_searched_remedy
 
         answers = [
-            add_newest_answer(add_searched_remedy(verdict, asked, judge), asked, judge)
+            add_newest_version_answer(add_searched_remedy(verdict, asked, judge), asked, judge)
             for verdict, asked in zip(answers, questions, strict=True)
         ]
     return answers
@@ -274,7 +274,7 @@ def _show_remedies(
     """Search and print the smallest changes that make cuDNN support a graph."""
     from ..diagnose import Judge, Query, whatif
     from ..diagnose.remedy import Remedies
-    from ..diagnose.report.tables import render_remedies, table_text
+    from ..diagnose.report.tables import render_as_text, render_remedies
 
     graph = load_graph_file(graph_file)
     judged_modes = _choose_modes(modes)
@@ -303,7 +303,7 @@ def _show_remedies(
         search = {**remedies.extent.to_dict(), "continue": again}
         write_or_print_report(format_json({"verdict": verdict.to_dict(), "remedies": found, "search": search}), output)
     elif output is not None:
-        write_or_print(table_text(render_remedies(verdict, graph, remedies, again=again)), output)
+        write_or_print(render_as_text(render_remedies(verdict, graph, remedies, again=again)), output)
     else:
         from ..terminal import open_console
 
@@ -323,6 +323,6 @@ def _format_continue_command(
     import shlex
 
     longer = _DEFAULT_LONG_BUDGET_S if budget_s is None else max(1.0, _BUDGET_FACTOR * budget_s)
-    words = ["cudnn-backend", "explain", "--whatif", graph_file, f"--target={target}", *format_version_option()]
+    words = ["cudnn-backend", "explain", "--whatif", graph_file, f"--target={target}", *format_loaded_version_option()]
     words += [*(f"--mode={mode}" for mode in modes), *(() if build else ("--no-build",)), f"--budget={longer:g}"]
     return shlex.join(words)

@@ -27,7 +27,7 @@ from .output import (
     write_or_print,
     write_or_print_report,
 )
-from .wheels import LARGE_DOWNLOAD_BYTES, end_on_sigterm, warn_about_full_wheel
+from .wheels import LARGE_DOWNLOAD_BYTES, raise_system_exit_on_sigterm, warn_about_full_wheel
 
 if TYPE_CHECKING:
     from ..versions.store import InstalledCudnn
@@ -74,7 +74,7 @@ def install_version(
     """
     from ..versions import store as versions
 
-    with end_on_sigterm():
+    with raise_system_exit_on_sigterm():
         size = 0 if yes else versions.find_download_bytes(version, flavor, cuda=_parse_cuda_major(cuda)) or 0
         if size > LARGE_DOWNLOAD_BYTES:
             warn_about_full_wheel(version, flavor, _parse_cuda_major(cuda))
@@ -160,7 +160,7 @@ def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> 
     from ..versions import store as versions
 
     with show_progress_line("reading every file"):
-        checked = versions.check_all(wanted, environment=not wanted)
+        checked = versions.check_installed_versions(wanted, environment=not wanted)
     if style == "json":
         write_or_print_report(format_json([one.to_dict() for one in checked]), output)
     else:

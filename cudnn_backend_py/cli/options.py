@@ -112,7 +112,7 @@ class InstalledVersionParameter(_TextParameter):
 def _find_latest_version(request: VersionRequest, stored: bool) -> str:
     """Return the name of the newest version with the CUDA major and the wheel of a request."""
     from ..diagnose.surveys.inputs import available_versions
-    from ..system.version import leading_numbers
+    from ..system.version import parse_leading_numbers
     from ..versions import store
 
     installed = [one for one in store.list_judging_versions() if request.flavor in (None, one.flavor)]
@@ -121,7 +121,7 @@ def _find_latest_version(request: VersionRequest, stored: bool) -> str:
         names = list(available_versions())
     names = [name for name in names if request.cuda is None or name.endswith(f"+cu{request.cuda}")]
     preferred = f"+cu{store.find_default_cuda()}"
-    newest = max(names, key=lambda name: (leading_numbers(name), name.endswith(preferred)), default=None)
+    newest = max(names, key=lambda name: (parse_leading_numbers(name), name.endswith(preferred)), default=None)
     if newest is None:
         newest = store.find_newest_available(flavor=request.flavor, cuda=request.cuda)
     return f"{newest}-{request.flavor}" if request.flavor else newest

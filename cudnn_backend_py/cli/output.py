@@ -15,7 +15,7 @@ import click
 
 from ..command_line import Group
 from ..errors import CudnnBackendError, EnvironmentNotReady
-from ..printable import printable, printable_lines, without_commands
+from ..printable import escape_workflow_commands, printable, printable_lines
 from ..system.atomic_file import write_atomically
 from ..system.python_file import is_python_file
 from ..system.short_traceback import TRACEBACK_VARIABLE
@@ -97,7 +97,7 @@ def _disable_unwritable_log() -> None:
 
 @contextlib.contextmanager
 def _exit_with_code() -> Iterator[None]:
-    """Turn exceptions into exit codes; pending output is written first, or the code is 2."""
+    """Convert exceptions to exit codes after writing pending output; exit with 2 if that fails."""
     code: int | None = None
     try:
         try:
@@ -236,9 +236,9 @@ def print_or_write_table(table: Table, output: str | None, *below: str) -> None:
         for line in below:
             print_lines(printable(line))
     else:
-        from ..diagnose.report.tables import table_text
+        from ..diagnose.report.tables import render_as_text
 
-        write_or_print(table_text(table) + "".join(f"{printable(line)}\n" for line in below), output)
+        write_or_print(render_as_text(table) + "".join(f"{printable(line)}\n" for line in below), output)
 
 
 def format_json(data: Any) -> str:
@@ -262,7 +262,9 @@ def write_or_print_report(text: str | bytes, output: str | None, *, annotations:
     if isinstance(text, bytes):
         data = text
     else:
-        data = (text if annotations else without_commands(text, markup=True)).encode("utf-8", "backslashreplace")
+        data = (text if annotations else escape_workflow_commands(text, markup=True)).encode(
+            "utf-8", "backslashreplace"
+        )
     if output is None:
         click.echo(data, nl=False)
     else:

@@ -13,7 +13,7 @@ import click
 
 from ..command_line import Choice, Group
 from ..errors import CudnnBackendError, CudnnStatusError, NotSupported
-from ..system.user_folder import measure_folder_bytes, user_folder
+from ..system.user_folder import get_user_folder, measure_folder_bytes
 from ..terminal import WordTable
 from .graph_file import load_graph_file
 from .options import (
@@ -169,7 +169,7 @@ def _count_plans(number: int) -> str:
 def _list_recreatable_folders() -> list[Path]:
     from ..native.version_store import get_default_root
 
-    folders = (user_folder("answers"), user_folder("torch"), get_default_root() / "digests")
+    folders = (get_user_folder("answers"), get_user_folder("torch"), get_default_root() / "digests")
     return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
 
 

@@ -32,7 +32,7 @@ from .output import (
     write_or_print,
     write_or_print_report,
 )
-from .wheels import add_version_options, format_version_option
+from .wheels import add_version_options, format_loaded_version_option
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
@@ -84,12 +84,12 @@ class _RunRequest:
         """Yield the name of each graph with the graph after the requested changes, or with the error."""
         from ..rewrite.override import override
 
-        dims = {name: _parse_sizes(text) for name, text in _split_pairs(self.dims, "--dims")}
-        types = dict(_split_pairs(self.types, "--type"))
-        settings = dict(_split_pairs(self.settings, "--set", alone=True))
+        dims = {name: _parse_sizes(text) for name, text in _split_name_value_pairs(self.dims, "--dims")}
+        types = dict(_split_name_value_pairs(self.types, "--type"))
+        settings = dict(_split_name_value_pairs(self.settings, "--set", alone=True))
         for number, graph in read_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
-            source = shlex.join([self.file, *chosen, *format_version_option(), *self.graph_options])
+            source = shlex.join([self.file, *chosen, *format_loaded_version_option(), *self.graph_options])
             if not isinstance(graph, GraphError):
                 try:
                     graph = override(graph, dims=dims, types=types, settings=settings)
@@ -98,7 +98,7 @@ class _RunRequest:
             yield source, graph
 
 
-def _split_pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:
+def _split_name_value_pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or (not equals and not alone):
@@ -370,11 +370,11 @@ def _format_outputs(trial: Trial) -> str:
     parts += [f"largest error {max(errors):.2g} of its bound"] if errors else []
     timed = [item for item in ran if item.warm is not None]
     if timed:
-        parts.append(_find_fastest(timed))
+        parts.append(_format_fastest_config(timed))
     return ", ".join(parts)
 
 
-def _find_fastest(timed: list[ConfigTrial]) -> str:
+def _format_fastest_config(timed: list[ConfigTrial]) -> str:
     best = min(timed, key=lambda item: item.warm.median_us if item.warm is not None else math.inf)
     assert best.cold is not None
     assert best.warm is not None

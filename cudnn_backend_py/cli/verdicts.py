@@ -135,7 +135,7 @@ def read_log(
 
 
 def _has_gpu() -> bool | None:
-    """Return True if this process has a GPU, None if only named targets can be judged."""
+    """Return True if the CUDA driver finds a GPU, else None."""
     from ..native import load_driver
 
     driver = load_driver()
@@ -261,23 +261,23 @@ def show_matrix(
         _show_version_history(graph_files, targets, versions, build, every, style, output)
     if every:
         raise click.UsageError("--every needs --since")
-    from ..diagnose.report.tables import format_matrix_markdown, render_matrix, table_text
+    from ..diagnose.report.tables import format_matrix_markdown, render_as_text, render_matrix
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.inputs import add_build_name, choose_wheels, read_targets
+    from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name, read_targets
     from ..diagnose.surveys.matrix import Matrix, matrix
 
     graphs = {name: load_graph_file(name) for name in graph_files}
     _provide_named_versions(versions)
-    names = tuple(map(add_build_name, versions)) or list_available_versions()
+    names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 
-    def run_query(wheels: dict[str, str]) -> Matrix:
+    def judge_matrix_with_wheels(wheels: dict[str, str]) -> Matrix:
         places = choose_wheels(names, wheels)
         return matrix(graphs, targets or TARGETS, places, build=build, workers=workers, fresh=fresh)
 
     def find_versions_without_engines(answers: Matrix) -> list[str]:
         return find_cell_versions_without_engines((version, cell) for (*_, version), cell in answers.cells.items())
 
-    answers = judge_with_wheels(run_query, find_versions_without_engines, names)
+    answers = judge_with_wheels(judge_matrix_with_wheels, find_versions_without_engines, names)
     if style == "json":
         profiles = {name: getattr(one, "name", name) for name, one in read_targets(answers.targets).items()}
         write_or_print_report(format_json(answers.to_dict() | {"profiles": profiles}), output)
@@ -288,7 +288,7 @@ def show_matrix(
     elif style == "markdown":
         write_or_print_report(format_matrix_markdown(answers), output)
     elif output is not None:
-        write_or_print(table_text(render_matrix(answers)), output)
+        write_or_print(render_as_text(render_matrix(answers)), output)
     else:
         open_console().print(render_matrix(answers))
     raise SystemExit(answers.exit_code)
@@ -310,16 +310,16 @@ def _show_version_history(
     output: str | None,
 ) -> NoReturn:
     """Find the first version that supports each graph on each target, and the first that refuses it again."""
-    from ..diagnose.report.tables import render_since, table_text
+    from ..diagnose.report.tables import render_as_text, render_since
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.inputs import add_build_name, choose_wheels
+    from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name
     from ..diagnose.surveys.since import Since, since
 
     graphs = [load_graph_file(name) for name in graph_files]
     _provide_named_versions(versions)
-    names = tuple(map(add_build_name, versions)) or list_available_versions()
+    names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 
-    def run_query(graph: Graph, target: str) -> Since:
+    def find_supporting_range(graph: Graph, target: str) -> Since:
         def find_boundaries(wheels: dict[str, str]) -> Since:
             with show_progress_line() as step:
                 step(f"{len(names)} versions")
@@ -329,12 +329,12 @@ def _show_version_history(
             find_boundaries, lambda answer: find_cell_versions_without_engines(answer.asked.items()), names
         )
 
-    found = [run_query(graph, target) for graph in graphs for target in targets or TARGETS]
+    found = [find_supporting_range(graph, target) for graph in graphs for target in targets or TARGETS]
     if style == "json":
         data = [one.to_dict() for one in found]
         write_or_print_report(format_json(data if len(data) > 1 else data[0]), output)
     elif output is not None:
-        write_or_print("\n".join(table_text(render_since(one)) for one in found), output)
+        write_or_print("\n".join(render_as_text(render_since(one)) for one in found), output)
     else:
         for one in found:
             open_console().print(render_since(one))
@@ -360,14 +360,14 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
     warn_about_python_files((str(settings.path.parent / graph) for graph in settings.graphs.values()), file)
     _provide_named_versions(settings.versions)
 
-    def run_query(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
+    def judge_baseline_with_wheels(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
         put = baseline.update_baseline if updated else baseline.check_baseline
         return put(Path(file), load=load_graph_file, fresh=fresh, wheels=wheels)
 
     def find_versions_without_engines(found: list[baseline.CheckedVerdict]) -> list[str]:
         return find_cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
-    results = judge_with_wheels(run_query, find_versions_without_engines, settings.versions)
+    results = judge_with_wheels(judge_baseline_with_wheels, find_versions_without_engines, settings.versions)
     _write_check_report(
         style,
         output,
@@ -448,11 +448,11 @@ def _compare_versions_on_files(
     if faults and not graphs:
         raise faults[0]
 
-    def run_query(wheels: dict[str, str]) -> Upgrade:
+    def compare_versions_with_wheels(wheels: dict[str, str]) -> Upgrade:
         return compare_versions(graphs, targets, *between, wheels=wheels, until=until, keep=save_upgrade)
 
     found = judge_with_wheels(
-        run_query,
+        compare_versions_with_wheels,
         lambda answer: find_versions_without_engines(
             verdict for one in answer.changes for verdict in (one.old, one.new)
         ),
@@ -486,7 +486,7 @@ def _write_check_report(
 ) -> None:
     """Write the checked verdicts in the given format; `files` are the graph files by graph name."""
     from ..diagnose.report.ci import make_github_annotations, make_junit_xml
-    from ..diagnose.report.tables import table_text
+    from ..diagnose.report.tables import render_as_text
 
     if style == "json":
         write_or_print_report(format_json(data()), output)
@@ -496,7 +496,7 @@ def _write_check_report(
         lines = make_github_annotations(cases, files=files)
         write_or_print_report("".join(f"{line}\n" for line in lines), output, annotations=True)
     elif output is not None:
-        write_or_print(table_text(render()), output)
+        write_or_print(render_as_text(render()), output)
     else:
         open_console().print(render())
 

@@ -27,14 +27,14 @@ __all__ = [
     "LARGE_DOWNLOAD_BYTES",
     "add_version_options",
     "add_wheel_options",
-    "end_on_sigterm",
     "find_cell_versions_without_engines",
     "find_versions_without_engines",
-    "format_version_option",
+    "format_loaded_version_option",
     "judge_with_wheels",
     "list_available_versions",
     "make_provided_environment",
     "provide_versions",
+    "raise_system_exit_on_sigterm",
     "warn_about_full_wheel",
 ]
 
@@ -45,7 +45,7 @@ _WHEEL_KEY = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full",
 
 
 def add_version_options(function: Any) -> Any:
-    """Add ``--cudnn VERSION`` and its wheel: the command runs in a child process that loads that cuDNN."""
+    """Add ``--cudnn``, ``--full`` and ``--jit``: a child process runs the command with that cuDNN."""
     settings: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _handle_version_option}
     version = click.option(
         *(_VERSION_OPTION, "cudnn_version"),
@@ -92,7 +92,7 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
         "cudnn_backend_py.cli.commands:main", *_replace_version_option(sys.argv[1:], wheel, whole=ctx.parent is None)
     )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
-    child = run_command(command, versions.child_environment(installed))
+    child = run_command(command, versions.make_environment_of_installed_cudnn(installed))
     if child.returncode in (0, 1, NOT_JUDGED_EXIT_CODE, 130):
         raise SystemExit(child.returncode)
     from ..target.environment import find_crash_problem
@@ -147,7 +147,7 @@ def make_provided_environment(version: str) -> dict[str, str]:
 
     wheel = VersionRequest.parse(version).flavor
     installed = _provide_version(version, wheel, if_missing=wheel)
-    return dict(os.environ) if installed is None else versions.child_environment(installed)
+    return dict(os.environ) if installed is None else versions.make_environment_of_installed_cudnn(installed)
 
 
 def _provide_version(
@@ -183,7 +183,7 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
         if not click.confirm(f"cuDNN {version} is not installed, download {format_megabytes(size)} MB?", err=True):
             return
     print_warning(f"installing cuDNN {version} ({format_megabytes(size)} MB)")
-    with end_on_sigterm():
+    with raise_system_exit_on_sigterm():
         versions.install(version, flavor=wheel)
 
 
@@ -205,8 +205,8 @@ def warn_about_full_wheel(
 
 
 @contextlib.contextmanager
-def end_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end this process after a download has ended and its files are removed."""
+def raise_system_exit_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM in a block, so that unfinished downloads are removed first."""
     received: list[int] = []
 
     def exit_process(number: int, _frame: object) -> NoReturn:
@@ -223,8 +223,8 @@ def end_on_sigterm() -> Iterator[None]:
 
 
 @cache
-def format_version_option() -> tuple[str, ...]:
-    """Return the option for an installed cuDNN version to load in this process."""
+def format_loaded_version_option() -> tuple[str, ...]:
+    """Return ``--cudnn=NAME`` if this process is set to load an installed cuDNN, else nothing."""
     from ..versions.store import list_installed
 
     library = os.environ.get("CUDNN_BACKEND_LIBRARY")
@@ -286,7 +286,7 @@ def judge_with_wheels(
 
 
 def list_available_versions() -> tuple[str, ...]:
-    """Return every cuDNN that can judge (with --jit, every JIT wheel); print a warning for each other installed one."""
+    """Return the versions that can judge (JIT wheels with ``--jit``); warn about installed others."""
     from ..diagnose.surveys.inputs import available_versions
     from ..versions import store as versions
 
@@ -337,7 +337,7 @@ def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
             missing[name] = None if small is None else small.cuda
     if missing and (wheel == "full" or _confirm_wheel_download(missing)):
         for name, cuda in missing.items():
-            with end_on_sigterm():
+            with raise_system_exit_on_sigterm():
                 installed = versions.install(name, cuda=cuda, flavor="full")
             found[name] = installed.name
     return found

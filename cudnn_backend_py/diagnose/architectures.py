@@ -8,7 +8,7 @@ from ..system.version import Version
 from ..target import Target
 from .verdict import Basis, Cause
 
-__all__ = ["blame_architecture", "control_target", "describe_architecture"]
+__all__ = ["blame_architecture", "choose_control_target", "describe_architecture"]
 
 # NVIDIA supports GPUs before Turing up to cuDNN 9.10: its support matrices, and why PyTorch dropped Volta
 # (https://github.com/pytorch/pytorch/issues/172352). Read from the files: the full 9.10.0 holds machine code from
@@ -18,18 +18,18 @@ _OLDEST_SUPPORTED_SM = 75
 _FIRST_VERSION_WITHOUT_OLD_SM = Version(9, 11, 0)
 
 
-def control_target(sm: int) -> str:
+def choose_control_target(sm: int) -> str:
     """Return a described target other than sm_`sm` on which every cuDNN supports the control graph."""
     return "sm80" if sm != 80 else "sm90"
 
 
 def describe_architecture(target: Target, *, control_supported: bool) -> str:
-    """Return remarks about the target's architecture with this cuDNN; empty if there are none.
+    """Return a remark if cuDNN is too new or too old for the GPU's architecture, else empty text.
 
     Parameters
     ----------
     control_supported
-        Whether cuDNN supports the control graph on the target; that it does on :func:`control_target` is known.
+        Whether cuDNN supports the control graph on the target; that it does on :func:`choose_control_target` is known.
     """
     sm, lib = target.sm, target.library
     if 0 < sm < _OLDEST_SUPPORTED_SM and lib.version >= _FIRST_VERSION_WITHOUT_OLD_SM:
@@ -49,7 +49,7 @@ _NEWER_CUDNN_REMEDY = "use a newer cuDNN, one that knows the architecture"
 
 
 def blame_architecture(cause: Cause | None, target: Target, *, control_supported: bool) -> Cause | None:
-    """Return the given cause, or that cuDNN is older than the GPU if it refuses the graph only for that reason."""
+    """Return as the cause that cuDNN is older than the GPU if that explains it, else `cause`."""
     newer = target.sm > _OLDEST_SUPPORTED_SM and not control_supported
     if not newer or (cause is not None and cause.code != "architecture"):
         return cause

@@ -76,7 +76,8 @@ class Breakdown:
         heading += f", {_format_count(plans, 'plan')}"
         lines = [
             heading
-            + f"; {seconds:.3f} s from graphs to {self._name_last_step()}" * any(item.plan_s for item in self.graphs),
+            + f"; {seconds:.3f} s from graphs to {self._describe_end_of_plan_times()}"
+            * any(item.plan_s for item in self.graphs),
             "",
         ]
         versions = len({item.version for item in self.graphs if item.version})
@@ -95,7 +96,7 @@ class Breakdown:
                 lines += [*[""] * (len(group.graphs) == 1), f"  possible saving: {group.advice}"]
         return "\n".join(printable(line) for line in lines) + "\n"
 
-    def _name_last_step(self) -> str:
+    def _describe_end_of_plan_times(self) -> str:
         ran = {item.run_s is not None for item in self.graphs if item.plan_s}
         return "their first runs" if ran == {True} else "their plans" if ran == {False} else "their first runs or plans"
 
@@ -109,10 +110,10 @@ def break_down(source: GraphSource) -> Breakdown:
         ``log-file``.
     """
     graphs = tuple(read_graphs(source))
-    return Breakdown(graphs, _group_by_shape_class(graphs), tuple(map(_find_issues, graphs)))
+    return Breakdown(graphs, _group_by_shape_class(graphs), tuple(map(_find_issues_of_logged_graph, graphs)))
 
 
-def _find_issues(item: LoggedGraph) -> tuple[str, ...]:
+def _find_issues_of_logged_graph(item: LoggedGraph) -> tuple[str, ...]:
     number = item.device.get("deviceVer")
     if item.graph is None or not isinstance(number, int) or not re.fullmatch(r"\d+\.\d+\.\d+", item.version):
         return ()

@@ -11,7 +11,7 @@ from ..errors import CudnnStatusError
 from ..generated.enums import KnobType, Severity
 from ..plans.candidate import EVERY_ENGINE
 from ..plans.engine import EngineConfig, Knob, OperationGraph
-from ..plans.refusals import Reason, read_error, read_refusals
+from ..plans.refusals import Reason, read_error_reasons, read_refusals
 from .fork import run_in_fork
 from .verdict import EngineCheck
 
@@ -108,7 +108,7 @@ def _check_configs_in_fork(
 
     from ..native import capture_log  # only where every engine is checked
 
-    def run_query() -> tuple[list[int], Counter[Reason]] | None:
+    def check_configs() -> tuple[list[int], Counter[Reason]] | None:
         passed: list[int] = []
         reasons: Counter[Reason] = Counter()
         with capture_log(Severity.WARNING, this_thread_only=True, on=question.target.library) as log:
@@ -123,11 +123,11 @@ def _check_configs_in_fork(
         return passed, reasons
 
     if question.target.is_live:
-        return run_query()
-    return run_in_fork(run_query, lambda: None, what=f"engine {engine}")
+        return check_configs()
+    return run_in_fork(check_configs, lambda: None, what=f"engine {engine}")
 
 
 def _read_reason(error: CudnnStatusError, logged: str) -> Reason:
     """Return the innermost reason why a config was refused, from cuDNN's log, as the last-error text is empty here."""
     said = (reason for refusal in read_refusals(logged) for reason in refusal.reasons if reason.status)
-    return next(said, None) or read_error(error)[0]
+    return next(said, None) or read_error_reasons(error)[0]

@@ -56,7 +56,7 @@ class PublishedResult:
         return make(**self.options, version=self.version, sm=self.sm, allow_hazards=True)
 
 
-def _make_sizes(batch: int, heads: int, seq_q: int, head_dim: int, **more: Any) -> dict[str, Any]:
+def _make_attention_fields(batch: int, heads: int, seq_q: int, head_dim: int, **more: Any) -> dict[str, Any]:
     return {"batch": batch, "heads": heads, "seq_q": seq_q, "head_dim": head_dim, **more}
 
 
@@ -83,7 +83,7 @@ PUBLISHED_RESULTS = (
         target="l40s",
         sm=89,
         version=(9, 26, 0),
-        options=_make_sizes(1, 4, 256, 64),
+        options=_make_attention_fields(1, 4, 256, 64),
         tag=_SM80_TAG,
         source=f"{_FRONTEND_ISSUES}1148",
         known_by=_FROM_LOG,
@@ -93,7 +93,7 @@ PUBLISHED_RESULTS = (
         target="rtx-5090",
         sm=120,
         version=(9, 24, 0),
-        options=_make_sizes(1, 4, 256, 64),
+        options=_make_attention_fields(1, 4, 256, 64),
         tag=_SM80_TAG,
         source=f"{_FRONTEND_ISSUES}1148",
         known_by=_FROM_LOG,
@@ -103,7 +103,7 @@ PUBLISHED_RESULTS = (
         target="rtx-5090",
         sm=120,
         version=(9, 20, 0),
-        options=_make_sizes(1, 8, 128, 128),
+        options=_make_attention_fields(1, 8, 128, 128),
         tag="eng8_k24=3",
         source=f"{_FRONTEND_ISSUES}620",
         known_by=_FROM_LOG,
@@ -114,7 +114,7 @@ PUBLISHED_RESULTS = (
             target="b300",
             sm=103,
             version=(9, 20, 0),
-            options=_make_sizes(1, 16, 1, 128, seq_kv=seq_kv, kv_heads=8, data_type=_BF16, stats=True),
+            options=_make_attention_fields(1, 16, 1, 128, seq_kv=seq_kv, kv_heads=8, data_type=_BF16, stats=True),
             tag="eng10_k24=7",
             source="a public record of a TensorRT plugin: plan=eng10_k24=7 cudnn_version=92000",
             known_by=_FROM_LOG,
@@ -126,7 +126,7 @@ PUBLISHED_RESULTS = (
         target="a100-80gb",
         sm=80,
         version=(9, 26, 0),
-        options=_make_sizes(2, 8, 512, 256),
+        options=_make_attention_fields(2, 8, 512, 256),
         source=f"{_FRONTEND_ISSUES}863",
         known_by=_FROM_LOG,
     ),
@@ -135,7 +135,7 @@ PUBLISHED_RESULTS = (
         target="a100-80gb",
         sm=80,
         version=(9, 26, 0),
-        options=_make_sizes(2, 8, 512, 256),
+        options=_make_attention_fields(2, 8, 512, 256),
         backward=True,
         supported=False,
         source=f"{_FRONTEND_ISSUES}874",
@@ -147,7 +147,7 @@ PUBLISHED_RESULTS = (
             target=target,
             sm=sm,
             version=(9, 22, 0),
-            options=_make_sizes(2, 8, 512, 128, **_RAGGED_OPTIONS, deterministic=True),
+            options=_make_attention_fields(2, 8, 512, 128, **_RAGGED_OPTIONS, deterministic=True),
             backward=True,
             supported=supported,
             source=_NODE_SOURCE,
@@ -164,7 +164,7 @@ PUBLISHED_RESULTS = (
         target="b200",
         sm=100,
         version=(9, 17, 0),
-        options=_make_sizes(2, 8, 512, 192, **_LATENT_ATTENTION, **_RAGGED_OPTIONS),
+        options=_make_attention_fields(2, 8, 512, 192, **_LATENT_ATTENTION, **_RAGGED_OPTIONS),
         backward=True,
         source=f"{_TRANSFORMER_ENGINE}2285",
         known_by=_FROM_RULE,
@@ -175,7 +175,7 @@ PUBLISHED_RESULTS = (
             target=target,
             sm=sm,
             version=(9, 24, 0),
-            options=_make_sizes(1, 4, 256, 64),
+            options=_make_attention_fields(1, 4, 256, 64),
             supported=False,
             source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/reference/support-matrix.html",
             known_by=_FROM_RULE,
@@ -195,13 +195,13 @@ PUBLISHED_RESULTS = (
         )
         for gpu, target, sm in (("GB200", "gb200", 100), ("GB300", "b300", 103))
         for options, backward in (
-            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION, causal=True), False),
-            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION, causal=True), True),
-            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION, causal=True, deterministic=True), True),
-            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION_FP8, causal=True), True),
-            (_make_sizes(2, 128, 32768, 192, **_LATENT_ATTENTION_FP8, causal=True, mx=True), True),
-            (_make_sizes(2, 64, 32768, 128, kv_heads=8, data_type=_BF16, causal=True), False),
-            (_make_sizes(2, 64, 32768, 128, kv_heads=8, data_type=_BF16, causal=True), True),
+            (_make_attention_fields(2, 128, 32768, 192, **_LATENT_ATTENTION, causal=True), False),
+            (_make_attention_fields(2, 128, 32768, 192, **_LATENT_ATTENTION, causal=True), True),
+            (_make_attention_fields(2, 128, 32768, 192, **_LATENT_ATTENTION, causal=True, deterministic=True), True),
+            (_make_attention_fields(2, 128, 32768, 192, **_LATENT_ATTENTION_FP8, causal=True), True),
+            (_make_attention_fields(2, 128, 32768, 192, **_LATENT_ATTENTION_FP8, causal=True, mx=True), True),
+            (_make_attention_fields(2, 64, 32768, 128, kv_heads=8, data_type=_BF16, causal=True), False),
+            (_make_attention_fields(2, 64, 32768, 128, kv_heads=8, data_type=_BF16, causal=True), True),
         )
     ),
 )
@@ -222,8 +222,8 @@ def describe_nearest_result(
     use = read_attention(graph) if here else None
     if use is None:
         return ""
-    kind = _make_kind_key(use)
-    alike = [row for row in here if _make_kind_key_of_result(row) == kind]
+    kind = _make_attention_kind_key(use)
+    alike = [row for row in here if _make_published_kind_key(row) == kind]
     if not alike:
         return ""
     nearest = min(alike, key=lambda row: [abs(one - other) for one, other in zip(row.version, version, strict=True)])
@@ -236,13 +236,13 @@ def describe_nearest_result(
     return f"{nearest.gpu} with cuDNN {version_text(nearest.version)}: {result} ({nearest.source})"
 
 
-def _make_kind_key(use: AttentionUse) -> tuple[Any, ...]:
+def _make_attention_kind_key(use: AttentionUse) -> tuple[Any, ...]:
     p = use.problem
     types = (p.data_type, p.mx)
     return (use.backward, *types, p.head_dim, p.head_dim_v, p.seq_q == 1, p.ragged, p.deterministic and not p.is_fp8)
 
 
-def _make_kind_key_of_result(row: PublishedResult) -> tuple[Any, ...]:
+def _make_published_kind_key(row: PublishedResult) -> tuple[Any, ...]:
     o = row.options
     types = (o.get("data_type", _HALF), o.get("mx", False))
     dims = (o["head_dim"], o.get("head_dim_v", o["head_dim"]))

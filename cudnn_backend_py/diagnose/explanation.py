@@ -18,19 +18,19 @@ from ..graph.attention.shape_class import find_shape_class
 from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, call_and_report_errors, collect_reports, describe_failure
 from ..graph.ir import check_graph
-from ..known_issues import find_issues_before_execution, find_known_issues, silence_issue_warnings
+from ..known_issues import find_issues_failing_before_execution, find_known_issues, silence_issue_warnings
 from ..native import loaded_library
 from ..plans.candidate import CANNOT_LOAD, Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.lower import find_newer_features
 from ..plans.plan import Plan, build_plan
-from ..plans.refusals import Reason, read_error, read_refusals
+from ..plans.refusals import Reason, read_error_reasons, read_refusals
 from ..plans.select import Selection, select
 from ..system.interruption import reraise_interruption
 from ..system.version import version_text
 from ..target import Profile, Target, use_target
 from ..target.environment import EnvironmentProblem, check_environment
-from .architectures import blame_architecture, control_target, describe_architecture
+from .architectures import blame_architecture, choose_control_target, describe_architecture
 from .engines import (
     CUDA_13_ENGINE_REMARK,
     describe_missing_engines,
@@ -148,7 +148,7 @@ def explain(
                 raise
             blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
             fault = next(blocking, _make_environment_problem(error))
-            reasons = read_error(error) if isinstance(error, CudnnStatusError) else ()
+            reasons = read_error_reasons(error) if isinstance(error, CudnnStatusError) else ()
             verdict = _make_verdict_without_target(graph, name, modes, fault, **found, reasons=reasons)
         except MISTAKES as error:
             reraise_interruption(error)
@@ -210,7 +210,7 @@ class _Judgement:
         control = self._judge_control_cached(self.target)
         self.knows_architecture = control.supported
         if not control.supported:
-            with use_target(control_target(self.target.sm), on=self.target.library) as other:
+            with use_target(choose_control_target(self.target.sm), on=self.target.library) as other:
                 known = self._judge_control_cached(other)
             if not known.supported:
                 return self._make_verdict(
@@ -264,8 +264,8 @@ class _Judgement:
             "see the control graph's reasons and 'cudnn-backend doctor'",
         )
 
-    def _make_refusal_query(self) -> dict[str, Any]:
-        """Return the function that judges variations of the graph."""
+    def _make_cause_search_options(self) -> dict[str, Any]:
+        """Return the options of the search for a cause: measure, build and step."""
         return {"measure": self.causes and not self.missing_engine_libraries, "build": self.build, "step": self.step}
 
     def _explain_refusal(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
@@ -273,7 +273,7 @@ class _Judgement:
         from .causes.find import find_cause  # here and below: a supported graph needs no causes
 
         refused = [item for item in candidates if item.state == "refused"]
-        return find_cause(refused, self.graph, self.target, modes, **self._make_refusal_query())
+        return find_cause(refused, self.graph, self.target, modes, **self._make_cause_search_options())
 
     def _blame_modes(self, question: OperationGraph) -> Cause | None:
         """Return as the cause that only other heuristics modes than the chosen ones support the graph."""
@@ -301,7 +301,7 @@ class _Judgement:
             return Cause("no-plan-builds", f"none of its plans can be built: {reason}", Basis.RULE)
         from .causes.find import find_cause
 
-        return find_cause(refused, self.graph, self.target, others, **self._make_refusal_query()) or silent
+        return find_cause(refused, self.graph, self.target, others, **self._make_cause_search_options()) or silent
 
     @staticmethod
     def _judge_control_cached(target: Target) -> Control:
@@ -320,7 +320,7 @@ class _Judgement:
             if not answers[0].configs:
                 answers.append(question.heuristics(HeurMode.FALLBACK))
         except CudnnStatusError as error:
-            return Control(graph.name, False, read_error(error))
+            return Control(graph.name, False, read_error_reasons(error))
         reasons = tuple(
             reason for answer in answers for refusal in read_refusals(answer.answer.text) for reason in refusal.reasons
         )
@@ -330,7 +330,7 @@ class _Judgement:
     def _judge_refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
         from .causes.find import find_graph_cause, name_refused_operations
 
-        reasons = read_error(error)
+        reasons = read_error_reasons(error)
         judged = error.refuses
         names = [mode.name for mode in self.modes]
         # Every wheel has the whole graph library; what else it lacks makes no variation supported.
@@ -360,7 +360,7 @@ class _Judgement:
             try:
                 answer = operation_graph.heuristics(mode, reasons=True)
             except CudnnStatusError as error:
-                loose += read_error(error)
+                loose += read_error_reasons(error)
                 if not error.refuses:
                     failed = Cause("heuristics-failed", error.headline, Basis.RULE)
                     return self._make_verdict(
@@ -400,7 +400,7 @@ class _Judgement:
 
     def _may_fail_to_build(self) -> bool:
         """Return whether plans of this graph are known to fail, so that a verdict requires building one."""
-        problems = find_issues_before_execution(self.graph, self.target.sm, self.target.library.version)
+        problems = find_issues_failing_before_execution(self.graph, self.target.sm, self.target.library.version)
         known = any(issue.is_measured and issue.step == "build" for issue in problems)
         return known or any(one.code in _NVRTC_PROBLEM_CODES for one in self.faults)
 
@@ -422,12 +422,12 @@ class _Judgement:
             self.step = str
             return self._judge_by_building(control, candidates, survivors, loose)
 
-        def name_crash() -> Verdict:
+        def make_crash_verdict() -> Verdict:
             headline = f"cuDNN ends the process while it builds plans of the {len(survivors)} engine configs"
             crashed = Cause(CRASH_CODE, headline, Basis.MEASURED)
             return self._make_verdict(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
 
-        return run_in_fork(build, name_crash, what="building the plans")
+        return run_in_fork(build, make_crash_verdict, what="building the plans")
 
     @staticmethod
     def _add_library_choice(
@@ -462,7 +462,7 @@ class _Judgement:
                 plan = build_plan(config)
             except CudnnStatusError as error:
                 statuses.append(int(error.status))
-                fails[config.tag] = read_error(error)
+                fails[config.tag] = read_error_reasons(error)
                 candidates[index] = replace(candidates[index], state="build failed", reasons=fails[config.tag])
                 continue
             taken = time.perf_counter() - begun
@@ -610,7 +610,7 @@ class _Judgement:
             shapes=_describe_class_plan(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
             every_engine=self.every_engine,
             seen=_describe_nearest_result(self.graph, target, first) if self.shapes else "",
-            lint=_find_dangers(self.graph) if outcome is Outcome.SUPPORTED else (),
+            lint=_find_dangerous_properties(self.graph) if outcome is Outcome.SUPPORTED else (),
             engines=self.engines,
         )
 
@@ -624,7 +624,7 @@ def _describe_nearest_result(graph: Graph, target: Target, first: Candidate | No
     return describe_nearest_result(graph, target.sm, target.library.version, first)
 
 
-def _find_dangers(graph: Graph) -> tuple[str, ...]:
+def _find_dangerous_properties(graph: Graph) -> tuple[str, ...]:
     """Return the findings of :func:`lint` with severity "dangerous", one line each."""
     from .linting import lint  # which a refused graph needs not
 

@@ -17,8 +17,8 @@ __all__ = [
     "MessageExplanation",
     "MessagePattern",
     "explain_message",
-    "find_near_titles",
     "find_program",
+    "find_similar_titles",
 ]
 
 MAX_REASONS = 3  # rules for cuDNN's own reasons that a text of a whole log leads to
@@ -410,8 +410,8 @@ def explain_message(text: str) -> tuple[MessageExplanation, ...]:
     return tuple(found)
 
 
-def find_near_titles(text: str) -> list[str]:
-    """Return the titles of the entries (at most three) that share most words with a text that matches no entry."""
+def find_similar_titles(text: str) -> list[str]:
+    """Return at most three titles of entries, those that share the most words with a text."""
     words = {word for word in _list_words(text[:_MAX_PART_CHARACTERS]) if len(word) > 3} - {"cudnn"}
     shared = {
         one.title: len(words.intersection(_list_words(" ".join((one.title, *one.phrases)))))

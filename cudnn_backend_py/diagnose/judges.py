@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import CudnnBackendError
-from ..plans.refusals import find_furthest_reason
+from ..plans.refusals import find_reason_after_most_checks
 from ..system.child import TIMED_OUT, Child
 from ..system.version import Version
 from ..target import Profile
@@ -97,26 +97,28 @@ class Judge:
         while True:
             answer = self._query_idle_child(question, tuple(skip), limit_s)
             if isinstance(answer, _UnexplainedRefusal):
-                answer = self.measure_cause(question, answer.verdict, answer.device, limit_s)
+                answer = self.add_cause_from_described_gpu(question, answer.verdict, answer.device, limit_s)
             if isinstance(answer, Verdict):
                 return _add_crash_reasons(answer, skip)
             if not answer.tag or answer.ending == TIMED_OUT or len(skip) == _MAX_PLAN_CRASHES:
                 return _make_verdict_of_ended_process(question, answer, limit_s)
             skip[answer.tag] = answer.ending
 
-    def measure_cause(self, question: Query, verdict: Verdict, device: Mapping[str, Any], limit_s: float) -> Verdict:
-        """Search the cause of this GPU's refusal on a described GPU with equal properties, and add it to the verdict.
+    def add_cause_from_described_gpu(
+        self, question: Query, verdict: Verdict, device: Mapping[str, Any], limit_s: float
+    ) -> Verdict:
+        """Add a cause measured on a described GPU with equal properties to a real GPU's verdict.
 
         Variations are queried in forked processes, which have no GPU: so on the properties that the GPU itself gave.
         The cause is taken only where cuDNN refuses the graph there for the same reason.
         """
         profile = Profile("device", str(device["deviceName"]), (), device, {}, {})
         described = self._query_child_with_limit(replace(question, target=profile, version=question.setup), limit_s)
-        cause, own = described.cause, find_furthest_reason(verdict.candidates)
+        cause, own = described.cause, find_reason_after_most_checks(verdict.candidates)
         same = (described.outcome, described.stage) == (verdict.outcome, verdict.stage)
         if cause is None or cause.basis is not Basis.MEASURED or not same or own is None:
             return verdict
-        if find_furthest_reason(described.candidates) != own:
+        if find_reason_after_most_checks(described.candidates) != own:
             return verdict
         return replace(
             verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _JUDGED_ON_DESCRIBED_GPU])))

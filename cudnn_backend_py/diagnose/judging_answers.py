@@ -1,4 +1,4 @@
-"""What a judging process answers to the queries of :mod:`~cudnn_backend_py.diagnose.judges`, itself or in a fork."""
+"""Answers of a judging process to the queries of :mod:`~cudnn_backend_py.diagnose.judges`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _prepared_libraries: set[str] = (
 
 
 def can_answer_in_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool:
-    """Whether a forked process should answer; a fork cannot use the GPU."""
+    """Return whether a forked process can answer a query; load cuDNN for the fork if so."""
     profile = read_device(asked["device"])
     if not (asked["fresh"] and asked["build"]) or profile is None:
         return False
@@ -60,7 +60,7 @@ def _make_step_reporter(say: AnswerWriter) -> Callable[[str], None]:
 
 
 def answer_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
-    """Judge a graph; say the steps and the verdict."""
+    """Judge the graph of a query, and report the steps and the verdict through `say`."""
     verdict = explain(
         _read_graph_cached(asked["graph"]),
         read_device(asked["device"]),

@@ -1,10 +1,10 @@
-"""The program of a judging process: it loads cuDNN and imports what judging needs at the same time, then answers."""
+"""A judging process: load cuDNN and import modules at the same time, then answer queries."""
 
 from __future__ import annotations
 
 from ..system.gc_pause import collect_garbage_rarely
 from ..system.serving import serve
-from .loading import loading_library
+from .loading import load_library_in_thread
 
 __all__ = ["serve_judge"]
 
@@ -12,6 +12,6 @@ __all__ = ["serve_judge"]
 def serve_judge() -> None:
     """In a child process: answer the queries that a :class:`~cudnn_backend_py.diagnose.judges.Judge` sends."""
     collect_garbage_rarely()
-    with loading_library():
+    with load_library_in_thread():
         from .judging_answers import answer_query, can_answer_in_fork
     serve(answer_query, can_answer_in_fork)

@@ -14,7 +14,7 @@ from ..graph import Graph
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
 from ..graph.guard import collect_reports, iterate_and_report_errors
-from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_writes
+from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_graph_writes_memory
 from ..graph.strides import has_overlapping_elements
 from ..known_issues import AttentionUse
 
@@ -86,7 +86,7 @@ def _list_operands(graph: Graph) -> list[Tensor]:
 
 
 def _list_strided_operands(graph: Graph) -> list[Tensor]:
-    """Return the operands that are not stored in blocks: only their strides give the places of elements."""
+    """Return the operands in plain strided memory, without a reordering of elements into blocks."""
     return [tensor for tensor in _list_operands(graph) if tensor.reordering is TensorReordering.NONE]
 
 
@@ -204,7 +204,7 @@ def _find_grouped_convolutions(graph: Graph, use: AttentionUse | None) -> Iterat
 def _find_unused_operations(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Find operations that affect no tensor in memory."""
     try:
-        check_writes(graph)
+        check_graph_writes_memory(graph)
     except GraphError as error:
         detail = error.sections.get("where", "")
         yield Finding(error.code, "", "dangerous", error.headline, detail, error.sections["fix"])

@@ -1,4 +1,4 @@
-"""Load cuDNN while what uses it is imported: either takes as long.
+"""Load cuDNN in a thread while Python modules are imported, as both take equally long.
 
 The dynamic loader opens one library at a time, so the compiled modules among the imports are imported before.
 """
@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 
 from ..native import library
 
-__all__ = ["loading_library"]
+__all__ = ["load_library_in_thread"]
 
 
 @contextmanager
-def loading_library() -> Iterator[None]:
-    """Load cuDNN in another thread during a block; the next call that needs cuDNN raises its errors."""
+def load_library_in_thread() -> Iterator[None]:
+    """Load cuDNN in a thread during a block; the next call that needs cuDNN raises load errors."""
 
     def load() -> None:
         with suppress(Exception):

@@ -93,13 +93,13 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
     """
     finalized = 0
 
-    def count_graph() -> Iterator[LogRecord | ForeignJson]:
+    def read_and_count_items() -> Iterator[LogRecord | ForeignJson]:
         nonlocal finalized
         for item in read_log_items(source):
             finalized += isinstance(item, LogRecord) and item.function == "cudnnBackendFinalize"
             yield item
 
-    graphs = tuple(read_graphs(count_graph()))
+    graphs = tuple(read_graphs(read_and_count_items()))
     asked: Sequence[str | None] = (targets or (None,)) if explained or (explained is None and targets) else ()
     verdicts = tuple(
         tuple(explain(item.graph, name) for name in asked) if item.graph is not None else () for item in graphs

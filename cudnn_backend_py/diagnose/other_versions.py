@@ -1,4 +1,4 @@
-"""What other cuDNN versions do with a refused graph."""
+"""Judge a refused graph with other cuDNN versions, and add their answers to its verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from ..graph import Graph
 from ..known_issues import find_issues_against_version_change
 from ..plans.lower import find_newer_features
-from ..system.version import VersionTuple, leading_numbers, version_numbers, version_text
+from ..system.version import VersionTuple, parse_leading_numbers, version_numbers, version_text
 from ..target import Profile
 from ..versions.judging_environment import JudgingEnvironment
 from .causes.find import DEVICE_NEEDED_CODE
@@ -26,10 +26,10 @@ from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX
 __all__ = [
     "SearchSettings",
     "VersionResults",
-    "add_newest_answer",
+    "add_newest_version_answer",
     "add_version_remedy",
     "is_timed_out",
-    "judge_nearest_versions",
+    "judge_few_other_versions",
     "judge_remaining_versions",
 ]
 
@@ -51,8 +51,8 @@ class SearchSettings:
         target = str(question.target)
         return cls(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
 
-    def question(self, graph: Graph, target: str, version: str | None, *, causes: bool = False) -> Query:
-        """Return the query for a change; where only the outcome counts, causes are not searched."""
+    def make_search_query(self, graph: Graph, target: str, version: str | None, *, causes: bool = False) -> Query:
+        """Return the query for a graph, target and version; the cause is searched only if `causes`."""
         where = (self.profile or GPU) if target == self.target else target
         setup: JudgingEnvironment | None = self.setup
         if version != self.version:
@@ -93,7 +93,7 @@ def _judge_versions(
     for number, name in enumerate(names):
         if answers.found or not may_query(number):
             return answers._replace(unasked=list(names[number:]))
-        verdict = judge.run_query(asked.question(graph, asked.target, name))
+        verdict = judge.run_query(asked.make_search_query(graph, asked.target, name))
         if verdict.supported and find_issues_against_version_change(
             graph, verdict.sm, _parse_version(name), _parse_version(used)
         ):
@@ -112,21 +112,25 @@ def _judge_versions(
 
 
 def _parse_version(name: str) -> VersionTuple:
-    major, minor, patch = (*leading_numbers(name), 0, 0, 0)[:3]
+    major, minor, patch = (*parse_leading_numbers(name), 0, 0, 0)[:3]
     return major, minor, patch
 
 
 def _find_used_version(graph: Graph, asked: SearchSettings, judge: Judge) -> str:
     """Return the version that judges the graph; empty without a library."""
-    used = asked.version or judge.run_query(asked.question(graph, asked.target, None)).cudnn  # this process loads none
+    used = (
+        asked.version or judge.run_query(asked.make_search_query(graph, asked.target, None)).cudnn
+    )  # this process loads none
     return used if used[:1].isdigit() else ""
 
 
 _MIN_JUDGED_VERSIONS = 3  # that are queried whatever else is found
 
 
-def judge_nearest_versions(graph: Graph, asked: SearchSettings, judge: Judge, stop: threading.Event) -> VersionResults:
-    """Judge with a few other installed versions, newest first; end early if the event `stop` is set."""
+def judge_few_other_versions(
+    graph: Graph, asked: SearchSettings, judge: Judge, stop: threading.Event
+) -> VersionResults:
+    """Judge with a few other versions until one supports the graph or the event `stop` is set."""
     used = _find_used_version(graph, asked, judge)
     names = _order_versions(used) if used else []
     return _judge_versions(
@@ -175,7 +179,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     used = _find_used_version(question.graph, asked, judge)
     names = _order_versions(used) if used else []
     if cause.code == ENGINES_MISSING_CODE:
-        return _add_answer_of_another_version(verdict, question, asked, names[:most], judge)
+        return _add_answer_of_version_with_engines(verdict, question, asked, names[:most], judge)
     needed = (0, 0, 0)
     if newer:
         needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=needed)
@@ -184,7 +188,9 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     refusing = sorted(others.refusing, key=version_numbers, reverse=True)
     why = ""
     if refusing and not others.found and cause.code != CRASH_CODE:
-        why = _describe_answer(judge.run_query(asked.question(question.graph, asked.target, refusing[0], causes=True)))
+        why = _describe_answer(
+            judge.run_query(asked.make_search_query(question.graph, asked.target, refusing[0], causes=True))
+        )
     late = (f"{TIMEOUT_REMARK}: {line}" for line in others.late)
     verdict = replace(verdict, limits=(*verdict.limits, *late))
     if others.found:
@@ -211,14 +217,14 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     return replace(verdict, cause=cause)
 
 
-def _add_answer_of_another_version(
+def _add_answer_of_version_with_engines(
     verdict: Verdict, question: Query, asked: SearchSettings, names: Sequence[str], judge: Judge
 ) -> Verdict:
-    """Add to a verdict of a library without some engines what the newest version says that has them."""
+    """Add to a verdict with missing engines the answer of the newest version that has them."""
     cause = verdict.cause
     assert cause is not None
     for name in sorted(names, key=version_numbers, reverse=True):
-        other = judge.run_query(asked.question(question.graph, asked.target, name, causes=True))
+        other = judge.run_query(asked.make_search_query(question.graph, asked.target, name, causes=True))
         if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
             text = f"cuDNN {name} {_describe_answer(other, alike='')}"
             remedy = _find_way_to_judge(verdict, cause, other)
@@ -238,8 +244,8 @@ def _find_way_to_judge(verdict: Verdict, cause: Cause, other: Verdict) -> str:
     return f"add --whatif; or {install}, then explain again: it may support the graph though {other.cudnn} does not"
 
 
-def add_newest_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """Add to a refusal without a remedy why the newest version, if this is an older one, refuses the graph too."""
+def add_newest_version_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+    """Add the newest version's answer to an older version's refusal that has no remedy."""
     cause = verdict.cause
     if cause is None or cause.versions or cause.remedy or not verdict.lacks_remedy:
         return verdict
@@ -247,13 +253,13 @@ def add_newest_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdic
     if not newer:
         return verdict
     asked = SearchSettings.from_verdict(verdict, question)
-    other = judge.run_query(asked.question(question.graph, asked.target, newer[-1], causes=True))
+    other = judge.run_query(asked.make_search_query(question.graph, asked.target, newer[-1], causes=True))
     text = f"cuDNN {newer[-1]} {_describe_answer(other)}"
     return replace(verdict, cause=replace(cause, versions=text))
 
 
 def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:
-    """Return, as a predicate of a cuDNN version, what it does with a graph that another version refuses."""
+    """Return a version's answer as a predicate, such as "does not support it either"."""
     reason = "" if verdict.cause is None else f": {verdict.cause.headline}"
     if verdict.outcome is Outcome.NOT_JUDGED:
         return f"cannot judge it either{reason}"
@@ -266,7 +272,7 @@ def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:
 
 def _order_versions(used: str) -> list[str]:
     """Return the other available versions: the newest, then older ones in growing steps, then the rest."""
-    own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
+    own = parse_leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
     others = [name for name in reversed(available_versions()) if version_numbers(name) != own]
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]

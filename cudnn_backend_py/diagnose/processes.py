@@ -19,7 +19,7 @@ _MAX_IDLE_PROCESSES = 4  # of other setups than the last that are kept
 
 
 class JudgingProcesses:
-    """Idle processes, each for one query at a time. Threads may share them; a context manager, which ends them."""
+    """Idle judging processes, shared by threads; leaving the context manager ends them."""
 
     def __init__(self) -> None:
         self.idle: dict[tuple[JudgingEnvironment, bool], list[Child]] = {}  # by setup, and whether they see a GPU
@@ -31,7 +31,7 @@ class JudgingProcesses:
         self.close()
 
     def start(self, setup: JudgingEnvironment, *, sees_gpu: bool) -> None:
-        """Start a process for the first query, which imports and waits; if it cannot be, that query says so."""
+        """Start a process before its first query is known; a failed start raises at that query."""
         with contextlib.suppress(Exception):
             self.idle.setdefault((setup, sees_gpu), []).append(_start_process(setup, sees_gpu))
 
@@ -61,7 +61,7 @@ class JudgingProcesses:
                 other.end()
 
     def kill(self) -> None:
-        """Kill the idle processes, which takes effect while the caller does something else; :meth:`close` waits."""
+        """Kill the idle processes without waiting until they have ended; :meth:`close` waits."""
         for idle in list(self.idle.values()):
             for child in list(idle):
                 child.kill()

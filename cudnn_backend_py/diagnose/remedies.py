@@ -20,7 +20,7 @@ from ..rewrite.change_sequence import find_change_sequence
 from ..versions.judging_environment import read_judging_environment
 from .causes.claims import compare_solution_results
 from .judges import GPU, Judge, Query
-from .other_versions import SearchSettings, is_timed_out, judge_nearest_versions, judge_remaining_versions
+from .other_versions import SearchSettings, is_timed_out, judge_few_other_versions, judge_remaining_versions
 from .query import read_target
 from .remedy import Remedies, Remedy
 from .remedy_search import search_in_child
@@ -90,7 +90,7 @@ def whatif(
     stop = threading.Event()
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
         with ThreadPoolExecutor(1) as beside:
-            first = beside.submit(judge_nearest_versions, graph, asked, others, stop)
+            first = beside.submit(judge_few_other_versions, graph, asked, others, stop)
             try:
                 found, extent = search_in_child(graph, asked, deadline, budget_s, two_steps=two_steps)
             except BaseException:
@@ -135,7 +135,9 @@ def _changes_dims_further(graph: Graph, one: Remedy, other: Remedy) -> bool:
         return False
     first, second = ({tensor.uid: tensor for tensor in remedy.graphs[0].tensors} for remedy in (one, other))
     before = {tensor.uid: tensor for tensor in graph.tensors}
-    if not first.keys() == second.keys() == before.keys() or _list_parameters(one.graphs[0]) != _list_parameters(graph):
+    if not first.keys() == second.keys() == before.keys() or _list_operation_parameters(
+        one.graphs[0]
+    ) != _list_operation_parameters(graph):
         return False
     changed = [uid for uid, tensor in before.items() if first[uid].dims != tensor.dims]
     return (
@@ -152,7 +154,7 @@ def _changes_dims_further(graph: Graph, one: Remedy, other: Remedy) -> bool:
     )
 
 
-def _list_parameters(graph: Graph) -> list[dict[str, Any]]:
+def _list_operation_parameters(graph: Graph) -> list[dict[str, Any]]:
     return [op.parameters() for op in graph.ops]
 
 
@@ -187,7 +189,9 @@ def _drop_unbuildable_remedies(
         if remedy.verdict is not None and remedy.verdict.stage == "plan" and len(remedy.graphs) == 1:
             yield remedy
             continue
-        verdicts = [judge.run_query(asked.question(one, remedy.target, remedy.version)) for one in remedy.graphs]
+        verdicts = [
+            judge.run_query(asked.make_search_query(one, remedy.target, remedy.version)) for one in remedy.graphs
+        ]
         if all(verdict.supported for verdict in verdicts):
             yield replace(remedy, verdict=verdicts[0])
         elif any(map(is_timed_out, verdicts)):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..graph import Graph, graph_to_json
-from ..printable import brief
+from ..printable import format_in_angle_brackets
 from ..rewrite.change_sequence import EFFECTS
 from ..rewrite.changes import Effect
 from ..system.notebook import HtmlDisplay
@@ -63,7 +63,7 @@ class Remedy(HtmlDisplay):
     comparison: Comparison | None = None
 
     @property
-    def claim(self) -> str:
+    def effect_with_check(self) -> str:
         """The effect on the results, with a note on whether the results of an exact change were compared."""
         if self.comparison is None:
             return self.effect
@@ -73,7 +73,9 @@ class Remedy(HtmlDisplay):
 
     def __repr__(self) -> str:
         where = f"{self.target}, cuDNN {self.version}" if self.version else self.target
-        return brief(f"Remedy {self.effect}, {'' if self.verified else 'not '}verified on {where}: {self.title}")
+        return format_in_angle_brackets(
+            f"Remedy {self.effect}, {'' if self.verified else 'not '}verified on {where}: {self.title}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the remedy as plain data."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..plans.engine import OperationGraph
-from ..plans.refusals import find_furthest_reason, read_refusals
+from ..plans.refusals import find_reason_after_most_checks, read_refusals
 from ..rewrite.change_sequence import ChangeSequence
 from ..rewrite.changes import Change, iterate_changes
 from ..system.child import TIMED_OUT, Child
@@ -239,10 +239,10 @@ class _RemedySearch:
         """Judge all changes, and report those that help."""
         crashes = self.known.get(_UNCHANGED_GRAPH, _SupportAnswer()).killed  # then every target would
         if not crashes and not self.building:
-            self._list_other_targets()
+            self._report_supporting_targets()
         promising = self._judge_one_step_changes()
         if not crashes and self.building:  # dear, and said by another program than the user's
-            self._list_other_targets()
+            self._report_supporting_targets()
         enough = bool(self.found) if self.building else any(map(self._is_exact, self.found))
         if two_steps and not enough and not self._has_reached_limit():
             self._judge_two_step_changes(promising)
@@ -290,7 +290,7 @@ class _RemedySearch:
             if change.graphs:
                 yield ChangeSequence.from_change(change)
             else:
-                self._count_judged(of_two=False)
+                self._count_judged_change(of_two=False)
 
     def _find_changes(self, kinds: Sequence[str]) -> Iterator[Change]:
         cuts = 0
@@ -322,7 +322,7 @@ class _RemedySearch:
                 return
             more -= 1
             answers = self._judge_solution_graphs(solution)
-            self._count_judged(promising is None)
+            self._count_judged_change(promising is None)
             if all(answer.supported for answer in answers):
                 if self._report_solution(solution):
                     found[solution.kinds] += 1
@@ -346,7 +346,7 @@ class _RemedySearch:
         refused = [(number, answer.words) for number, answer in enumerate(answers) if not answer.supported]
         return refused[0] if len(refused) == 1 and refused[0][1] not in ("", self.words) else None
 
-    def _count_judged(self, of_two: bool) -> None:
+    def _count_judged_change(self, of_two: bool) -> None:
         one, two = self.extent.checked + (not of_two), self.extent.checked_pairs + of_two
         self.extent = replace(self.extent, checked=one, checked_pairs=two)
 
@@ -385,7 +385,7 @@ class _RemedySearch:
                 answer = question.heuristics(mode)
                 if answer.configs:
                     return self._check_support(graph, target, what)
-                reason = find_furthest_reason(read_refusals(answer.answer.text))
+                reason = find_reason_after_most_checks(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
             if any(True for _ in question.configs(())):
                 return self._check_support(graph, target, what)
@@ -405,11 +405,13 @@ class _RemedySearch:
         Some layouts crash cuDNN while it compiles.
         """
 
-        def run_query() -> Verdict | None:
+        def explain_with_build() -> Verdict | None:
             return explain(graph, target, mode=self.modes, build=True, causes=False)
 
         verdict = (
-            run_query() if target.is_live else run_in_fork(run_query, lambda: None, what=what, late=self._stop_search)
+            explain_with_build()
+            if target.is_live
+            else run_in_fork(explain_with_build, lambda: None, what=what, late=self._stop_search)
         )
         if verdict is None:
             return _SupportAnswer(cost=1)
@@ -443,7 +445,7 @@ class _RemedySearch:
         self.found.append(solution)
         return True
 
-    def _list_other_targets(self) -> None:
+    def _report_supporting_targets(self) -> None:
         found = 0
         for name in ARCHITECTURE_TARGETS:
             if found == 2 or time.monotonic() > self.deadline:

@@ -53,12 +53,12 @@ def judge_remedy(
         return replace(cause, remedy=cause.remedy + note)
     names = [mode.name for mode in modes]
 
-    def run_query(changed: Graph) -> bool:
+    def is_change_supported(changed: Graph) -> bool:
         return try_build(changed, target, names).found if build else is_supported(changed, target, names)
 
     for remedy, make in changes:
         changed = try_to_make_graph(make)
-        if changed is not None and run_in_fork(partial(run_query, changed), lambda: False, what="the remedy"):
+        if changed is not None and run_in_fork(partial(is_change_supported, changed), lambda: False, what="the remedy"):
             return replace(cause, remedy=remedy, asked=depth)
     return replace(cause, remedy="", asked="")
 

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..generated.enums import HeurMode
 from ..plans.candidate import EVERY_ENGINE, Candidate
 from ..plans.refusals import Reason
-from ..printable import brief, shown, without_addresses
+from ..printable import format_in_angle_brackets, format_repr, mask_memory_addresses
 from ..system.notebook import HtmlDisplay
 from ..system.typed_data import convert_to_type
 from ..target.environment import DRIVER_STUB_HEADLINE
@@ -122,7 +122,7 @@ class Cause:
 
     def __post_init__(self) -> None:
         for name in ("headline", "detail", "versions"):
-            object.__setattr__(self, name, without_addresses(getattr(self, name)))
+            object.__setattr__(self, name, mask_memory_addresses(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class Verdict(HtmlDisplay):
 
     @property
     def support_note(self) -> str:
-        """Text after the outcome if the default modes support no config: where the supported one is from, and why."""
+        """Text on the supported config's origin, if not from the usual heuristics; else empty."""
         if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
             owner = self.first.mode
             return f" by a config {self.first.origin}" if owner == EVERY_ENGINE else f" by {owner}'s config"
@@ -246,13 +246,13 @@ class Verdict(HtmlDisplay):
 
     @property
     def may_differ_by_version(self) -> bool:
-        """Whether another cuDNN may do: a pattern was removed, something is newer, engines are missing, or a crash."""
+        """Whether another cuDNN version may decide differently, as when engines are missing."""
         code = "" if self.cause is None else self.cause.code
         return code in ("pattern-removed", CRASH_CODE, ENGINES_MISSING_CODE) or code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
 
     @property
     def lacks_remedy(self) -> bool:
-        """Whether the graph is refused, and no change is named that was judged and computes the same."""
+        """Whether cuDNN refuses a valid graph and the cause names no remedy."""
         if self.outcome is not Outcome.NOT_SUPPORTED or self.cause is None:
             return False
         if self.cause.asked == "not asked":
@@ -271,7 +271,9 @@ class Verdict(HtmlDisplay):
 
     def __repr__(self) -> str:
         why = "" if self.cause is None else f": {self.cause.headline}"
-        return brief(f"Verdict {self.outcome}: {self.graph!r} on {self.target}, cuDNN {self.cudnn}{why}")
+        return format_in_angle_brackets(
+            f"Verdict {self.outcome}: {self.graph!r} on {self.target}, cuDNN {self.cudnn}{why}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain data; each candidate also has its ``tag``."""
@@ -290,7 +292,7 @@ class Verdict(HtmlDisplay):
         if not isinstance(data, Mapping) or (data.get("schema"), data.get("version")) != (SCHEMA, SCHEMA_VERSION):
             found = (data.get("schema"), data.get("version")) if isinstance(data, Mapping) else data
             raise UsageError(
-                f"not a verdict of version {SCHEMA_VERSION}: schema and version are {shown(found)}",
+                f"not a verdict of version {SCHEMA_VERSION}: schema and version are {format_repr(found)}",
                 code="verdict-schema",
             )
         rest = {key: value for key, value in data.items() if key not in ("schema", "version")}

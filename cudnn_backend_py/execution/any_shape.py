@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..generated.enums import Status
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
-from ..graph.attention.selections import find_selection
+from ..graph.attention.selections import find_engine_selection
 from ..graph.attention.shape_class import (
     ShapeClassBounds,
     explain_missing_shape_class,
@@ -36,7 +36,7 @@ from ..graph.attention.shape_class import (
 from ..graph.ir import Graph
 from ..native.cuda import is_capturing
 from ..plans.build import build
-from ..printable import brief
+from ..printable import format_in_angle_brackets
 from ..target import Target
 from .arguments import Arguments
 from .buffers import read_dims_and_strides
@@ -112,7 +112,7 @@ class ShapeClassPlanFinder:
         """
         pool = get_shared_pool() if self._pool is None else self._pool
         bounds = find_best_shape_class_bounds(self.problem, needed)
-        family = self._make_family_key(decoding=bounds.q == 1)
+        family = self._make_shape_family_key(decoding=bounds.q == 1)
         key = (family, bounds)
         held = pool.find(key)
         if held is not None:
@@ -127,10 +127,10 @@ class ShapeClassPlanFinder:
         return pool.get_or_build(key, make, stream), key
 
     def find_exact(self, needed: ShapeClassBounds, stream: int) -> tuple[Slot, Any]:
-        """Return the plan for the call's own sizes, rounded up to tiles, and its pool key; raise as :meth:`find`."""
+        """Return the plan for the call's own sizes, rounded up to tiles, and its pool key."""
         pool = get_shared_pool() if self._pool is None else self._pool
         needed = round_up_to_tiles(self.problem, needed)
-        key = (f"exact {self._make_family_key(decoding=needed.q == 1)}", needed)
+        key = (f"exact {self._make_shape_family_key(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
     def build(self, bounds: ShapeClassBounds) -> ShapeClassPlan:
@@ -138,7 +138,7 @@ class ShapeClassPlanFinder:
         whole = make_shape_class_problem(self.problem, bounds, backward=self.backward)
         return ShapeClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
 
-    def _make_family_key(self, *, decoding: bool) -> str:
+    def _make_shape_family_key(self, *, decoding: bool) -> str:
         found = self._family_keys.get(decoding)
         if found is None:
             smallest = make_shape_class_problem(
@@ -159,7 +159,7 @@ def find_shape_class(
     allow_larger: bool = False,
     pool: PlanPool | None = None,
 ) -> tuple[Slot, Any]:
-    """Return a shape-class plan for a problem, and the best one's pool key; see :meth:`ShapeClassPlanFinder.find`."""
+    """Return a shape-class plan that can run a problem, and the best such plan's pool key."""
     related_plans = ShapeClassPlanFinder(problem, target, backward=backward, workspace=workspace, pool=pool)
     return related_plans.find(
         ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger
@@ -240,7 +240,7 @@ class AnyShape:
         return [name for name in (*_TOKEN_TENSORS, "stats") if name in self.names]
 
     def __repr__(self) -> str:
-        return brief(f"AnyShape {self.shapes}: {', '.join(self.names)}")
+        return format_in_angle_brackets(f"AnyShape {self.shapes}: {', '.join(self.names)}")
 
     def __call__(self, *buffers: Any, **named: Any) -> None:
         """Run with buffers by position or by name; returns before the device has finished.
@@ -369,7 +369,7 @@ class _ShapeClassStrategy:
             return
         recurring_shapes = self._owner.recurring_shapes
         recurring_shapes.count_call(self._needed)
-        if not recurring_shapes.count_calls_left(self._needed):
+        if not recurring_shapes.count_calls_until_recurring(self._needed):
             self._owner.pool.build_in_background(exact.key, exact.make, _get_device_ordinal(self._owner.target))
             self._is_requested = True
 
@@ -398,7 +398,7 @@ def _make_exact_graph(problem: Attention, target: Target, backward: bool) -> Gra
 def _build_exact_plan(owner: AnyShape, problem: Attention) -> Executable:
     target = owner.target
     graph = _make_exact_graph(problem, target, owner.backward)
-    chosen = find_selection(graph, target.library.version, target.sm) if problem.deterministic else None
+    chosen = find_engine_selection(graph, target.library.version, target.sm) if problem.deterministic else None
     engine, knobs = (None, None) if chosen is None else (chosen.engine, dict(chosen.knobs))
     plan = build(graph, target, engine=engine, knobs=knobs)
     return Executable(plan, workspace=owner.workspace, check=False)

@@ -26,9 +26,9 @@ import numpy as np
 from ..errors import UsageError
 from ..graph.ir import Tensor
 from ..native.cuda import Memory
-from ..native.fast_call import STREAM_CHANGED, TupleCall, load_compiled_library, use_compiled_call
+from ..native.fast_call import STREAM_CHANGED, TupleCall, install_compiled_call, load_compiled_library
 from ..plans.plan import Plan
-from ..printable import brief
+from ..printable import format_in_angle_brackets
 from ..system.notebook import HtmlDisplay
 from .arguments import Arguments
 from .buffers import find_dlpack_exchange, get_buffer_address
@@ -47,14 +47,14 @@ MAX_CACHED_SCALARS = 64
 _live_executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def _forget_gpu_after_fork() -> None:
     """Make the first call in a forked child raise, since a CUDA context does not survive a fork."""
     _thread_state.__dict__.clear()
     for executable in list(_live_executables):
         executable.forget_gpu()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_forget_gpu_after_fork)
 
 
 class Executable(HtmlDisplay):
@@ -141,7 +141,9 @@ class Executable(HtmlDisplay):
         _live_executables.add(self)
 
     def __repr__(self) -> str:
-        return brief(f"Executable {self.plan.tag} of {self.plan.graph.name!r}: {', '.join(self.names)}")
+        return format_in_angle_brackets(
+            f"Executable {self.plan.tag} of {self.plan.graph.name!r}: {', '.join(self.names)}"
+        )
 
     # calls
 
@@ -449,7 +451,7 @@ class Executable(HtmlDisplay):
         return array
 
 
-use_compiled_call(Executable)
+install_compiled_call(Executable)
 
 
 class Bound(partial[None]):

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from ..errors import UsageError
 from ..native.cuda import Fence, is_capturing, on_device, relaxed_capture
 
-__all__ = ["PlanPool", "Slot", "get_shared_pool", "refuse_during_capture"]
+__all__ = ["PlanPool", "Slot", "get_shared_pool", "refuse_build_during_capture"]
 
 _MAX_PLANS = 256
 _NO_JOB = ("", lambda: None, 0)
@@ -116,7 +116,7 @@ class PlanPool:
         found = self._slots.get(key)
         if found is not None:
             return found
-        refuse_during_capture(stream)
+        refuse_build_during_capture(stream)
         with self._lock:
             turn = self._building.setdefault(key, threading.Lock())
         with turn:
@@ -144,7 +144,7 @@ class PlanPool:
         return self._background.has_failed(key)
 
     def add_direct_runner(self, direct_runner: DirectRunner) -> None:
-        """Register an object that runs plans without a lookup here: it reports the plans it ran, drops evicted ones."""
+        """Register an object that runs plans without a lookup, reports them, and drops evicted ones."""
         with self._lock:
             self._direct_runners.append(direct_runner)
 
@@ -158,7 +158,7 @@ class PlanPool:
             for held in list(self._slots.values()):
                 held.plan.captured = False
                 self._evict(held)
-            self._destroy_finished()
+            self._destroy_finished_plans()
 
     def _add_plan(self, key: Hashable, plan: Any) -> Slot:
         with self._lock:
@@ -171,7 +171,7 @@ class PlanPool:
                         held.used = self.now
             for held in sorted(mine, key=_get_last_use_time)[: max(0, len(mine) - self._max_plans)]:
                 self._evict(held)
-            self._destroy_finished()
+            self._destroy_finished_plans()
             return found
 
     def _evict(self, held: Slot) -> None:
@@ -180,7 +180,7 @@ class PlanPool:
             direct_runner.forget(held.plan)
         self._evicted.append(_EvictedPlan(held))
 
-    def _destroy_finished(self) -> None:
+    def _destroy_finished_plans(self) -> None:
         """Destroy the evicted plans that have no work left on the device."""
         self._evicted = [item for item in self._evicted if not item.destroy_if_idle()]
 
@@ -214,8 +214,8 @@ class _EvictedPlan:
         return True
 
 
-def _count_references() -> int:
-    """Return ``sys.getrefcount`` of an unshared attribute value, which differs between Python versions."""
+def _get_unshared_reference_count() -> int:
+    """Return ``sys.getrefcount`` of an unshared attribute value in this Python version."""
 
     class RefcountProbe:
         value = None
@@ -224,11 +224,11 @@ def _count_references() -> int:
     return getrefcount(RefcountProbe.value)
 
 
-_UNSHARED_REFCOUNT = _count_references()
+_UNSHARED_REFCOUNT = _get_unshared_reference_count()
 
 
-def refuse_during_capture(stream: int) -> None:
-    """Refuse to build a plan while a stream is being captured, before the stream is touched.
+def refuse_build_during_capture(stream: int) -> None:
+    """Raise if a stream is being captured, as no plan can be built during a capture.
 
     Raises
     ------
@@ -310,10 +310,10 @@ def get_shared_pool() -> PlanPool:
         return _shared_pools[0]
 
 
-def _after_fork() -> None:
+def _replace_pools_after_fork() -> None:
     _pools_of_parent.extend(_shared_pools)  # CUDA does not survive a fork: nothing of it is destroyed
     _shared_pools.clear()
 
 
 _pools_of_parent: list[PlanPool] = []
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_replace_pools_after_fork)

@@ -42,12 +42,12 @@ class RecurringShapes:
             self._run += 1
 
     def count_late_calls(self, shape: Hashable, calls: int) -> None:
-        """Add calls with the last shape that are reported late to its current run of consecutive calls."""
+        """Record calls of a shape that were reported late, if it is still the last shape."""
         with self._lock:
             if shape == self._last:
                 self._run += calls
 
-    def count_calls_left(self, shape: Hashable) -> int:
+    def count_calls_until_recurring(self, shape: Hashable) -> int:
         """Return how many more consecutive calls make a shape recurring; 0 if it already is."""
         with self._lock:
             goes_on = shape == self._last

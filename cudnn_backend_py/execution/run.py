@@ -139,7 +139,7 @@ def execute(
                 if buffer is not None:
                     placed[tensor.uid] = buffer
                 continue
-            image = _to_memory_image(tensor, buffer)
+            image = _make_memory_image(tensor, buffer)
             address = memory.copy_to_device(image)
             placed[tensor.uid] = address
             if tensor.uid in written:
@@ -154,7 +154,7 @@ def execute(
         for tensor, array, address in back:
             image = np.empty(array.size if _is_ragged_memory(tensor, array) else tensor.span_elements, array.dtype)
             memory.copy_to_host(address, image)
-            _copy_back(tensor, array, image)
+            _copy_image_to_array(tensor, array, image)
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def _is_ragged_memory(tensor: Tensor, array: NDArray[Any]) -> bool:
     return tensor.ragged_offset is not None and array.ndim == 1
 
 
-def _to_memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
+def _make_memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     """Return the bytes of device memory for an array, with its elements placed by the tensor's strides."""
     _check_array(tensor, array)
     if _is_ragged_memory(tensor, array):
@@ -222,5 +222,5 @@ def _to_memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     return image
 
 
-def _copy_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
+def _copy_image_to_array(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
     array[...] = image if _is_ragged_memory(tensor, array) else make_strided_view(image, tensor.dims, tensor.strides)

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from ..errors import UsageError
 from ..generated.enums import DataType
 from ..graph.attention import Attention
-from ..graph.attention.selections import find_selection
+from ..graph.attention.selections import find_engine_selection
 from ..graph.attention.shape_class import PREPARED, ShapeClassBounds, make_shape_class_graph
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Tensor
@@ -44,7 +44,7 @@ from ..plans.build import build
 from ..plans.choice import Knobs
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
-from ..printable import brief
+from ..printable import format_in_angle_brackets
 from ..target import Target
 from .arguments import Arguments
 from .buffers import get_buffer_address, read_dims_and_strides
@@ -201,7 +201,9 @@ class ShapeClassPlan:
 
     def __repr__(self) -> str:
         b, s_q, s_kv = self.bounds
-        return brief(f"ShapeClassPlan {self.plan.tag} of {self.plan.graph.name!r} up to b{b} s{s_q}x{s_kv}")
+        return format_in_angle_brackets(
+            f"ShapeClassPlan {self.plan.tag} of {self.plan.graph.name!r} up to b{b} s{s_q}x{s_kv}"
+        )
 
     def __call__(
         self, buffers: Mapping[str, Any] | Sequence[Any], sequences: Sequences, multipliers: Mapping[str, int]
@@ -442,7 +444,7 @@ class _StreamState:
         self._row: tuple[int, ...] | None = None  # by which these tables were written
 
     def tables(self, make: Callable[[int], StreamTableMemory]) -> int:
-        """Return the address of this state's own tables, which no CUDA graph may use."""
+        """Return the address of this state's own tables, made on first use, not for CUDA graphs."""
         if self._tables is None:
             self._tables = make(self.stream)
         return self._tables.address
@@ -450,7 +452,7 @@ class _StreamState:
     def run(
         self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int, *, keeps: bool
     ) -> None:
-        """Launch the plan, after the kernel that writes its tables unless they are unchanged."""
+        """Launch the plan, preceded by the kernel that writes its tables if they have changed."""
         launcher, key = self.launcher, (workspace, *addresses)
         pack = launcher.find(key) or launcher.cache_pack(key, launcher.row(*addresses), workspace)
         if not keeps:
@@ -466,7 +468,7 @@ def _build_plan(problem: Attention, target: Target, backward: bool, choice: tupl
     version, sm = target.library.version, target.sm
     graph = make_shape_class_graph(problem, backward, version, sm)
     if problem.deterministic and backward:
-        selected = find_selection(graph, version, sm)
+        selected = find_engine_selection(graph, version, sm)
         choice = choice if selected is None else (selected.engine, dict(selected.knobs))
     elif choice == (None, None) and _has_small_sequences(problem, target, backward):
         choice = _choose_small_tile_config(graph, target)

@@ -85,7 +85,7 @@ class StreamState:
         )
         self.fast: TupleCall | None = None
         self.replace_workspace(owner, base)
-        self.call: Callable[[tuple[Any, ...]], int] = require_checks
+        self.call: Callable[[tuple[Any, ...]], int] = decline_unchecked_call
 
     def replace_workspace(self, owner: StateOwner, base: int) -> None:
         """Use the workspace at `base` for the next launches."""
@@ -96,5 +96,5 @@ class StreamState:
             self.fast.replace_addresses(self.extra_addresses, self.workspace)
 
 
-def require_checks(_buffers: tuple[Any, ...]) -> int:
+def decline_unchecked_call(_buffers: tuple[Any, ...]) -> int:
     return NEEDS_PYTHON

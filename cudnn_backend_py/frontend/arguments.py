@@ -8,7 +8,7 @@ from operator import index
 from struct import pack, unpack
 from typing import Any, TypeVar, cast
 
-from ..printable import shown
+from ..printable import format_repr
 
 __all__ = ["check_instance", "to_float", "to_float32", "to_int", "to_int_list", "to_list"]
 
@@ -18,7 +18,7 @@ Kind = TypeVar("Kind")
 def check_instance(name: str, value: Any, kind: type[Kind], needed: str) -> Kind:
     """Return the value if it is an instance of a class, else raise; NumPy booleans count as ``bool``."""
     if not isinstance(value, kind) and not (kind is bool and type(value).__name__ in ("bool", "bool_")):
-        raise TypeError(f"{name} is {shown(value)}, {needed} is needed")
+        raise TypeError(f"{name} is {format_repr(value)}, {needed} is needed")
     return cast(Kind, value)
 
 
@@ -27,11 +27,11 @@ def to_list(name: str, values: Any, needed: str) -> list[Any]:
     if type(values) is list:
         return values
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} is {shown(values)}, {needed} is needed")
+        raise TypeError(f"{name} is {format_repr(values)}, {needed} is needed")
     try:
         return list(values)
     except TypeError:  # an array of no dims
-        raise TypeError(f"{name} is {shown(values)}, {needed} is needed") from None
+        raise TypeError(f"{name} is {format_repr(values)}, {needed} is needed") from None
 
 
 def to_int_list(name: str, values: Any) -> list[int]:
@@ -48,7 +48,7 @@ def to_int(name: str, value: Any) -> int:
     try:
         return index(value)
     except TypeError:
-        raise TypeError(f"{name} is {shown(value)}, an int is needed") from None
+        raise TypeError(f"{name} is {format_repr(value)}, an int is needed") from None
 
 
 def to_float(name: str, value: Any) -> float:
@@ -58,7 +58,7 @@ def to_float(name: str, value: Any) -> float:
             return float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         pass
-    raise TypeError(f"{name} is {shown(value)}, a float is needed")
+    raise TypeError(f"{name} is {format_repr(value)}, a float is needed")
 
 
 def to_float32(name: str, value: Any) -> float:

@@ -21,7 +21,7 @@ __all__ = [
     "NotOfferedError",
     "install",
     "install_in_children",
-    "not_offered_error",
+    "make_not_offered_error",
     "patch_torch_with_described_gpu",
     "uninstall",
 ]
@@ -58,7 +58,7 @@ class NotOfferedError(_DetailedError, NotImplementedError, ModuleNotFoundError):
     """Raised on use of a part of cudnn-frontend that this package does not have, as cuDNN's backend lacks it."""
 
 
-def not_offered_error(name: str) -> NotOfferedError:
+def make_not_offered_error(name: str) -> NotOfferedError:
     """Return the error for a part of cudnn-frontend, given by its name, that this package does not have."""
     return NotOfferedError(
         f"{name} is not part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
@@ -107,7 +107,7 @@ class _SubmoduleFinder(MetaPathFinder):
         if fullname.startswith(f"{_CUDNN_MODULE}."):
             if fullname.removeprefix(f"{_CUDNN_MODULE}.") in SUBMODULES:
                 return ModuleSpec(fullname, _ModuleLoader())
-            raise not_offered_error(fullname)
+            raise make_not_offered_error(fullname)
         return None
 
 

@@ -53,12 +53,12 @@ def format_report(report: Mapping[str, Mapping[str, Any]]) -> str:
         lines += [
             "",
             f"==== {title} ====",
-            *(f"{name:<{width}} : {_format_plain(value)}" for name, value in facts.items()),
+            *(f"{name:<{width}} : {_format_plain_value(value)}" for name, value in facts.items()),
         ]
     return "\n".join(lines)
 
 
-def _format_plain(value: Any) -> str:
+def _format_plain_value(value: Any) -> str:
     return printable(value if isinstance(value, str) else json.dumps(value, default=str))
 
 

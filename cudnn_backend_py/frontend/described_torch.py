@@ -411,7 +411,7 @@ def _is_large_tensor_creation(func: Any, args: tuple[Any, ...], kwargs: dict[str
 # What a tensor says of itself
 
 
-def _is_meta_for_program(tensor: torch.Tensor) -> bool:
+def _is_meta_as_seen_by_program(tensor: torch.Tensor) -> bool:
     return bool(not getattr(_thread_state, "depth", 0) and _torch_device.__get__(tensor).type == "meta")
 
 
@@ -424,15 +424,17 @@ def _wrap_without_overrides(getter: Callable[[torch.Tensor], Any]) -> Callable[[
 
 
 def _get_tensor_device(tensor: torch.Tensor) -> torch.device:
-    return CUDA_DEVICE if _is_meta_for_program(tensor) else _torch_device.__get__(tensor)
+    return CUDA_DEVICE if _is_meta_as_seen_by_program(tensor) else _torch_device.__get__(tensor)
 
 
 def _is_cuda_tensor(tensor: torch.Tensor) -> bool:
-    return _torch_device.__get__(tensor).type in (("meta", "cuda") if _is_meta_for_program(tensor) else ("cuda",))
+    return _torch_device.__get__(tensor).type in (
+        ("meta", "cuda") if _is_meta_as_seen_by_program(tensor) else ("cuda",)
+    )
 
 
 def _is_meta_tensor(tensor: torch.Tensor) -> bool:
-    return not _is_meta_for_program(tensor) and _torch_device.__get__(tensor).type == "meta"
+    return not _is_meta_as_seen_by_program(tensor) and _torch_device.__get__(tensor).type == "meta"
 
 
 _torch_data_ptr = torch._C.TensorBase.data_ptr

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..generated import enums as backend
 from ..graph.data_types import DATA_TYPES
-from ..printable import shown
+from ..printable import format_repr
 
 __all__ = [
     "FRONTEND_KNOB_TYPE_BASE",
@@ -88,7 +88,7 @@ _BACKEND_DATA_TYPES = {item: backend.DataType.__members__.get(item.name) for ite
 
 
 class heur_mode(_Enum):
-    """Heuristics modes."""
+    """Heuristics modes, by which cuDNN proposes engine configs for a graph."""
 
     A = 0
     B = 1
@@ -185,7 +185,7 @@ class reduction_mode(_Enum):
 
 
 class behavior_note(_Enum):
-    """Behavior notes of engines."""
+    """Notes on the behavior of engines, such as compilation at run time."""
 
     NOT_SET = 0
     RUNTIME_COMPILATION = 1
@@ -196,7 +196,7 @@ class behavior_note(_Enum):
 
 
 class numerical_note(_Enum):
-    """Numerical notes of engines."""
+    """Notes on the arithmetic of engines, such as use of tensor cores."""
 
     NOT_SET = 0
     TENSOR_CORE = 1
@@ -212,7 +212,7 @@ class numerical_note(_Enum):
 
 
 class knob_type(_Enum):
-    """Knobs of engines."""
+    """Kinds of tuning parameters of engines, such as tile sizes."""
 
     NOT_SET = 0
     SWIZZLE = 1
@@ -298,7 +298,7 @@ class diagonal_alignment(_Enum):
 
 
 class attention_implementation(_Enum):
-    """Attention as several operations or as one."""
+    """Whether attention is composed of several operations or is a single one."""
 
     AUTO = 0
     COMPOSITE = 1
@@ -347,7 +347,7 @@ class resample_mode(_Enum):
 
 
 class padding_mode(_Enum):
-    """Values outside of an image."""
+    """Values that are used for the elements outside of an image."""
 
     NOT_SET = 0
     EDGE_VAL_PAD = 1
@@ -385,5 +385,5 @@ def to_data_type(value: Any) -> data_type:
         return data_type.NOT_SET
     found = _TYPES_BY_TORCH_NAME.get(str(value))
     if found is None:
-        raise TypeError(f"{shown(value)} is neither a cudnn.data_type nor a torch dtype that corresponds to one")
+        raise TypeError(f"{format_repr(value)} is neither a cudnn.data_type nor a torch dtype that corresponds to one")
     return found

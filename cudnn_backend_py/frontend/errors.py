@@ -27,18 +27,18 @@ __all__ = [
     "GraphRefused",
     "KernelNotOffered",
     "PlanExcluded",
-    "attribute_not_set_error",
     "convert_error",
     "convert_errors",
     "cudnnGraphNotSupportedError",
     "format_error",
     "get_headline",
-    "invalid_value_error",
-    "kernel_not_offered_error",
+    "make_attribute_not_set_error",
     "make_error_for_tensor_of_other_graph",
-    "missing_plan_error",
-    "not_supported_error",
-    "wrong_results_error",
+    "make_invalid_value_error",
+    "make_kernel_not_offered_error",
+    "make_missing_plan_error",
+    "make_not_supported_error",
+    "make_wrong_results_error",
 ]
 
 
@@ -94,7 +94,7 @@ class FrontendValueError(_DetailedError, ValueError):
 
 
 class FrontendRuntimeError(_DetailedError, RuntimeError):
-    """An invalid value, or a call that cuDNN refused."""
+    """Raised for an invalid value, or for a call that cuDNN refused."""
 
 
 class FrontendIndexError(FrontendRuntimeError, IndexError):
@@ -121,30 +121,30 @@ class FrontendUsageError(_DetailedError, UsageError):
     """Raised for wrong usage, such as an unknown target or a file that is not a notebook."""
 
 
-def attribute_not_set_error(headline: str, **sections: str | None) -> FrontendValueError:
+def make_attribute_not_set_error(headline: str, **sections: str | None) -> FrontendValueError:
     """Return the error for a property or argument that is missing or set to a wrong value: a ``ValueError``."""
     return FrontendValueError(headline, code="frontend-attribute", **sections)
 
 
 def make_error_for_tensor_of_other_graph(name: str, uid: int, other: str) -> FrontendValueError:
     """Return the error for a tensor of another graph with the same uid as a tensor of this graph."""
-    return attribute_not_set_error(
+    return make_attribute_not_set_error(
         f"tensor {name!r} belongs to another graph, and its uid {uid} is the uid of tensor {other!r} in this graph",
         fix="create it in this graph, for example with tensor_like(), or give it a unique uid with set_uid()",
     )
 
 
-def not_supported_error(headline: str, **sections: str | None) -> cudnnGraphNotSupportedError:
+def make_not_supported_error(headline: str, **sections: str | None) -> cudnnGraphNotSupportedError:
     """Return the error for a combination that is refused before cuDNN is queried."""
     return cudnnGraphNotSupportedError(headline, code="frontend-not-supported", **sections)
 
 
-def invalid_value_error(headline: str, **sections: str | None) -> FrontendRuntimeError:
+def make_invalid_value_error(headline: str, **sections: str | None) -> FrontendRuntimeError:
     """Return the error for a value out of range or mutually exclusive arguments: a ``RuntimeError``."""
     return FrontendRuntimeError(headline, code="frontend-value", **sections)
 
 
-def missing_plan_error(plan: object, count: int) -> FrontendIndexError:
+def make_missing_plan_error(plan: object, count: int) -> FrontendIndexError:
     """Return the error for a plan index outside the list."""
     return FrontendIndexError(
         f"plan index {plan!r} is out of range, the graph has {count} plans",
@@ -153,7 +153,7 @@ def missing_plan_error(plan: object, count: int) -> FrontendIndexError:
     )
 
 
-def kernel_not_offered_error(what: str) -> KernelNotOffered:
+def make_kernel_not_offered_error(what: str) -> KernelNotOffered:
     """Return the error for a feature, named `what`, that only cudnn-frontend's own kernels have."""
     return KernelNotOffered(
         f"{what} belongs to a kernel of cudnn-frontend's own (CuTe DSL or another engine), not to cuDNN's backend: "
@@ -163,7 +163,7 @@ def kernel_not_offered_error(what: str) -> KernelNotOffered:
     )
 
 
-def wrong_results_error(issue: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
+def make_wrong_results_error(issue: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
     """Return the error for dims with which an existing plan or kernel cache is known to compute wrong results."""
     return cudnnGraphNotSupportedError(
         f"cuDNN gets this wrong ({issue.code}): {issue.what}",

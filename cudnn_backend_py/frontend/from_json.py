@@ -22,7 +22,7 @@ from .enums import (
     rng_distribution,
     tensor_reordering,
 )
-from .errors import invalid_value_error
+from .errors import make_invalid_value_error
 from .ops.attention_node import AttentionNode, get_port_name
 from .ops.attention_rules import AttentionRequest, Kind
 from .tensors import tensor
@@ -49,7 +49,9 @@ def _make_enum_reader(enum: Any) -> Callable[[Any], Any]:
 
 def _read_enum_member(enum: Any, name: Any) -> Any:
     if not isinstance(name, str) or name not in enum.__members__:
-        raise invalid_value_error(f"the JSON of the graph has {str(name)[:60]!r} where a {enum.__name__} is needed")
+        raise make_invalid_value_error(
+            f"the JSON of the graph has {str(name)[:60]!r} where a {enum.__name__} is needed"
+        )
     return enum[name]
 
 
@@ -57,7 +59,7 @@ def _read_number(value: Any) -> Any:
     """Return the number in a JSON value, in any of cudnn-frontend's notations."""
     number = parse_number(value)
     if number is None:
-        raise invalid_value_error(f"the JSON of the graph has {str(value)[:60]!r} where a number is needed")
+        raise make_invalid_value_error(f"the JSON of the graph has {str(value)[:60]!r} where a number is needed")
     return number
 
 
@@ -222,12 +224,12 @@ def add_nodes_from_json(graph: Any, data: Mapping[str, Any]) -> None:
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             name = str(node.get("name"))[:60]
-            raise invalid_value_error(f"node {name!r} of the JSON cannot be read: {error}") from error
+            raise make_invalid_value_error(f"node {name!r} of the JSON cannot be read: {error}") from error
 
 
 def _get_attention_argument(port: Any) -> str:
     if port not in _ATTENTION_ARGUMENTS:
-        raise invalid_value_error(f"the attention node of the JSON has the unknown port {str(port)[:60]!r}")
+        raise make_invalid_value_error(f"the attention node of the JSON has the unknown port {str(port)[:60]!r}")
     return _ATTENTION_ARGUMENTS[port]
 
 
@@ -248,7 +250,9 @@ class _GraphRebuilder:
         """Add one node to the graph, and set the properties of its results."""
         inputs, outputs = node.get("inputs"), node.get("outputs")
         if not isinstance(inputs, dict) or not isinstance(outputs, dict):
-            raise invalid_value_error(f"node {str(node.get('name'))[:60]!r} of the JSON has no inputs or no outputs")
+            raise make_invalid_value_error(
+                f"node {str(node.get('name'))[:60]!r} of the JSON has no inputs or no outputs"
+            )
         given = {port: self._get_tensor(key) for port, key in inputs.items()}
         if str(node["tag"]).startswith("SDPA"):
             self._add_attention(node, given)
@@ -260,7 +264,7 @@ class _GraphRebuilder:
         for port, key in outputs.items():
             if port not in made:
                 name = str(node.get("name"))[:60]
-                raise invalid_value_error(f"node {name!r} of the JSON has the unknown output {str(port)[:60]!r}")
+                raise make_invalid_value_error(f"node {name!r} of the JSON has the unknown output {str(port)[:60]!r}")
             self._set_tensor_properties(made[port], key)
         for port in [port for port in made if port not in outputs]:  # such as a gradient that is left out
             del made[port]
@@ -279,7 +283,7 @@ class _GraphRebuilder:
         tensors |= {name: self._get_tensor(key) for name, key in outputs.items() if name in _OUTPUT_ARGUMENTS}
         if node.get("score_mod"):
             name = str(node.get("name"))[:60]
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"attention {name!r} of the JSON has a score function, which JSON does not contain",
                 fix="create the graph with its program, or serialize() the built plan",
             )
@@ -345,7 +349,7 @@ class _GraphRebuilder:
             arguments["has_dbias"] = "DBIAS" in node["outputs"]
         left = [port for port in given if port not in call.ports]
         if left:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"node {str(node.get('name'))[:60]!r} of the JSON has the unknown inputs {', '.join(left)[:60]}"
             )
         if node.get("peer_stats"):
@@ -360,7 +364,7 @@ class _GraphRebuilder:
         method = mode.lower().removesuffix("_fwd")
         method = f"{method.removesuffix('_bwd')}_backward" if method.endswith("_bwd") else method
         if not hasattr(type(self.graph), method):
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"the JSON of the graph has mode {mode[:60]!r}, which is not an elementwise operation"
             )
         from inspect import signature

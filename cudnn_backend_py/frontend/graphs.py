@@ -31,16 +31,16 @@ from .errors import (
     EngineNotSupported,
     FrontendRuntimeError,
     GraphRefused,
-    attribute_not_set_error,
     convert_error,
     convert_errors,
     cudnnGraphNotSupportedError,
     get_headline,
-    invalid_value_error,
-    kernel_not_offered_error,
+    make_attribute_not_set_error,
     make_error_for_tensor_of_other_graph,
-    missing_plan_error,
-    not_supported_error,
+    make_invalid_value_error,
+    make_kernel_not_offered_error,
+    make_missing_plan_error,
+    make_not_supported_error,
 )
 from .handles import device_properties, find_target, kernel_cache
 from .kernels import OPERATIONS as KERNEL_OPERATIONS
@@ -208,7 +208,7 @@ class pygraph(
             raise AttributeError(f"a pygraph has no attribute {name!r}")
 
         def raise_not_offered(*_args: Any, **_options: Any) -> Any:
-            raise kernel_not_offered_error(f"pygraph.{name}")
+            raise make_kernel_not_offered_error(f"pygraph.{name}")
 
         return raise_not_offered
 
@@ -230,7 +230,7 @@ class pygraph(
         self.record.shown_results.clear()
         context = self.context
         if context.is_dynamic_shape_enabled and context.version < MIN_DYNAMIC_SHAPE_VERSION:
-            raise not_supported_error(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
+            raise make_not_supported_error(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
         for node in self._nodes:
             check_and_infer(node, context)
         for item in self._created:
@@ -254,7 +254,7 @@ class pygraph(
         if self._operation_graph is not None or self._plans.has_built_plan or read:
             if item is not None and item not in self._list_used_tensors():
                 return
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"{what} a graph that is already finalized", fix="change it earlier, or make a new graph"
             )
         self._validated, self._emitter, self._memory = False, None, None
@@ -266,7 +266,7 @@ class pygraph(
                 continue
             if item.owner is not self.record.owner and item.owner is not None:  # an offset, which no operation names
                 raise make_error_for_tensor_of_other_graph(item.name, item.uid, other.name)
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"uid {item.uid} belongs to two tensors, {other.name!r} and {item.name!r}",
                 fix="give each a unique number with set_uid()",
             )
@@ -358,7 +358,7 @@ class pygraph(
             Before :meth:`build_operation_graph`.
         """
         if self._operation_graph is None:
-            raise invalid_value_error("the operation graph is not built", fix="call build_operation_graph() first")
+            raise make_invalid_value_error("the operation graph is not built", fix="call build_operation_graph() first")
         return self._operation_graph
 
     @property
@@ -377,14 +377,14 @@ class pygraph(
             If there are none; its ``verdict`` says why.
         """
         if self._override_shapes and self.context.version < MIN_OVERRIDE_SHAPE_VERSION:
-            raise not_supported_error(
+            raise make_not_supported_error(
                 f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.build_text}",
                 fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0), or build a graph for each shape",
             )
         self._require_operation_graph()
         choices = [choice for node in self._nodes if (choice := node.choose_engine(self.context)) is not None]
         if choices:
-            self._plans.require_engine(choices[0])
+            self._plans.add_only_possible_engine(choices[0])
         else:
             self._plans.query_heuristics(heuristics or _DEFAULT_HEURISTICS_MODES)
 
@@ -447,12 +447,12 @@ class pygraph(
         """
         self._require_plans()
         self._plans.build(policy)
-        self._use_candidate_plan()
+        self._select_candidate_plan()
 
     def build_plan_at_index(self, index: int) -> Self:
         """Build one plan and make :meth:`execute` run it."""
         self._plans.build_plan_at(index)
-        self._use_candidate_plan()
+        self._select_candidate_plan()
         return self
 
     def select_plan(self, index: int) -> Self:
@@ -467,9 +467,11 @@ class pygraph(
         """
         count = len(self._plans)
         if not count:
-            raise invalid_value_error("there are no plans to select from", fix="call create_execution_plans() first")
+            raise make_invalid_value_error(
+                "there are no plans to select from", fix="call create_execution_plans() first"
+            )
         if not 0 <= index < count:
-            raise missing_plan_error(index, count)
+            raise make_missing_plan_error(index, count)
         self._plans.select_candidate(index)
         self._current = self._get_runner(index) if self._plans.is_built(index) else None
         return self
@@ -485,7 +487,7 @@ class pygraph(
         self.check_support()
         self.build_plans()
 
-    def _use_candidate_plan(self) -> None:
+    def _select_candidate_plan(self) -> None:
         self._current = self._get_runner(self._plans.candidate)
 
     def _get_runner(self, index: int) -> Runner:
@@ -539,7 +541,7 @@ class pygraph(
         overrides = self._read_overrides(override_uids, override_shapes, override_strides)
         if overrides is not None:
             if self.target.library.version < MIN_WORKSPACE_QUERY_VERSION:
-                raise not_supported_error(
+                raise make_not_supported_error(
                     "the workspace size for other dims than the plan's needs cuDNN 9.23.0, "
                     f"the loaded library is {self.target.library.build_text}",
                     fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
@@ -580,7 +582,9 @@ class pygraph(
                         name=made.name,
                         uid=uid,
                     )
-        raise invalid_value_error(f"no tensor of the graph has uid {uid}", fix="see graph.tensors and tensor.get_uid()")
+        raise make_invalid_value_error(
+            f"no tensor of the graph has uid {uid}", fix="see graph.tensors and tensor.get_uid()"
+        )
 
     # execution
 
@@ -641,14 +645,14 @@ class pygraph(
         """
         if isinstance(given, Mapping):
             if uids is not None:
-                raise attribute_not_set_error(
+                raise make_attribute_not_set_error(
                     "tensor_uids applies to a list of buffers, but a dict was given", fix="give a list"
                 )
             return {**self.record.bound_buffers, **given}
         given = to_list("the variant pack", given, "a dict of buffers by tensor, name or uid, or a list of them")
         names = self._get_variant_pack_uids_sorted() if uids is None else to_int_list("tensor_uids", uids)
         if len(names) != len(given) or len(set(names)) != len(names):
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"{len(given)} buffers were given for the uids {names}, one is needed for each",
                 fix="execute([buffers ...], workspace, tensor_uids=[...])",
             )
@@ -770,7 +774,7 @@ class pygraph(
             Before a plan is built.
         """
         if self._current is None or self._memory is None:
-            raise not_supported_error("no plan is built, so there is nothing to serialize", fix="build() first")
+            raise make_not_supported_error("no plan is built, so there is nothing to serialize", fix="build() first")
         from . import serialize as saved
 
         notes = [note.name for note in self.get_behavior_notes()]
@@ -811,7 +815,7 @@ class pygraph(
             self._handle = handle
         if isinstance(source[-1], str):
             if enforce_precompiled:
-                raise not_supported_error(
+                raise make_not_supported_error(
                     "enforce_precompiled needs a serialized plan, but the JSON of a graph was given",
                     fix="give what serialize() returned, or leave enforce_precompiled out",
                 )
@@ -871,7 +875,7 @@ class pygraph(
         """Return the indices of the built plans, without those deselected by name."""
         built = self._plans.list_runnable_indices()
         if not built:
-            raise invalid_value_error("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
+            raise make_invalid_value_error("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
         return built
 
     def get_autotune_workspace_size(self) -> int:
@@ -901,7 +905,7 @@ class pygraph(
                     partial(runner.execute, pack, workspace, chosen), chosen.stream, device=chosen.device or 0
                 )
         self._plans.candidate = min(times, key=times.__getitem__)
-        self._use_candidate_plan()
+        self._select_candidate_plan()
 
 
 def make_launch_arguments(

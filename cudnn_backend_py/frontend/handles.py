@@ -13,11 +13,17 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..known_issues import KnownIssue
 from ..native import Descriptor, Handle, Library, current_device, library
-from ..printable import shown
+from ..printable import format_repr
 from ..system.untrusted_files import parse_json
 from ..target import Profile, Target, find_profile, open_target, read_device, read_device_profile
 from .arguments import check_instance, to_int
-from .errors import FrontendRuntimeError, FrontendUsageError, convert_errors, invalid_value_error, wrong_results_error
+from .errors import (
+    FrontendRuntimeError,
+    FrontendUsageError,
+    convert_errors,
+    make_invalid_value_error,
+    make_wrong_results_error,
+)
 
 __all__ = [
     "DescribedHandle",
@@ -33,7 +39,7 @@ __all__ = [
     "get_cached_handle",
     "get_stream",
     "kernel_cache",
-    "not_a_handle_error",
+    "make_not_a_handle_error",
     "set_default_target",
     "set_stream",
     "to_backend_handle",
@@ -147,7 +153,7 @@ class FrontendHandle(metaclass=_HandleMeta):
                 "a cudnnHandle_t of another library is not accepted, as it may belong to another cuDNN; "
                 "cudnn.create_handle() makes one, and set_stream() gives it the other one's stream"
             )
-        made = DescribedHandle(_described_target(_default_target))
+        made = DescribedHandle(_get_described_target(_default_target))
         made.backend_handle, made.stream = backend_handle, stream or 0
         return made
 
@@ -172,7 +178,7 @@ def default_target() -> str | None:
     return None if _default_target is None else _default_target.name
 
 
-def _described_target(profile: Profile) -> Target:
+def _get_described_target(profile: Profile) -> Target:
     from ..plans.build import shared_target  # only where programs are judged for a described GPU
 
     return shared_target(profile)
@@ -187,7 +193,7 @@ def create_handle() -> Handle | DescribedHandle:
         Where there is no GPU, with what to do.
     """
     if _default_target is not None:
-        return DescribedHandle(_described_target(_default_target))
+        return DescribedHandle(_get_described_target(_default_target))
     lib = library()
     _require_gpu(lib)
     return _new_handle(lib)
@@ -214,13 +220,13 @@ def _new_handle(lib: Library) -> Handle:
 
 def _require_described_handle(handle: Any) -> DescribedHandle:
     if not isinstance(handle, DescribedHandle):
-        raise not_a_handle_error(handle)
+        raise make_not_a_handle_error(handle)
     return handle
 
 
-def not_a_handle_error(handle: object) -> TypeError:
+def make_not_a_handle_error(handle: object) -> TypeError:
     """Return the error for a value that is not a handle of this module."""
-    return TypeError(f"handle must be a cudnn.Handle from cudnn.create_handle(), got {shown(handle)}")
+    return TypeError(f"handle must be a cudnn.Handle from cudnn.create_handle(), got {format_repr(handle)}")
 
 
 def destroy_handle(handle: Handle | DescribedHandle) -> None:
@@ -317,7 +323,7 @@ def find_target(handle: Any, properties: device_properties | None) -> Target:
     if described is not None:
         return described.target
     if handle is None and _default_target is not None:
-        return _described_target(_default_target)
+        return _get_described_target(_default_target)
     handle = handle if own else get_shared_handle()
     return Target(_get_device_profile(handle.device), handle=handle, library=library())
 
@@ -357,15 +363,15 @@ def create_device_properties(source: int | str) -> device_properties:
         try:
             properties = parse_json(source, "the text of device properties", code="frontend-value")
         except GraphError as error:
-            raise invalid_value_error(error.headline) from None
+            raise make_invalid_value_error(error.headline) from None
         if not isinstance(properties, dict):
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"the text of device properties is {source[:60]!r}, a JSON object is needed",
                 fix="give what serialize() of device properties returned",
             )
         return device_properties(properties, source)
     if _default_target is not None:
-        properties = _described_target(_default_target).profile.properties
+        properties = _get_described_target(_default_target).profile.properties
     else:
         with convert_errors(FrontendRuntimeError, f"GPU {source}"):
             properties = read_device(to_int("a GPU, or the text of its properties,", source))
@@ -405,10 +411,10 @@ class kernel_cache:
         with self._handle_lock:
             self._dims = dims if self._dims is None else self._dims
             if self._dims != dims:
-                raise wrong_results_error(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
+                raise make_wrong_results_error(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
 
     def size(self) -> int:
-        """Return the number of kernels, as cuDNN counts them (9.27).
+        """Return cuDNN's count of the compiled kernels; requires cuDNN 9.27.
 
         Raises
         ------
@@ -418,13 +424,13 @@ class kernel_cache:
         return self._read_number(Attr.KERNEL_CACHE_ENTRY_COUNT)
 
     def revision(self) -> int:
-        """Return a number that grows with changes of the kernels in this process (9.27); raises as :meth:`size`."""
+        """Return a number that grows when this process's kernels change; requires cuDNN 9.27."""
         return self._read_number(Attr.KERNEL_CACHE_REVISION)
 
     def _read_number(self, attribute: Attr) -> int:
         descriptor = self._require_descriptor()
         if descriptor.library.version < (9, 27, 0):
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"{attribute.name} needs cuDNN 9.27, the loaded library is {descriptor.library.version}",
                 fix="cudnn-backend cudnn install 9.27.0",
             )
@@ -433,7 +439,7 @@ class kernel_cache:
 
     def _require_descriptor(self) -> Descriptor:
         if self._descriptor is None or not self._descriptor.finalized:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 "this kernel cache is empty: no graph was built with it yet", fix="pygraph(kernel_cache=...)"
             )
         return self._descriptor
@@ -463,7 +469,7 @@ class kernel_cache:
         check_instance("the serialized kernel cache", text, str, "a text")
         with self._handle_lock, convert_errors(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
-                raise invalid_value_error("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
+                raise make_invalid_value_error("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())
             self._descriptor = made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
 

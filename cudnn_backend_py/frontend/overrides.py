@@ -7,7 +7,7 @@ from typing import Any
 from ..known_issues import KnownIssue
 from ..native.launch import Overrides
 from .arguments import to_int_list, to_list
-from .errors import invalid_value_error, wrong_results_error
+from .errors import make_invalid_value_error, make_wrong_results_error
 from .runner import Placement
 
 __all__ = ["read_overrides"]
@@ -40,23 +40,23 @@ def read_overrides(
         for what, rows in (("override_shapes", shapes), ("override_strides", strides))
     )
     if not len(set(named)) == len(named) == len(dims) == len(steps):
-        raise invalid_value_error(
+        raise make_invalid_value_error(
             f"override_uids is {named}, but {len(dims)} override_shapes and {len(steps)} override_strides were given",
             fix="name each tensor once, and give one of each for it",
         )
     built = memory.by_uid
     for uid, row, step in zip(named, dims, steps, strict=True):
         if uid not in built:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"override_uids has {uid}, but the uids of the graph's tensors are {sorted(built)}",
                 fix="name a tensor of the graph",
             )
         rank = len(built[uid].dims)
         if not len(row) == len(step) == rank or min((*row, *step), default=0) < 0:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"the override dims {row} and strides {step} of uid {uid} must have {rank} non-negative numbers each",
                 fix=f"give {rank} of each, none negative",
             )
         if fault is not None and not built[uid].virtual and built[uid].dims != tuple(row):
-            raise wrong_results_error(fault, f"uid {uid} has dims {row}, built were {list(built[uid].dims)}")
+            raise make_wrong_results_error(fault, f"uid {uid} has dims {row}, built were {list(built[uid].dims)}")
     return named, dims, steps

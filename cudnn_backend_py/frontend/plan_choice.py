@@ -12,7 +12,7 @@ from typing import Any, Self
 from ..generated.enums import CudaGraphRetention, KnobType
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
-from ..printable import shown
+from ..printable import format_repr
 from .enums import behavior_note, cuda_graph_retention, is_frontend_knob_type, knob_type, numerical_note
 from .errors import FrontendRuntimeError, FrontendValueError, convert_errors, cudnnGraphNotSupportedError
 from .plan_list import PlanConfig, PlanList, knob
@@ -49,10 +49,10 @@ class PlanChoice:
         return self
 
     def deselect_engines(self, engine_names: Sequence[str]) -> Self:
-        """Exclude plans, even listed ones, with one of these parts in their name, such as ``eng3`` or ``k24=7``."""
+        """Exclude plans with one of these texts in their name, such as ``eng3`` or ``k24=7``."""
         names = list(engine_names)
         if isinstance(engine_names, str) or not all(isinstance(name, str) for name in names):
-            raise TypeError(f"engine_names must be a list of str, got {shown(engine_names)}")
+            raise TypeError(f"engine_names must be a list of str, got {format_repr(engine_names)}")
         self._plans.barred_names += names
         if self._plans.deselect_excluded_candidate():
             self._current = None
@@ -146,7 +146,7 @@ def _require_int(value: int, what: str) -> int:
     try:
         return index(value)
     except TypeError:
-        raise TypeError(f"{shown(value)} is no {what}, an int is needed") from None
+        raise TypeError(f"{format_repr(value)} is no {what}, an int is needed") from None
 
 
 def check_retention(given: Any) -> cuda_graph_retention | None:
@@ -160,11 +160,13 @@ def check_retention(given: Any) -> cuda_graph_retention | None:
     try:
         return None if given is None else cuda_graph_retention(given)
     except ValueError:
-        raise TypeError(f"cuda_graph_retention is {shown(given)}, a cudnn.cuda_graph_retention is needed") from None
+        raise TypeError(
+            f"cuda_graph_retention is {format_repr(given)}, a cudnn.cuda_graph_retention is needed"
+        ) from None
 
 
 def make_engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> EngineChoice:
-    """Return the choice of a cuDNN engine and knob values that a program names.
+    """Convert a program's engine number and knob values to an ``EngineChoice``, after checking them.
 
     Raises
     ------
@@ -180,8 +182,10 @@ def make_engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) ->
     engine_id = _require_int(engine_id, "number of an engine")
     given = {} if knobs is None else knobs
     if not isinstance(given, Mapping):
-        raise TypeError(f"knobs are {shown(knobs)}, {{cudnn.knob_type: int}} is needed")
-    chosen = {_to_backend_knob(item): _require_int(value, f"value of {shown(item)}") for item, value in given.items()}
+        raise TypeError(f"knobs are {format_repr(knobs)}, {{cudnn.knob_type: int}} is needed")
+    chosen = {
+        _to_backend_knob(item): _require_int(value, f"value of {format_repr(item)}") for item, value in given.items()
+    }
     if is_python_engine(engine_id):
         raise FrontendValueError(
             f"engine {engine_id} is one of cudnn-frontend's own; cuDNN's numbers are below {CPP_OSS_ENGINE_ID_BASE}",
@@ -195,7 +199,7 @@ def _to_backend_knob(item: knob_type) -> KnobType:
     try:
         named = knob_type(item)
     except ValueError:
-        raise TypeError(f"{shown(item)} is no knob, a cudnn.knob_type is needed") from None
+        raise TypeError(f"{format_repr(item)} is no knob, a cudnn.knob_type is needed") from None
     found = KnobType.__members__.get(named.name)
     if found is None:
         status = "NOT_SUPPORTED" if is_frontend_knob_type(named) else "INVALID_VALUE"

@@ -12,7 +12,7 @@ from ..errors import CudnnBackendError, CudnnStatusError, NotSupportedStatus
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
-from ..printable import shown
+from ..printable import format_repr
 from ..target import Target
 from .arguments import to_list
 from .built_graphs import BUILT_GRAPHS
@@ -24,9 +24,9 @@ from .errors import (
     convert_errors,
     cudnnGraphNotSupportedError,
     get_headline,
-    invalid_value_error,
-    kernel_not_offered_error,
-    missing_plan_error,
+    make_invalid_value_error,
+    make_kernel_not_offered_error,
+    make_missing_plan_error,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class PlanList:
             Before one is built or selected.
         """
         if self.candidate == -1:
-            raise invalid_value_error("Plan index -1 is invalid: no plan is built", fix="build_plans()")
+            raise make_invalid_value_error("Plan index -1 is invalid: no plan is built", fix="build_plans()")
         return self.candidate
 
     def select_candidate(self, index: int) -> None:
@@ -134,7 +134,7 @@ class PlanList:
             If there is none at that index, or none at all.
         """
         if not hasattr(index, "__index__"):
-            raise missing_plan_error(index, len(self))
+            raise make_missing_plan_error(index, len(self))
         if index >= len(self._configs):
             self._query_remaining_modes()
         if not self._configs and index in self._plans:
@@ -146,7 +146,7 @@ class PlanList:
                 fix="create_execution_plans(...), then build_plans()",
             )
         if not 0 <= index < len(self._configs):
-            raise missing_plan_error(index, len(self._configs))
+            raise make_missing_plan_error(index, len(self._configs))
         return self._configs[index]
 
     @staticmethod
@@ -174,7 +174,7 @@ class PlanList:
         named = [_to_heuristics_mode(mode) for mode in to_list("heuristics", modes, "a list of cudnn.heur_mode")]
         names = [mode.name for mode in named if mode is not heur_mode.OPENSOURCE]
         if named and not names:
-            raise kernel_not_offered_error("heur_mode.OPENSOURCE alone")
+            raise make_kernel_not_offered_error("heur_mode.OPENSOURCE alone")
         _ = self._graph.operation_graph  # refuses to be queried too early
         self._query_remaining_modes()
         before = len(self._configs)
@@ -229,7 +229,7 @@ class PlanList:
         error.graph, error.target = graph, target
         return error
 
-    def require_engine(self, choice: EngineChoice) -> None:
+    def add_only_possible_engine(self, choice: EngineChoice) -> None:
         """Append the only engine that can run the graph.
 
         Raises
@@ -263,7 +263,7 @@ class PlanList:
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):
             raise TypeError(
-                f"{shown(notes)} are not valid notes, a list of cudnn.{_NOTE_TYPES[kind].__name__} is needed"
+                f"{format_repr(notes)} are not valid notes, a list of cudnn.{_NOTE_TYPES[kind].__name__} is needed"
             )
         self._notes += [(kind, name, keep) for name in names]
 
@@ -323,7 +323,7 @@ class PlanList:
             )
 
     def deselect_excluded_candidate(self) -> bool:
-        """Return whether the filters exclude the candidate; if so, unset it, unless a program selected it."""
+        """Unset an excluded candidate, unless a program selected it; return whether it is excluded."""
         if not self._is_candidate_excluded():
             return False
         self.candidate = -1 if self._pinned is None else self._pinned
@@ -426,7 +426,7 @@ class PlanList:
         plan = self._plans.get(index)
         if plan is None:
             self.get_config(index)
-            raise invalid_value_error(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
+            raise make_invalid_value_error(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
         return plan
 
 
@@ -434,7 +434,7 @@ def _to_heuristics_mode(mode: Any) -> heur_mode:
     try:
         return heur_mode(mode)
     except ValueError:
-        raise TypeError(f"{shown(mode)} is not a heuristics mode, a cudnn.heur_mode is needed") from None
+        raise TypeError(f"{format_repr(mode)} is not a heuristics mode, a cudnn.heur_mode is needed") from None
 
 
 def _join_nonempty_lines(texts: Iterable[str | None]) -> str:

@@ -14,7 +14,7 @@ __all__ = ["PrivateNames"]
 
 
 class _BindingsByUid(MutableMapping[int, Any]):
-    """A live view of the buffers that a graph was written with, by tensor uid."""
+    """A live mapping from tensor uids to the buffers that are bound to the graph's tensors."""
 
     def __init__(self, record: GraphRecord) -> None:
         self._record = record

@@ -10,15 +10,15 @@ from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
-from ..printable import shown
+from ..printable import format_repr
 from .arguments import check_instance
 from .context import GraphContext
 from .enums import NodeType, data_type
 from .errors import (
-    attribute_not_set_error,
-    invalid_value_error,
-    kernel_not_offered_error,
+    make_attribute_not_set_error,
     make_error_for_tensor_of_other_graph,
+    make_invalid_value_error,
+    make_kernel_not_offered_error,
 )
 from .ops.infer import infer_matmul, infer_pointwise
 from .ops.node import pack_strides
@@ -58,7 +58,7 @@ class Node:
         """
         for port, item in {**self.inputs, **self.outputs}.items():
             if item is None:
-                raise attribute_not_set_error(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
+                raise make_attribute_not_set_error(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
 
     def infer_properties(self, context: GraphContext) -> None:
         """Set missing tensor types from the context, and infer dims and strides of matmul and elementwise results.
@@ -292,7 +292,7 @@ class GraphRecord:
         if self.owner is not None:  # which the record of a function of the scores has not
             item.owner = self.owner
         if not item.uid_given and not item.uid:
-            item.uid = self._next_free_uid()
+            item.uid = self._take_next_free_uid()
         return item
 
     def move_to_end(self, item: tensor) -> None:
@@ -314,7 +314,7 @@ class GraphRecord:
             item.dim = item.dim if item.dim_given else []
             item.stride = item.stride if item.stride_given else []
 
-    def _next_free_uid(self, but: int = 0) -> int:
+    def _take_next_free_uid(self, but: int = 0) -> int:
         taken = {but, *(item.uid for item in self.tensors)}
         while self._next_uid in taken:
             self._next_uid += 1
@@ -322,7 +322,7 @@ class GraphRecord:
         return self._next_uid - 1
 
     def announce_change(self, what: str, item: tensor | None = None) -> None:
-        """Notify the graph of a change, which `what` names, of one tensor or all; raises if the graph is finalized."""
+        """Notify the graph of the change `what` to one tensor or all; raise if the graph is finalized."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
             graph._invalidate(what, item)
@@ -343,11 +343,11 @@ class GraphRecord:
         if None not in (item.owner, self.owner) and item.owner is not self.owner:
             raise make_error_for_tensor_of_other_graph(item.name, uid, other.name)
         if other.uid_given:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"
             )
         self.announce_change(f"uid {uid} for tensor {item.name!r} changes that of tensor {other.name!r} in", other)
-        other.uid = self._next_free_uid(but=uid)
+        other.uid = self._take_next_free_uid(but=uid)
 
     def make_node_name(self, operation: str, name: str) -> str:
         """Return the name of a new node: the given one, or the operation with a number."""
@@ -373,14 +373,14 @@ class GraphRecord:
             return next((item for item in self.tensors if item.uid == name_or_uid), None)
         found = [item for item in self.tensors if item.name == name_or_uid]
         if len(found) > 1:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"tensor name {name_or_uid!r} is ambiguous, {len(found)} have it", fix="look it up by its uid"
             )
         return found[0] if found else None
 
 
 def record_operations(cls: Class) -> Class:
-    """Make every operation of a graph class record its node in ``self.record`` and name results as 1.32 does."""
+    """Make a graph class record a node per operation, with results named as in cudnn-frontend 1.32."""
     for name, operation in OPERATIONS.items():
         if hasattr(cls, name):
             setattr(cls, name, _make_recorder(name, operation, getattr(cls, name)))
@@ -401,19 +401,19 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             args, kwargs = (args[0], *args[2:]), {**kwargs, operation.new_second_argument: args[1]}
         for argument in operation.kernel_only_arguments:
             if kwargs.pop(argument, None):
-                raise kernel_not_offered_error(f"{argument} of {method}")
+                raise make_kernel_not_offered_error(f"{argument} of {method}")
         kwargs = _drop_none_arguments(operation, valued, kwargs)
         if names[:1] == ["norm_forward_phase"] and args and _is_tensor(args[0]):
             args, kwargs = _reorder_norm_arguments(method, names, args, kwargs)
         given = _bind_arguments(method, parameters, self, args, kwargs)
         # The other way round, as cudnn-frontend 1.32 has them.
         if operation.is_pointwise and isinstance(given.get("compute_data_type"), str):
-            args, kwargs = _reorder_name(names, args, kwargs)
+            args, kwargs = _reorder_name_argument(names, args, kwargs)
             given = _bind_arguments(method, parameters, self, args, kwargs)
         for argument, kind in kinds.items():
             if given.get(argument) is not None:
                 check_instance(f"{argument} of {method}", given[argument], kind, f"a {_format_type(kind)}")
-        name = record.make_node_name(method, _get_given_name(given))
+        name = record.make_node_name(method, _read_name_argument(given))
         if "name" in names and len(args) > names.index("name"):
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
         else:
@@ -451,7 +451,7 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
 
 @cache
 def _inspect_parameters(add: Callable[..., Any]) -> tuple[Signature, list[str], set[str], set[str], dict[str, type]]:
-    """Return a method's signature, its parameter names, and the names of each kind; cached.
+    """Return a signature, its parameter names, and those with a default, for tensors, of fixed type.
 
     Of a kind are those whose default is a value, those that may be tensors, and, with the class that is needed, those
     that are flags or words of an enumeration; types of data may be torch's.
@@ -499,7 +499,7 @@ def _choose_compute_type(given: Mapping[str, Any], of_graph: data_type) -> Any:
     return of_graph if kind is None or kind is data_type.NOT_SET else kind
 
 
-def _get_given_name(given: Mapping[str, Any]) -> str:
+def _read_name_argument(given: Mapping[str, Any]) -> str:
     name = given.get("name", given.get("keywords", {}).get("name"))
     return "" if name is None else check_instance("the name of an operation", name, str, "a text")
 
@@ -513,11 +513,11 @@ def _reorder_norm_arguments(
         kwargs = {**kwargs, "norm_forward_phase": args[len(behind)]}
         args = args[: len(behind)]
     if "norm_forward_phase" not in kwargs:
-        raise invalid_value_error(f"{method} has no norm_forward_phase", fix="norm_forward_phase=...")
+        raise make_invalid_value_error(f"{method} has no norm_forward_phase", fix="norm_forward_phase=...")
     return (), {**dict(zip(behind, args, strict=False)), **kwargs}
 
 
-def _reorder_name(
+def _reorder_name_argument(
     names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Reorder a call's arguments if the name is before the compute type, as in cudnn-frontend 1.32."""
@@ -561,7 +561,7 @@ def _record_arguments(node: Node, operation: Operation, method: str, given: Mapp
             continue
         if name in operation.list_arguments or name == "dropout":
             if not isinstance(value, Iterable):
-                raise TypeError(f"{name} of {method} is {shown(value)}, a list is needed")
+                raise TypeError(f"{name} of {method} is {format_repr(value)}, a list is needed")
             _record_list_argument(node, name, value)
         elif isinstance(value, tensor):
             if name in operation.output_arguments:

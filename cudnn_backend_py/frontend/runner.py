@@ -20,13 +20,13 @@ from ..native.cuda import (
     get_captured_graph,
     keep_for_cuda_graph,
     make_stream_context_current,
-    release_for_destroyed_graphs,
+    release_objects_of_destroyed_graphs,
 )
 from ..native.fast_call import NEEDS_PYTHON, DictCall, load_compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
 from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, convert_error, convert_errors
-from .handles import DescribedHandle, not_a_handle_error
+from .handles import DescribedHandle, make_not_a_handle_error
 from .tensors import tensor
 
 __all__ = ["Placement", "Runner"]
@@ -91,7 +91,7 @@ class Runner:
         # Since 9.27 cuDNN itself has such graphs keep a plan's kernels, but not what is on the device next to it.
         self._retains = retains and (plan.target.library.version < (9, 27) or bool(memory.constants))
         self._kept_for: set[tuple[int, int]] = set()
-        release_for_destroyed_graphs()
+        release_objects_of_destroyed_graphs()
         self._memory = memory
         uids = [item.uid for item in memory.tensors]
         extra = [uid for uid in memory.list_user_uids() if uid not in uids]
@@ -167,7 +167,7 @@ class Runner:
             self._enable_fast_path(pack, workspace)
 
     def _launch(self, handle: Handle, made: Any) -> None:
-        """Launch in the context of the handle's stream, and keep the plan alive if that is captured."""
+        """Launch in the context of the handle's stream; keep the plan alive if the stream is captured."""
         stream = self.launcher.query_stream(handle)
         if stream is not None:  # else cuDNN says what is wrong with the handle
             make_stream_context_current(stream, handle.device or 0)
@@ -176,7 +176,7 @@ class Runner:
         self._run(handle, made)
 
     def _enable_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
-        """Let compiled code make the next calls, with plain addresses and with buffers of one framework."""
+        """Let compiled code run later calls with plain addresses or buffers of the same framework."""
         kinds = {type(value) for value in (*pack.values(), workspace)}
         found = next(filter(None, map(find_dlpack_exchange, kinds)), None)
         if self._length > DictCall.MAX_PLACES or (
@@ -310,7 +310,7 @@ class Runner:
                 fix="serialize() it and deserialize() it where the GPU is, or build it there",
             )
         if not isinstance(handle, Handle):
-            raise not_a_handle_error(handle)
+            raise make_not_a_handle_error(handle)
         with convert_errors(FrontendRuntimeError, "the handle"):
             self.launcher.check_handle(handle)
         self._handle_address = handle.owner.pointer.value

@@ -72,7 +72,7 @@ def _compute_checksum(own: str, code: str) -> str:
 
 
 def _to_frontend_json(memory: Placement, notes: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON that cudnn-frontend loads; without the version it requires if it could not run the graph."""
+    """Return JSON for cudnn-frontend; without a version if cudnn-frontend could not run the graph."""
     size = memory.scratch_bytes
     places: dict[str, Any] = {str(uid): [2, offset, []] for uid, offset in memory.offsets.items()}
     for uid, values in memory.constants.items():

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from .arguments import check_instance, to_float32, to_int, to_int_list
 from .enums import data_type, scalar_type, tensor_reordering, to_data_type
-from .errors import attribute_not_set_error, invalid_value_error
+from .errors import make_attribute_not_set_error, make_invalid_value_error
 
 __all__ = ["tensor", "to_float32_hex"]
 
@@ -195,7 +195,7 @@ class tensor:
             while link is not None and link is not self:
                 link = link.ragged_offset
             if link is self:
-                raise invalid_value_error(
+                raise make_invalid_value_error(
                     f"the ragged_offset of tensor {self.name!r} is {ragged_offset.name!r}, which refers back to it",
                     fix="give a separate INT32 or INT64 tensor with batch + 1 elements",
                 )
@@ -215,7 +215,7 @@ class tensor:
             If it is below 1.
         """
         if to_int("alignment_value", value) < 1:
-            raise attribute_not_set_error(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
+            raise make_attribute_not_set_error(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
         return self._set_fields("set_alignment_value", alignment_value=to_int("alignment_value", value))
 
     def validate(self) -> None:
@@ -232,13 +232,13 @@ class tensor:
         sizes = {"dims": self.dim, "strides": self.stride}
         missing = " and ".join(f"{what} not set" for what, given in sizes.items() if not given)
         if missing or len(self.dim) != len(self.stride):
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"tensor {self.name!r} must have as many strides as dims, got {self.dim} and {self.stride}: "
                 f"{missing or 'there is a mismatch of lengths'}",
                 fix="set_dim(...) and set_stride(...)",
             )
         if self.virtual and self.by_value:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"tensor {self.name!r} can't be both virtual and by value (pass_by_value)", fix="set_output(True)"
             )
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from ..native import Handle
 from .enums import TORCH_NAMES, heur_mode, to_data_type
-from .errors import FrontendRuntimeError, attribute_not_set_error, invalid_value_error
+from .errors import FrontendRuntimeError, make_attribute_not_set_error, make_invalid_value_error
 from .graphs import pygraph
 from .handles import DescribedHandle, create_handle, default_target, destroy_handle, get_cached_handle, set_stream
 from .recorded import OPERATIONS
@@ -194,7 +194,7 @@ class Graph:
 
     def __enter__(self) -> Self:
         if self._graph is not None:
-            raise invalid_value_error("this Graph was already built", fix="use a new Graph for each with block")
+            raise make_invalid_value_error("this Graph was already built", fix="use a new Graph for each with block")
         handle = None if self._handle == "auto" else self._handle
         self._graph = pygraph(handle=handle, **self._options)
         return self
@@ -228,7 +228,7 @@ class Graph:
         if graph is None:
             raise AttributeError(f"a cudnn.Graph has no {name!r} outside its with block")
         if name in _BLOCKED_METHODS:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"Calling {name} via wrapper is not allowed: cudnn.Graph does it itself",
                 fix="use cudnn.pygraph to call it yourself",
             )
@@ -248,7 +248,9 @@ class Graph:
         node = kwargs.setdefault("name", f"{operation}.{self._counts[operation]}")
         self._counts[operation] += 1
         if node in self._nodes:
-            raise attribute_not_set_error(f"node name {node!r} is used already", fix="give each node a name of its own")
+            raise make_attribute_not_set_error(
+                f"node name {node!r} is used already", fix="give each node a name of its own"
+            )
         self._nodes.add(node)
         positional = [self._convert_argument(f"{node}::{position}", value) for position, value in enumerate(args)]
         named = {key: self._convert_argument(f"{node}::{key}", value) for key, value in kwargs.items()}
@@ -309,13 +311,13 @@ class Graph:
     def _find_port(self, role: str, position: int, which: Any, ports: dict[str, tensor]) -> tensor:
         found = self._match_tensor(which, ports)
         if found is None:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"{role} {position} ({which!r}) not found among the {role}s of the graph",
                 where=f"{role}s: {', '.join(ports) or 'none'}",
                 fix=f"name one of {', '.join(ports) or 'none'}",
             )
         if found.virtual:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"{role} {position} ({which!r}) is a virtual tensor: it is not in memory", fix="set_output(True)"
             )
         return found
@@ -333,12 +335,12 @@ class Graph:
         seen: set[tensor] = set()
         for item in (*inputs, *outputs):
             if item in seen:
-                raise attribute_not_set_error(f"tensor {item.name!r} is named twice, it is a duplicate")
+                raise make_attribute_not_set_error(f"tensor {item.name!r} is named twice, it is a duplicate")
             seen.add(item)
         left_out = [port for port, item in self._ports_out.items() if _needs_buffer(item) and item not in outputs]
         left_out += [port for port, item in self._ports_in.items() if _needs_buffer(item) and item not in seen]
         if left_out:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"{', '.join(left_out)}: in memory, but specified neither as input nor as output",
                 fix="name them in inputs= or outputs=, or call the graph with a dict",
             )
@@ -369,7 +371,7 @@ class Graph:
             If no order was set, or the number of inputs is another one.
         """
         if self._graph is None or not self._built:
-            raise invalid_value_error("this Graph is not built yet: call it after its with block")
+            raise make_invalid_value_error("this Graph is not built yet: call it after its with block")
         if len(args) == 1 and isinstance(args[0], dict):
             options = self._make_execute_options(kwargs)
             self._graph.execute(self._make_variant_pack(args[0]), **options)
@@ -381,12 +383,12 @@ class Graph:
         """Return the options of ``execute``, with the graph's handle and workspace as defaults."""
         assert self._graph is not None
         if "handle" not in options and self._handle is None:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 "Need to specify cudnn handle to execute graph",
                 fix="graph(..., handle=handle), or Graph(handle='auto')",
             )
         if "workspace" not in options and self.__workspace is False:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 "Need to specify workspace to execute graph: no workspace was given, "
                 f"{self._graph.get_workspace_size()} bytes are needed",
                 fix="graph(..., workspace=...)",
@@ -413,13 +415,15 @@ class Graph:
 
     def _run_with_positional_tensors(self, args: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         if self._order is None:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 "the order of inputs and outputs is not set, so positional tensors are ambiguous",
                 fix="call set_io_tuples(), or give the graph a dict",
             )
         inputs, outputs = self._order
         if len(args) != len(inputs):
-            raise attribute_not_set_error(f"{len(args)} tensors were given, but the graph has {len(inputs)} inputs")
+            raise make_attribute_not_set_error(
+                f"{len(args)} tensors were given, but the graph has {len(inputs)} inputs"
+            )
         options = self._make_execute_options(options)
         results = [_allocate_output(item) for item in outputs]
         assert self._graph is not None
@@ -437,7 +441,7 @@ class Graph:
             port for port, item in self._ports_in.items() if not (item.virtual or item in pack or item in outputs)
         ]
         if missing:
-            raise invalid_value_error(f"the dict has no tensors for the inputs {', '.join(missing)}")
+            raise make_invalid_value_error(f"the dict has no tensors for the inputs {', '.join(missing)}")
         for item, port in outputs.items():
             if item not in pack:
                 pack[item] = given[port] = _allocate_output(item)
@@ -458,7 +462,9 @@ def _find_buffer(given: dict[Any, Any], port: str, item: tensor) -> Any:
     for key in (port, item, item.name, item.uid):
         if key in given:
             if not hasattr(given[key], "__dlpack__"):
-                raise invalid_value_error(f"tensor {key!r} is a {type(given[key]).__name__}, one with DLPack is needed")
+                raise make_invalid_value_error(
+                    f"tensor {key!r} is a {type(given[key]).__name__}, one with DLPack is needed"
+                )
             return given[key]
     return None
 
@@ -480,4 +486,4 @@ def _allocate_output(item: tensor) -> Any:
 
 def _require_list(argument: str, value: Any) -> None:
     if not isinstance(value, (list, tuple)):
-        raise attribute_not_set_error(f"{argument} is a {type(value).__name__}, a list or tuple is needed")
+        raise make_attribute_not_set_error(f"{argument} is a {type(value).__name__}, a list or tuple is needed")

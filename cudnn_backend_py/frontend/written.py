@@ -9,11 +9,11 @@ from typing import Any, SupportsIndex
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import read_dlpack_facts
-from ..printable import shown
+from ..printable import format_repr
 from .arguments import check_instance, to_float
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
-from .errors import attribute_not_set_error
+from .errors import make_attribute_not_set_error
 from .ops.node import Node as OperationNode
 from .ops.node import pack_strides
 from .recorded import GraphRecord, Node
@@ -192,8 +192,8 @@ def _read_layout(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, 
         kind = to_data_type(source.dtype)
         return tuple(source.shape), tuple(source.stride()), kind, source.device.type == "cpu"
     if not hasattr(source, "__dlpack__"):
-        raise attribute_not_set_error(
-            f"{shown(source)} is neither a tensor of this module nor one with DLPack (__dlpack__)",
+        raise make_attribute_not_set_error(
+            f"{format_repr(source)} is neither a tensor of this module nor one with DLPack (__dlpack__)",
             fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
         )
     facts = read_dlpack_facts(source)

@@ -17,7 +17,7 @@ _LIE = (
 
 
 def describe_booleans(graph: Graph) -> str:
-    """Return a note for graphs that read or write booleans in device memory; empty for other graphs."""
+    """Return a note on the memory format of a graph's BOOLEAN tensors; empty if none is in memory."""
     found = [
         repr(tensor.name)
         for tensor in graph.variant_pack_tensors

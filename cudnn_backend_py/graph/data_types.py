@@ -253,6 +253,6 @@ def find_member(enum: type[E], name: str) -> E | None:
 
 
 def suggest_member(enum: type[CudnnEnum], name: object, prefix: str = "") -> str:
-    """Return the enumerator with the nearest name, to append to an error text; empty if `name` is like none."""
+    """Return the enumerator with the most similar name, to append to an error text; empty if none."""
     near = enum.find_nearest(name)
     return "" if near is None else f"; did you mean {prefix}{near.name}?"

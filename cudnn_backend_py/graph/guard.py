@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from ..errors import CudnnBackendError
-from ..printable import without_addresses
+from ..printable import mask_memory_addresses
 from ..system.interruption import reraise_interruption
 
 __all__ = [
@@ -68,7 +68,9 @@ def report_line(line: str) -> None:
 def describe_failure(what: str, error: BaseException) -> str:
     """Return the line that reports an exception raised by this package's own code."""
     words = " ".join(str(error).split()) or "no message"
-    return f"{what} of this package failed with {type(error).__name__} ({without_addresses(words)}): please report it"
+    return (
+        f"{what} of this package failed with {type(error).__name__} ({mask_memory_addresses(words)}): please report it"
+    )
 
 
 def call_and_report_errors(what: str, otherwise: Result, function: Callable[..., Result], *given: object) -> Result:

@@ -24,7 +24,7 @@ from ..generated.enums import (
     ReduceTensorOp,
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, CONVOLUTIONS, OUTPUT_PORTS, TERNARY_MODES
-from ..printable import brief, printable, printable_lines, shown
+from ..printable import format_in_angle_brackets, format_repr, printable, printable_lines
 from ..system.notebook import SvgDisplay
 from .data_types import suggest_member
 from .strides import packed_strides
@@ -41,7 +41,7 @@ __all__ = [
     "Reduction",
     "Tensor",
     "check_graph",
-    "check_writes",
+    "check_graph_writes_memory",
     "packed_strides",
 ]
 
@@ -90,7 +90,7 @@ class Op:
         return self.kind.name.removeprefix("OPERATION_").lower()
 
     def __repr__(self) -> str:
-        return brief(f"{type(self).__name__} {self}")
+        return format_in_angle_brackets(f"{type(self).__name__} {self}")
 
     def __str__(self) -> str:
         plain = {"compute_type": DataType.FLOAT}
@@ -120,13 +120,13 @@ def check_graph(graph: object) -> None:
     """
     if not isinstance(graph, Graph):
         raise GraphError(
-            f"{shown(graph)} is not a Graph",
+            f"{format_repr(graph)} is not a Graph",
             code="not-a-graph",
             fix="load_graph(path) reads a graph JSON, GraphBuilder.graph() returns what was built",
         )
 
 
-def check_writes(graph: Graph) -> None:
+def check_graph_writes_memory(graph: Graph) -> None:
     """Refuse a graph that writes no tensor in memory, as its results would be lost.
 
     Raises
@@ -515,7 +515,7 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
 
 
 def _suggest_member(value: object, facts: AttributeFacts) -> str:
-    """Return the nearest enumerator for a text in its place, to append to an error text."""
+    """Return the enumerator most similar to a text, to append to an error text; empty if none."""
     enums = (ENUM_OF_TYPE[kind] for kind in facts.types if kind in ENUM_OF_TYPE)
     return next((text for enum in enums if (text := suggest_member(enum, value, f"{enum.__name__}."))), "")
 
@@ -662,7 +662,7 @@ class Graph(_GraphCaches, SvgDisplay, FrozenValue):
         """The tensors a variant pack must provide: all that are not virtual."""
         return tuple(tensor for tensor in self.tensors if not tensor.virtual)
 
-    def tensor_index(self, tensor: Tensor) -> int:
+    def get_tensor_index(self, tensor: Tensor) -> int:
         """Return the index of a tensor in ``tensors``."""
         try:
             return self._places[tensor.uid]
@@ -700,7 +700,9 @@ class Graph(_GraphCaches, SvgDisplay, FrozenValue):
 
     def __repr__(self) -> str:
         counts = ((len(self.ops), "operation"), (len(self.tensors), "tensor"))
-        return brief(f"Graph {self.name!r}: " + ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for n, what in counts))
+        return format_in_angle_brackets(
+            f"Graph {self.name!r}: " + ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for n, what in counts)
+        )
 
     def __str__(self) -> str:
         lines = [f"graph {printable(self.name)}"]

@@ -50,7 +50,7 @@ def iterate_all_ops(graph: Graph) -> Iterator[Op]:
 
 def find_tensors(graph: Graph, uids: Iterable[int]) -> list[Tensor]:
     """Return the tensors of a graph with these uids, in graph order."""
-    return sorted((graph.tensor(uid) for uid in set(uids) if uid in graph.uses), key=graph.tensor_index)
+    return sorted((graph.tensor(uid) for uid in set(uids) if uid in graph.uses), key=graph.get_tensor_index)
 
 
 def iterate_unused_uids(graph: Graph) -> Iterator[int]:

@@ -11,7 +11,7 @@ from ..errors import GraphError
 from ..frozen import FrozenValue
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
-from ..printable import shown
+from ..printable import format_repr
 from .data_types import find_member, suggest_member
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
@@ -119,9 +119,9 @@ def graph_from_json(data: Any) -> Graph:
 
 def _decode_graph(data: Any) -> Graph:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = f"it is {shown(data)}, an object is needed"
+        found = f"it is {format_repr(data)}, an object is needed"
         if isinstance(data, dict):
-            found = f"schema is {shown(data['schema'])}" if "schema" in data else "the key 'schema' is missing"
+            found = f"schema is {format_repr(data['schema'])}" if "schema" in data else "the key 'schema' is missing"
             found += f", {SCHEMA!r} is needed"
         raise GraphError(f"this is not a graph JSON: {found}", code="graph-json")
     version = data.get("version")

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 __all__ = [
     "channels_last",
-    "column_major",
+    "copy_stride_order",
     "has_overlapping_elements",
+    "make_column_major_strides",
     "make_strides_in_order",
     "packed_strides",
-    "preserve_order",
     "swap_last_two_axes",
 ]
 
@@ -41,7 +41,7 @@ def channels_last(dims: Sequence[int]) -> tuple[int, ...]:
     return make_strides_in_order(dims, [axis for axis in (1, *range(rank - 1, 1, -1), 0) if axis < rank])
 
 
-def column_major(dims: Sequence[int]) -> tuple[int, ...]:
+def make_column_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides with the last two dims swapped, in rank 3 and more."""
     rank = len(dims)
     return make_strides_in_order(
@@ -49,8 +49,8 @@ def column_major(dims: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def preserve_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
-    """Return packed strides for `dims` in the axis order of strides `like`; of equal ones, the first is fastest."""
+def copy_stride_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
+    """Return packed strides for `dims` in the axis order of `like`; equal strides: first axis fastest."""
     return make_strides_in_order(
         dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)]
     )

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import GraphError
 from ..frozen import FrozenValue
 from ..generated.enums import DIM_MAX, CudnnEnum, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
-from ..printable import brief, printable, printable_lines, shown
+from ..printable import format_in_angle_brackets, format_repr, printable, printable_lines
 from .data_types import ELEMENT_BITS, SHORT_TYPES, find_type, suggest_member
 from .rules import Rule, find_broken_rule
 from .strides import packed_strides
@@ -72,7 +72,7 @@ class Tensor(FrozenValue, kw_only=True):
             given = getattr(self, name)
             if not isinstance(given, (tuple, list)):
                 raise GraphError(
-                    f"tensor {self.name!r} has {name} {shown(given)}, a tuple of int is needed", code="dims-type"
+                    f"tensor {self.name!r} has {name} {format_repr(given)}, a tuple of int is needed", code="dims-type"
                 )
             object.__setattr__(self, name, tuple(given))
         kind: Any = self.data_type
@@ -97,11 +97,11 @@ class Tensor(FrozenValue, kw_only=True):
 
     @property
     def type_text(self) -> str:
-        """The type as in ``f16[2,8,64]``."""
+        """The data type and dims as text, such as ``f16[2,8,64]``."""
         return f"{SHORT_TYPES[self.data_type]}[{','.join(map(str, self.dims))}]"
 
     def __repr__(self) -> str:
-        return brief(f"Tensor {self.name!r} uid {self.uid}: {self.type_text}")
+        return format_in_angle_brackets(f"Tensor {self.name!r} uid {self.uid}: {self.type_text}")
 
     def __str__(self) -> str:
         marks = [f"uid {self.uid}", f"strides {list(self.strides)}", f"align {self.alignment}"]
@@ -125,7 +125,9 @@ _RULES: tuple[Rule[Tensor], ...] = (
     Rule(
         "data-type",
         lambda t: not isinstance(t.data_type, DataType),
-        lambda t: f"has data type {shown(t.data_type)}, a DataType is needed{suggest_member(DataType, t.data_type)}",
+        lambda t: (
+            f"has data type {format_repr(t.data_type)}, a DataType is needed{suggest_member(DataType, t.data_type)}"
+        ),
     ),
     Rule(
         "dims-type",
@@ -146,22 +148,22 @@ _RULES: tuple[Rule[Tensor], ...] = (
     Rule(
         "dim-not-positive",
         lambda t: min(t.dims) < 1,
-        lambda t: f"has a dim of {shown(min(t.dims))}, at least 1 is needed",
+        lambda t: f"has a dim of {format_repr(min(t.dims))}, at least 1 is needed",
     ),
     Rule(
         "stride-negative",
         lambda t: min(t.strides) < 0,
-        lambda t: f"has a stride of {shown(min(t.strides))}, 0 or more is needed",
+        lambda t: f"has a stride of {format_repr(min(t.strides))}, 0 or more is needed",
     ),
     Rule(
         "tensor-size-overflow",
         lambda t: max(math.prod(t.dims), t.span_elements) * 32 >= 1 << 63,
-        lambda t: f"reaches over {shown(t.span_elements)} elements, its size does not fit 64 bits",
+        lambda t: f"reaches over {format_repr(t.span_elements)} elements, its size does not fit 64 bits",
     ),
     Rule(
         "uid-out-of-range",
         lambda t: isinstance(t.uid, bool) or not isinstance(t.uid, int) or not 0 <= t.uid < 1 << 63,
-        lambda t: f"has uid {shown(t.uid)}, an int of 0 or more is needed",
+        lambda t: f"has uid {format_repr(t.uid)}, an int of 0 or more is needed",
     ),
     Rule(
         "alignment-not-power-of-two",
@@ -205,7 +207,7 @@ _RULES: tuple[Rule[Tensor], ...] = (
 
 def _check_tensor(tensor: Tensor) -> None:
     def make_error(message: str, code: str, fix: str | None = None) -> GraphError:
-        sizes = f"dims    {shown(tensor.dims)}\nstrides {shown(tensor.strides)}"
+        sizes = f"dims    {format_repr(tensor.dims)}\nstrides {format_repr(tensor.strides)}"
         where = f"tensor {tensor.name!r}, checked before any cuDNN call\n{sizes}"
         return GraphError(f"tensor {tensor.name!r} {message}", code=code, where=where, fix=fix)
 
@@ -244,7 +246,7 @@ def check_name(name: Any, whose: str) -> None:
         ``wrong-field-type``, ``name-not-text``.
     """
     if not isinstance(name, str):
-        raise GraphError(f"{whose} has name {shown(name)}, str is needed", code="wrong-field-type")
+        raise GraphError(f"{whose} has name {format_repr(name)}, str is needed", code="wrong-field-type")
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -262,9 +264,9 @@ def describe_wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
         if not isinstance(value, kinds) or (isinstance(value, bool) and not takes_bool):
             enum = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, CudnnEnum)), None)
             near = "" if enum is None else suggest_member(enum, value, f"{enum.__name__}.")
-            return f"{name} {shown(value)}, {needed} is needed{near}"
+            return f"{name} {format_repr(value)}, {needed} is needed{near}"
         if isinstance(value, int) and not LEAST <= value <= MOST:
-            return f"{name} {shown(value)}, a number of 64 bits is needed"
+            return f"{name} {format_repr(value)}, a number of 64 bits is needed"
     return None
 
 

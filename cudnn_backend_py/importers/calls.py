@@ -59,9 +59,9 @@ class DescriptorCalls:
             self.__init__()  # type: ignore[misc]
 
     def record_create_call(self, kind: DescriptorType) -> None:
-        self._append_bounded(self.open, kind, _DescriptorState(LoggedDescriptor(kind)))
+        self._append_and_drop_oldest(self.open, kind, _DescriptorState(LoggedDescriptor(kind)))
 
-    def _append_bounded(
+    def _append_and_drop_oldest(
         self, place: dict[DescriptorType, list[_DescriptorState]], kind: DescriptorType, item: _DescriptorState
     ) -> None:
         found = place.setdefault(kind, [])
@@ -134,7 +134,7 @@ class DescriptorCalls:
         elif kind.name.startswith("OPERATION_"):
             item.text = text
             self._count_characters(len(text))
-        self._append_bounded(self.unused, kind, item)
+        self._append_and_drop_oldest(self.unused, kind, item)
         return item
 
     def record_destroy_call(self, dump: DumpEntry) -> None:
@@ -144,7 +144,7 @@ class DescriptorCalls:
         for key in gone:
             del self.addresses.items[key]
 
-    def finish_graph(self, dump: DumpEntry, is_cut: bool) -> tuple[Graph, int]:
+    def rebuild_finalized_graph(self, dump: DumpEntry, is_cut: bool) -> tuple[Graph, int]:
         """Return the graph of a finalized operation graph descriptor, and how many of its tensors have no logged calls.
 
         Of a dump that is cut off, the operations are those that were finalized, if they are as many as were given.

@@ -305,7 +305,7 @@ class _FrontendGraphReader:
             raise _make_frontend_json_error(f"{tag} has the unknown implementation {wanted[:40]!r}")
         return sdpa_forward(**options, version=self.version, implementation=known[wanted], allow_hazards=True)  # type: ignore[arg-type]
 
-    def _read_rank_4(
+    def _read_rank_4_layout(
         self, node: Mapping[str, Any], port: str, key: str = "inputs"
     ) -> tuple[list[int], tuple[int, ...], DataType]:
         """Return dims, strides and data type of a tensor [b, h, s, d]."""
@@ -323,18 +323,18 @@ class _FrontendGraphReader:
         return dims, tuple(strides), self._read_data_type(record.get("data_type"), "io_data_type")
 
     def _read_shapes(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
-        q, q_strides, data_type = self._read_rank_4(node, "Q")
-        k, k_strides, _ = self._read_rank_4(node, "K")
-        v, v_strides, _ = self._read_rank_4(node, "V")
-        _, o_strides, output_type = self._read_rank_4(node, "O", "inputs" if backward else "outputs")
+        q, q_strides, data_type = self._read_rank_4_layout(node, "Q")
+        k, k_strides, _ = self._read_rank_4_layout(node, "K")
+        v, v_strides, _ = self._read_rank_4_layout(node, "V")
+        _, o_strides, output_type = self._read_rank_4_layout(node, "O", "inputs" if backward else "outputs")
         layout = {"q": q_strides, "k": k_strides, "v": v_strides, "o": o_strides}
         if backward:
-            layout |= {f"d{name}": self._read_rank_4(node, f"d{name.upper()}", "outputs")[1] for name in "qkv"}
-            layout["do"] = self._read_rank_4(node, "dO")[1]
+            layout |= {f"d{name}": self._read_rank_4_layout(node, f"d{name.upper()}", "outputs")[1] for name in "qkv"}
+            layout["do"] = self._read_rank_4_layout(node, "dO")[1]
         for name, record in (("stats", "Stats"),):
             side = "inputs" if backward else "outputs"
             if self._list_tensor_names(node, side).get(record) is not None:
-                _, layout[name], _ = self._read_rank_4(node, record, side)
+                _, layout[name], _ = self._read_rank_4_layout(node, record, side)
         return {
             "batch": q[0],
             "heads": q[1],
@@ -376,7 +376,7 @@ class _FrontendGraphReader:
             found["dropout"] = _read_float(probability, "dropout_probability")
         found["dropout_mask"] = inputs.get("Dropout_mask") is not None
         if inputs.get("Bias") is not None:
-            found["bias"] = tuple(self._read_rank_4(node, "Bias")[0])
+            found["bias"] = tuple(self._read_rank_4_layout(node, "Bias")[0])
         if backward:
             found |= {"dbias": outputs.get("dBias") is not None, "dsink": outputs.get("DSINK_TOKEN") is not None}
             found["deterministic"] = node.get("is_deterministic_algorithm") is True

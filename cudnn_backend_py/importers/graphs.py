@@ -537,7 +537,7 @@ class _GraphReader:
             return
         graph: Graph | GraphError
         try:
-            graph, unknown = thread.calls.finish_graph(dump, len(record.text) >= CUDNN_LIMIT)
+            graph, unknown = thread.calls.rebuild_finalized_graph(dump, len(record.text) >= CUDNN_LIMIT)
         except GraphError as error:
             graph, unknown = error, 0
         thread.pending = (record, graph, unknown)

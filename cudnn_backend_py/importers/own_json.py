@@ -11,7 +11,7 @@ __all__ = ["is_package_json", "read_package_json"]
 
 
 def is_package_json(data: Any) -> bool:
-    """Return whether JSON was written by this package, or by hand as a graph JSON, maybe without its schema."""
+    """Return whether JSON is a graph JSON or plan file of this package, even without its schema."""
     return isinstance(data, dict) and not {"schema", "operations"}.isdisjoint(data)
 
 

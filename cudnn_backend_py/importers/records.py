@@ -77,7 +77,7 @@ class LogFileRecord(LogRecord):
 
 @dataclass(slots=True)
 class _IncompleteRecord:
-    """A record that is not complete yet."""
+    """A log record of which more lines may follow."""
 
     severity: Severity
     line: int

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def append_dims(values: Numbers, rank: int) -> Numbers:
-    """Append dims of 1 to one number per batch entry, up to the given rank."""
+    """Append dims of size 1 to values per batch entry, up to the given rank."""
     return values.reshape(*values.shape, *(1,) * (rank - values.ndim))
 
 

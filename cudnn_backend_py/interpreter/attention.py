@@ -29,7 +29,7 @@ _BLOCK = 128  # rows and columns of a block of the block mask
 
 
 def run_rng(run: Run, op: Operation) -> None:
-    """Write random numbers: for BERNOULLI exact 0 and 1, for UNIFORM and NORMAL only equal in distribution.
+    """Write random numbers: equal to cuDNN's for BERNOULLI, otherwise only equal in distribution.
 
     Zeros and ones are those of cuDNN's attention kernels. The numbers cuDNN draws for the other distributions are not
     known: where they matter, give them in `inputs` under the name of y.
@@ -118,7 +118,7 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
 def run_softmax(run: Run, op: Operation) -> None:
     """Write y = exp(x - max) / sum over the last axis; max, sum_exp and stats = max + log(sum) if requested."""
     y, probabilities, sums = op.fields["y"], *_compute_softmax(run, op, run.read_floats(op.fields["x"]))
-    run.row_sums[y.uid] = run.compute_row_sum_factors(probabilities, sums)
+    run.row_sums[y.uid] = run.compute_numerator_factors(probabilities, sums)
     run.write_value(y, probabilities)
 
 
@@ -279,7 +279,7 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
     scores = _compute_scores(run, op)
     softmax = op.fields.get("softmax")
     probabilities, sums = _compute_softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
-    sums = run.compute_row_sum_factors(probabilities, sums)
+    sums = run.compute_numerator_factors(probabilities, sums)
     if softmax is not None:
         run.write_value(softmax.fields["x"], scores.masked)
         run.write_value(softmax.fields["y"], probabilities)

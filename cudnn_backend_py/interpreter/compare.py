@@ -193,7 +193,7 @@ ValueConversion = Callable[[Change, Graph, Tensor, Tensor, Numbers], Numbers]
 def _convert_values(
     change: Change, before: Graph, after: GraphSequence, held: ValuesByUid, move: ValueConversion
 ) -> ValuesByUid:
-    """Convert by `move` the values of those tensors that are still in memory after a change."""
+    """Convert with `move` the values of all tensors that are still in memory after a change."""
     moved: ValuesByUid = {}
     new = {tensor.uid: tensor for graph in after for tensor in graph.tensors}
     for old in before.tensors:

@@ -20,14 +20,14 @@ from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Operation, compute_convolved_size
 from .run import Handler, Run
 
-__all__ = ["OPERATIONS", "refuse_nonzero_beta"]
+__all__ = ["OPERATIONS", "read_alpha_without_beta"]
 
 Floats = NDArray[np.float64]
 ArrayIndex = tuple[Any, ...]
 
 
-def refuse_nonzero_beta(op: Operation) -> float:
-    """Return alpha; refuse a beta other than 0, which would add to memory of unknown contents."""
+def read_alpha_without_beta(op: Operation) -> float:
+    """Return an operation's alpha; refuse beta other than 0, which would add to uninitialized memory."""
     if op.fields.get("beta"):
         raise GraphError(
             f"{op.kind.name.removeprefix('OPERATION_').lower()} with beta cannot be interpreted",
@@ -39,7 +39,7 @@ def refuse_nonzero_beta(op: Operation) -> float:
 
 def run_forward(run: Run, op: Operation) -> None:
     """Slide w [k, c / groups, taps ..] over zero-padded x [n, c, sizes ..]; CONVOLUTION flips w."""
-    alpha, window = refuse_nonzero_beta(op), _TapPositions(op)
+    alpha, window = read_alpha_without_beta(op), _TapPositions(op)
     y = op.fields["y"]
     x, w = window.pad_image(run.read_floats(op.fields["x"])), window.split_groups(run.read_floats(op.fields["w"]))
     made = np.zeros((y.dims[0], window.groups, y.dims[1] // window.groups, math.prod(y.dims[2:])))
@@ -50,7 +50,7 @@ def run_forward(run: Run, op: Operation) -> None:
 
 def run_backward_data(run: Run, op: Operation) -> None:
     """Write the gradient with respect to x: the sum of the products of dy with each tap."""
-    alpha, window = refuse_nonzero_beta(op), _TapPositions(op)
+    alpha, window = read_alpha_without_beta(op), _TapPositions(op)
     dx, dy = op.fields["dx"], op.fields["dy"]
     response, w = window.flatten_positions(run.read_floats(dy)), window.split_groups(run.read_floats(op.fields["w"]))
     whole = np.zeros((*dx.dims[:2], *window.sizes))
@@ -62,7 +62,7 @@ def run_backward_data(run: Run, op: Operation) -> None:
 
 def run_backward_filter(run: Run, op: Operation) -> None:
     """Write the gradient with respect to w: the product of dy and the image under each tap."""
-    alpha, window = refuse_nonzero_beta(op), _TapPositions(op)
+    alpha, window = read_alpha_without_beta(op), _TapPositions(op)
     dw = op.fields["dw"]
     x, response = (
         window.pad_image(run.read_floats(op.fields["x"])),

@@ -56,11 +56,11 @@ __all__ = [
     "check_given_inputs",
     "from_memory",
     "has_unknown_element_order",
+    "list_input_tensors",
     "load_arrays",
     "make_inputs",
-    "make_memory",
+    "make_memory_images",
     "make_nonrandom_values",
-    "read_tensors",
     "to_memory",
 ]
 
@@ -156,7 +156,7 @@ def _unpack_subbyte_elements(image: NDArray[Any], tensor: Tensor) -> NDArray[Any
     return codes
 
 
-def read_tensors(graph: Graph) -> list[Tensor]:
+def list_input_tensors(graph: Graph) -> list[Tensor]:
     """Return the tensors that a caller must give: inputs in memory, and by-value tensors without a value."""
     written = {tensor.uid for tensor in graph.outputs}
     return [
@@ -166,10 +166,10 @@ def read_tensors(graph: Graph) -> list[Tensor]:
     ]
 
 
-def make_memory(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
+def make_memory_images(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
     """Return the inputs of :func:`make_inputs` as memory images, by uid; by-value tensors as numbers."""
     found: dict[int, Any] = {}
-    for tensor in read_tensors(graph):
+    for tensor in list_input_tensors(graph):
         numbers = inputs[tensor.uid]
         if tensor.by_value:
             found[tensor.uid] = numbers.reshape(-1)[0].item()
@@ -240,7 +240,7 @@ def make_inputs(
         raise UsageError(f"{kind!r} is not a kind of data; use one of {', '.join(DATA_KINDS)}", code="trial-data")
     arrays: dict[str, Numbers] = {name: np.asarray(numbers) for name, numbers in (given or {}).items()}
     check_given_inputs(graph, {name: numbers.shape for name, numbers in arrays.items()})
-    tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
+    tensors = {tensor.name: tensor for tensor in list_input_tensors(graph)}
     needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
     if problem := explain_missing_memory(needed, "data for the graph"):
         raise UsageError(problem, code="trial-memory", fix="run it with smaller dims: --dims")
@@ -267,7 +267,7 @@ def check_given_inputs(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> N
     UsageError
         ``trial-data``.
     """
-    tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
+    tensors = {tensor.name: tensor for tensor in list_input_tensors(graph)}
     if unknown := sorted(shapes.keys() - tensors.keys()):
         raise UsageError(
             f"data are given for {', '.join(unknown)}, the graph reads {', '.join(tensors)}", code="trial-data"
@@ -432,7 +432,7 @@ def _find_token_axis(tensor: Tensor) -> int:
 
 
 def _make_random_lengths(random: RandomGenerator, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
-    """Draw lengths from 1 to `most`; the first is `most`, and in hostile data the last is 0."""
+    """Draw lengths from 1 to `most`; the first is `most`, the last is 0 if `kind` is ``hostile``."""
     found = random.integers(1, most + 1, dims)
     found.flat[0] = most
     if kind == "hostile" and found.size > 1:

@@ -252,7 +252,7 @@ def _record_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> 
         and op.b.dims == (*op.x.dims[:-1], 1)
         and _has_matmul_or_convolution(run.graph)
     ):
-        run.row_sums[out.uid] = run.compute_row_sum_factors(computed, run.read_floats(op.b))
+        run.row_sums[out.uid] = run.compute_numerator_factors(computed, run.read_floats(op.b))
 
 
 def _has_matmul_or_convolution(graph: Graph) -> bool:

@@ -23,7 +23,7 @@ from ..errors import GraphError
 from ..generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
 from ..graph.formats import get_largest_finite, is_integer
 from ..graph.ir import Operation
-from .convolution import refuse_nonzero_beta
+from .convolution import read_alpha_without_beta
 from .run import Handler, Run
 
 __all__ = ["OPERATIONS"]
@@ -130,7 +130,7 @@ class _PoolingWindow:
 
 def run_resample_forward(run: Run, op: Operation) -> None:
     """Write the maximum or average of each window; AVGPOOL counts padding as elements."""
-    alpha, x = refuse_nonzero_beta(op), run.read_floats(op.fields["x"])
+    alpha, x = read_alpha_without_beta(op), run.read_floats(op.fields["x"])
     pool = _PoolingWindow(op, x.shape, op.fields["y"].dims)
     if pool.mode is ResampleMode.MAXPOOL:
         made, index = pool.find_window_maximum(x)
@@ -152,7 +152,7 @@ def run_resample_forward(run: Run, op: Operation) -> None:
 
 def run_resample_backward(run: Run, op: Operation) -> None:
     """Write dx: dy goes to the maximum of its window, by index or found in x, or is divided among its elements."""
-    alpha, dx, dy = refuse_nonzero_beta(op), op.fields["dx"], run.read_floats(op.fields["dy"])
+    alpha, dx, dy = read_alpha_without_beta(op), op.fields["dx"], run.read_floats(op.fields["dy"])
     pool = _PoolingWindow(op, dx.dims, dy.shape)
     index: NDArray[Any] | None = None
     if pool.mode is ResampleMode.MAXPOOL:

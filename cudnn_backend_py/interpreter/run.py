@@ -150,10 +150,10 @@ class Run:
         """Return values rounded to `data_type` if this run rounds, else unchanged."""
         return round_to_data_type(values, data_type) if self.rounding else values
 
-    def compute_row_sum_factors(
+    def compute_numerator_factors(
         self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return factors from probabilities to the exponentials that kernels round, with the row maximum so far."""
+        """Return factors from probabilities to exp(score - running row maximum), which kernels round."""
         keys = probabilities.shape[-1]
         seen = np.fmax.accumulate(np.fmax.reduceat(probabilities, np.arange(0, keys, self.tile), axis=-1), axis=-1)
         grown = np.repeat(seen / seen[..., -1:], self.tile, axis=-1)[..., :keys]
@@ -162,7 +162,7 @@ class Run:
     def round_numerators(
         self, values: NDArray[np.float64], sums: NDArray[np.float64], data_type: DataType
     ) -> NDArray[np.float64]:
-        """Return quotients by row sums with numerators rounded to `data_type` if this run rounds; sum 0 counts as 1."""
+        """Round `values` * `sums` to `data_type` and divide by `sums` (0 as 1) if this run rounds."""
         sums = np.where(sums > 0, sums, 1.0)
         return round_to_data_type(values * sums, data_type) / sums if self.rounding else values
 
@@ -335,7 +335,7 @@ def _get_token_stride(tensor: Tensor) -> int:
 
 
 def _iterate_tensors(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
-    """Yield each operation with each of its tensors, also ragged offsets and sub-graphs, and whether it writes it."""
+    """Yield (operation, tensor, whether written) of a graph, also for ragged offsets and sub-graphs."""
     for op in graph.ops:
         for port, tensor in op.ports():
             yield op, tensor, op.is_output(port)

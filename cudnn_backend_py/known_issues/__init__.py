@@ -29,8 +29,8 @@ __all__ = [
     "Sharing",
     "check_measured_issues",
     "find_issues_against_version_change",
-    "find_issues_before_execution",
     "find_issues_explaining_failure",
+    "find_issues_failing_before_execution",
     "find_known_issues",
     "find_measured_issues",
     "find_reported_issues",
@@ -76,6 +76,6 @@ def find_issues_against_version_change(
     return [issue for issue in there if not issue.depends_on or issue not in here]
 
 
-def find_issues_before_execution(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
+def find_issues_failing_before_execution(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
     """Return the known issues that make cuDNN fail or end the process before the graph runs."""
     return [fault for fault in find_known_issues(graph, sm, version) if fault.step != "run"]

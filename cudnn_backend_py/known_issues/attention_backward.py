@@ -22,7 +22,7 @@ def _is_backward_with_partial_key_tile(use: AttentionUse) -> bool:
     return use.backward and not use.problem.padding and use.problem.seq_kv % 128 != 0
 
 
-def _has_hopper_training_head_dims(use: AttentionUse) -> bool:
+def _has_head_dims_refused_by_frontend(use: AttentionUse) -> bool:
     """Whether a backward pass has head dims that cudnn-frontend refuses with 9.11 and 9.12."""
     p = use.problem
     return use.backward and 128 < p.head_dim <= 192 and 64 < p.head_dim_v < 128 and p.head_dim != 192
@@ -49,16 +49,16 @@ def _has_bias_gradient_above_2_31(use: AttentionUse) -> bool:
 def _masks_padding_before_stats(graph: Graph) -> bool:
     """Whether a backward pass masks padding only before, not after, it subtracts the statistics from the scores."""
     selects = {
-        op.y.uid for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT) if op.y is not None
+        op.y.uid for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT) if op.y is not None
     }
-    exponents = {op.x.uid for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.EXP) if op.x is not None}
-    padding = any(graph_queries.pointwise_of_mode(graph, PointwiseMode.LOGICAL_AND))
+    exponents = {op.x.uid for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.EXP) if op.x is not None}
+    padding = any(graph_queries.find_pointwise_of_mode(graph, PointwiseMode.LOGICAL_AND))
     return (
         len(graph_queries.find_matmuls(graph)) == 5
         and padding
         and any(
             op.x is not None and op.x.uid in selects and op.y is not None and op.y.uid in exponents
-            for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.SUB)
+            for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.SUB)
         )
     )
 
@@ -68,7 +68,9 @@ def _query_gradient_has_own_layout(graph: Graph) -> bool:
     products = graph_queries.find_matmuls(graph)
     if len(products) != 5:
         return False
-    turned = {op.fields["y"].uid for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RESHAPE)}
+    turned = {
+        op.fields["y"].uid for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RESHAPE)
+    }
     q = products[0].a
     return any(
         op.a.uid not in turned
@@ -87,24 +89,24 @@ def find_row_sums(graph: Graph) -> Tensor | None:
         return None
     products = {
         op.y.uid
-        for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.MUL)
+        for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.MUL)
         if op.y is not None and op.y.dims[3] > 1
     }
     sums = (op for op in graph.ops if isinstance(op, Reduction) and op.operator is ReduceTensorOp.ADD)
     return next((op.y for op in sums if op.y.dims[3] == 1 and op.x.uid in products), None)
 
 
-def _has_unscaled_row_sums(graph: Graph) -> bool:
+def _writes_or_scales_row_sums(graph: Graph) -> bool:
     """Whether a backward pass writes its row sums to memory, or scales them by other than 1 without dropout."""
     sums = find_row_sums(graph)
     if sums is None:
         return False
     factors = [
         op.b.value
-        for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.MUL)
+        for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.MUL)
         if op.x is not None and op.b is not None and op.x.uid == sums.uid and op.b.by_value
     ]
-    dropped = any(graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RNG))
+    dropped = any(graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RNG))
     return not sums.virtual or (not dropped and any(value not in (None, 1.0) for value in factors))
 
 
@@ -199,7 +201,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.14.1",
         sm=(90,),
         versions=VersionRange(since=(9, 11, 0), until=(9, 13, 0)),
-        attention=_has_hopper_training_head_dims,
+        attention=_has_head_dims_refused_by_frontend,
     ),
     KnownIssue(
         "backward-large-head-dims",
@@ -282,7 +284,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}: 18 of 18 graphs without a factor, whose rows stayed NaN",
         sm=(90,),
-        graph=_has_unscaled_row_sums,
+        graph=_writes_or_scales_row_sums,
     ),
     KnownIssue(
         "dbias-of-shared-rows",

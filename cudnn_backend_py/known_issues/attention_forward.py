@@ -53,15 +53,17 @@ def _find_written_stats(graph: Graph) -> list[Tensor]:
     """Return the log-sum-exp tensors that a forward pass writes to memory."""
     found = [
         tensor
-        for op in graph_queries.operations_of_kind(
+        for op in graph_queries.find_operations_of_kind(
             graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SOFTMAX
         )
         for port, tensor in op.ports()
         if port.rpartition(".")[2] == "stats"
     ]
-    logs = {op.y.uid for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.LOG) if op.y is not None}
+    logs = {op.y.uid for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.LOG) if op.y is not None}
     sums = [
-        op for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.ADD) if op.b is not None and op.b.uid in logs
+        op
+        for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.ADD)
+        if op.b is not None and op.b.uid in logs
     ]
     return found + [op.y for op in sums if op.y is not None and not op.y.virtual]
 
@@ -77,13 +79,15 @@ def _find_biases(graph: Graph) -> list[Tensor]:
     scores = _find_score_dims(graph)
     adds = [
         op
-        for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.ADD)
+        for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.ADD)
         if op.y is not None and op.y.dims == scores
     ]
-    for op in graph_queries.operations_of_kind(
+    for op in graph_queries.find_operations_of_kind(
         graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD
     ):
-        adds += [add for part in op.subgraphs() for add in graph_queries.pointwise_of_mode(part, PointwiseMode.ADD)]
+        adds += [
+            add for part in op.subgraphs() for add in graph_queries.find_pointwise_of_mode(part, PointwiseMode.ADD)
+        ]
     ports = [tensor for op in adds for tensor in op.inputs().values()]
     return [tensor for tensor in ports if not (tensor.virtual or tensor.by_value) and tensor.rank == 4]
 
@@ -124,7 +128,7 @@ def _has_infinite_mask(graph: Graph) -> bool:
     """Whether a mask puts -inf into the scores of attention."""
     if not _find_score_dims(graph):
         return False
-    selects = graph_queries.pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT)
+    selects = graph_queries.find_pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT)
     return any(op.b is not None and op.b.value == -math.inf for op in selects)
 
 
@@ -140,17 +144,17 @@ def _has_scale_of_0_or_less(graph: Graph) -> bool:
     """Whether a forward pass multiplies the scores by zero or a negative number."""
     factors = [
         op.fields["scale"]
-        for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_SDPA_FWD)
+        for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_SDPA_FWD)
         if "scale" in op.fields
     ]
     products = graph_queries.find_matmuls(graph)
-    softmax = any(graph_queries.pointwise_of_mode(graph, PointwiseMode.EXP)) or any(
-        graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_SOFTMAX)
+    softmax = any(graph_queries.find_pointwise_of_mode(graph, PointwiseMode.EXP)) or any(
+        graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_SOFTMAX)
     )
     if softmax and len(products) == 2:
         scaled = (
             op
-            for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.MUL)
+            for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.MUL)
             if op.x is not None and op.b is not None
         )
         factors += [op.b for op in scaled if op.x is not None and op.x.uid == products[0].c.uid]
@@ -161,7 +165,7 @@ def _has_non_binary_random_mask(graph: Graph) -> bool:
     """Whether attention uses random numbers other than zeros and ones."""
     return len(graph_queries.find_matmuls(graph)) > 1 and any(
         op.fields["rng"].fields.get("distribution", RngDistribution.BERNOULLI) is not RngDistribution.BERNOULLI
-        for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RNG)
+        for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RNG)
     )
 
 

@@ -53,8 +53,8 @@ def _has_int8_convolution_with_relu(graph: Graph) -> bool:
         item.forward and item.image.data_type is DataType.INT8 and item.image.strides[1] == 1
         for item in graph_queries.find_convolutions(graph)
     )
-    added = any(graph_queries.pointwise_of_mode(graph, PointwiseMode.ADD))
-    return convolved and added and any(graph_queries.pointwise_of_mode(graph, PointwiseMode.RELU_FWD))
+    added = any(graph_queries.find_pointwise_of_mode(graph, PointwiseMode.ADD))
+    return convolved and added and any(graph_queries.find_pointwise_of_mode(graph, PointwiseMode.RELU_FWD))
 
 
 _SCALE_AND_BIAS = [PointwiseMode.MUL, PointwiseMode.ADD]
@@ -67,7 +67,7 @@ def _find_modes_before_weight_gradients(graph: Graph) -> Iterator[list[Pointwise
         if isinstance(op, Pointwise) and op.y is not None:
             before = [] if op.x is None else first.get(op.x.uid, [])
             first[op.y.uid] = [*before, op.mode][:2]
-    for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER):
+    for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER):
         yield first.get(op.fields["x"].uid, [])
 
 
@@ -81,7 +81,7 @@ def _has_weight_gradient_after_scale_and_bias(graph: Graph) -> bool:
     return any(modes == _SCALE_AND_BIAS for modes in _find_modes_before_weight_gradients(graph))
 
 
-def _has_8_bit_result_with_product(graph: Graph) -> bool:
+def _has_fused_8_bit_float_result(graph: Graph) -> bool:
     """Whether pointwise operations in a graph with a matmul or convolution write an 8-bit float result."""
     product = any(graph_queries.find_matmuls(graph)) or any(graph_queries.find_convolutions(graph))
     return product and any(
@@ -185,7 +185,7 @@ def _has_unequal_padding(graph: Graph) -> bool:
     )
 
 
-def _has_unaligned_second_tensor(graph: Graph) -> bool:
+def _has_first_tensor_of_unaligned_size(graph: Graph) -> bool:
     """Whether the first of a convolution's two row-major tensors has a size that is not a multiple of 128 bytes.
 
     The engines lay both out again, channels last, one right after the other in the workspace: the second of them, the
@@ -230,7 +230,8 @@ def _has_computed_row_major_image(graph: Graph) -> bool:
 def _has_filter_gradient_fused_on_both_sides(graph: Graph) -> bool:
     """Whether a filter gradient has fused operations both before and after it."""
     return any(
-        op.fields["x"].virtual and op.fields["dw"].virtual for op in graph_queries.operations_of_kind(graph, _FILTER)
+        op.fields["x"].virtual and op.fields["dw"].virtual
+        for op in graph_queries.find_operations_of_kind(graph, _FILTER)
     )
 
 
@@ -247,7 +248,7 @@ def _has_filter_gradient_of_three_taps(graph: Graph) -> bool:
 def _is_single_filter_gradient_in_bfloat16(graph: Graph) -> bool:
     """Whether the graph is a single filter gradient in bfloat16."""
     return len(graph.ops) == 1 and any(
-        op.fields["dw"].data_type is DataType.BFLOAT16 for op in graph_queries.operations_of_kind(graph, _FILTER)
+        op.fields["dw"].data_type is DataType.BFLOAT16 for op in graph_queries.find_operations_of_kind(graph, _FILTER)
     )
 
 
@@ -392,7 +393,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         versions=VersionRange(since=(9, 21, 0)),
         sm=(90,),
         engines=(8,),
-        graph=_has_8_bit_result_with_product,
+        graph=_has_fused_8_bit_float_result,
         depends_on="the engine, and numbers beyond the largest",
     ),
     KnownIssue(
@@ -471,7 +472,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(4, 70, 78),
         depends_on="the engine",
-        graph=_has_unaligned_second_tensor,
+        graph=_has_first_tensor_of_unaligned_size,
     ),
     KnownIssue(
         "packed-images-engine-7",

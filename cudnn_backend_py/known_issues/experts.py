@@ -16,7 +16,7 @@ __all__ = ["EXPERTS"]
 
 def _has_gather_by_32_bit_indices(graph: Graph) -> bool:
     """Whether an expert matmul gathers its rows by 32-bit indices."""
-    experts = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+    experts = graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         op.fields["mode"] is MoeGroupedMatmulMode.GATHER and op.fields["token_index"].data_type is DataType.INT32
         for op in experts
@@ -25,13 +25,13 @@ def _has_gather_by_32_bit_indices(graph: Graph) -> bool:
 
 def _has_fp8_expert_matmul(graph: Graph) -> bool:
     """Whether an expert matmul reads tokens in 8-bit floats."""
-    experts = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+    experts = graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(op.fields["token"].data_type in FP8_TYPES for op in experts)
 
 
 def _has_operand_after_expert_matmul(graph: Graph) -> bool:
-    """Whether an expert matmul is followed by an operand in memory that does not vary along the rows only."""
-    experts = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+    """Whether an expert matmul is followed by an operand in memory other than one number per row."""
+    experts = graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         not (operand.virtual or operand.by_value) and not operand.dims[1] > operand.dims[2] == 1
         for op in graph_queries.find_dependent_pointwise(graph, (one.fields["output"] for one in experts))
@@ -42,7 +42,7 @@ def _has_operand_after_expert_matmul(graph: Graph) -> bool:
 
 def _has_scattered_rows(graph: Graph) -> bool:
     """Whether an expert matmul scatters its rows."""
-    experts = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+    experts = graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(op.fields["mode"] is MoeGroupedMatmulMode.SCATTER for op in experts)
 
 

@@ -19,14 +19,14 @@ __all__ = [
     "find_dependent_pointwise",
     "find_matmuls",
     "find_only_matmul",
+    "find_operations_of_kind",
+    "find_pointwise_of_mode",
     "has_gaps",
     "has_unpacked_stats",
     "is_decoding",
     "is_half_attention",
     "is_row_major",
     "is_row_major_only",
-    "operations_of_kind",
-    "pointwise_of_mode",
     "tensors_in_memory",
 ]
 
@@ -40,7 +40,7 @@ class Convolution(NamedTuple):
 
     @property
     def forward(self) -> bool:
-        """Whether it is the forward pass."""
+        """Whether the convolution is a forward pass."""
         return self.op.kind is DescriptorType.OPERATION_CONVOLUTION_FORWARD
 
     @property
@@ -58,12 +58,12 @@ def find_convolutions(graph: Graph) -> Iterator[Convolution]:
                 yield found
 
 
-def operations_of_kind(graph: Graph, *kinds: DescriptorType) -> Iterator[Operation]:
+def find_operations_of_kind(graph: Graph, *kinds: DescriptorType) -> Iterator[Operation]:
     """Yield a graph's operations of the given descriptor types."""
     return (op for op in graph.ops if isinstance(op, Operation) and op.kind in kinds)
 
 
-def pointwise_of_mode(graph: Graph, *modes: PointwiseMode) -> Iterator[Pointwise]:
+def find_pointwise_of_mode(graph: Graph, *modes: PointwiseMode) -> Iterator[Pointwise]:
     """Yield a graph's pointwise operations of the given modes."""
     return (op for op in graph.ops if isinstance(op, Pointwise) and op.mode in modes)
 

@@ -31,7 +31,7 @@ def _is_block_scaled_matmul(graph: Graph) -> bool:
     op = graph_queries.find_only_matmul(graph)
     scaled = {
         item.fields["y"].uid
-        for item in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
+        for item in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
     }
     return op is not None and {op.a.uid, op.b.uid} <= scaled
 
@@ -59,7 +59,7 @@ def _has_scales_of_partial_tiles(graph: Graph) -> bool:
     """Whether a matmul's block scales are stored in tiles, but do not fill a whole number of them."""
     scales = [
         op.fields["scale"]
-        for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
+        for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
         if op.fields["scale"].reordering is TensorReordering.F8_128x4
     ]
     return graph_queries.find_only_matmul(graph) is not None and any(
@@ -84,7 +84,7 @@ def _is_block_scaled_matmul_with_factor(graph: Graph) -> bool:
         and any(
             {op.c.uid} < {tensor.uid for tensor in (by.x, by.b) if tensor is not None}
             and any(tensor is not None and set(tensor.dims) == {1} for tensor in (by.x, by.b))
-            for by in graph_queries.pointwise_of_mode(graph, PointwiseMode.MUL)
+            for by in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.MUL)
         )
     )
 
@@ -118,7 +118,7 @@ def _has_gelu_of_matmul(graph: Graph) -> bool:
     op = graph_queries.find_only_matmul(graph)
     return op is not None and any(
         by.x is not None and by.x.uid == op.c.uid
-        for by in graph_queries.pointwise_of_mode(graph, PointwiseMode.GELU_FWD)
+        for by in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.GELU_FWD)
     )
 
 
@@ -129,7 +129,7 @@ def _has_clipped_relu_of_matmul(graph: Graph) -> bool:
         by.x is not None
         and by.x.uid == op.c.uid
         and bool(by.relu_lower_clip or by.relu_lower_clip_slope or by.relu_upper_clip is not None)
-        for by in graph_queries.pointwise_of_mode(graph, PointwiseMode.RELU_FWD)
+        for by in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.RELU_FWD)
     )
 
 
@@ -138,7 +138,7 @@ def _reads_matmul_and_its_copy(graph: Graph) -> bool:
     op = graph_queries.find_only_matmul(graph)
     copies = {
         by.y.uid
-        for by in graph_queries.pointwise_of_mode(graph, PointwiseMode.IDENTITY)
+        for by in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.IDENTITY)
         if op and by.x and by.y and by.x.uid == op.c.uid
     }
     read = ({tensor.uid for tensor in by.inputs().values()} for by in graph.ops if isinstance(by, Pointwise))
@@ -154,7 +154,7 @@ def _multiplies_row_by_tensor_with_gaps(graph: Graph) -> bool:
 _selects_vector_product = make_crash_predicate("vector-product-select")
 
 
-def _selects_vector_product_among_many(graph: Graph) -> bool:
+def _selects_vector_product_in_large_graph(graph: Graph) -> bool:
     """Whether BINARY_SELECT reads a matrix-vector product in a graph of more than three pointwise operations."""
     return _selects_vector_product(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
 
@@ -360,7 +360,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         ),
         versions=VersionRange(since=(9, 28, 0)),
         engines=(8,),
-        graph=_selects_vector_product_among_many,
+        graph=_selects_vector_product_in_large_graph,
         step="build",
     ),
 )

@@ -17,18 +17,18 @@ __all__ = ["NORM"]
 def _has_block_scaled_norm(graph: Graph) -> bool:
     """Whether the result of a norm is block-scaled in the same graph."""
     written = {
-        op.fields["y"].uid for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
+        op.fields["y"].uid for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
     }
-    quantized = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE)
+    quantized = graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE)
     return any(op.fields["x"].uid in written for op in quantized)
 
 
 def _has_unusual_addition_after_batch_norm(graph: Graph) -> bool:
     """Whether a training batch norm is followed by the addition of a broadcast, repeated or shorter-type operand."""
-    for norm in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
+    for norm in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
         x, y = norm.fields["x"], norm.fields["y"]
         if norm.fields["mode"] is NormMode.BATCH_NORM and norm.fields["phase"] is NormFwdPhase.TRAINING:
-            for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.ADD):
+            for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.ADD):
                 if op.x is not None and op.b is not None and y.uid in (op.x.uid, op.b.uid):
                     operand = op.b if op.x.uid == y.uid else op.x
                     shorter = x.data_type is DataType.FLOAT and operand.data_type in HALF_TYPES
@@ -42,7 +42,7 @@ _ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
 
 def _find_row_norm_results(graph: Graph) -> list[Tensor]:
     """Return the results of norms that normalize rows: layer, RMS and adaptive layer norm."""
-    norms = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
+    norms = graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
     return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
 
 

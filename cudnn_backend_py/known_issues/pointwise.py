@@ -31,7 +31,7 @@ def _writes_matrix(graph: Graph) -> bool:
     )
 
 
-def _find_partial_operands(graph: Graph) -> Iterator[Tensor]:
+def _find_broadcast_operands(graph: Graph) -> Iterator[Tensor]:
     """Yield the broadcast inputs of a pointwise graph on batches of matrices, except single numbers."""
     whole = max((tensor.dims for tensor in graph.outputs), default=(1,))
     if _is_elementwise(graph, 3) and whole[0] > 1:
@@ -42,21 +42,21 @@ def _find_partial_operands(graph: Graph) -> Iterator[Tensor]:
         )
 
 
-def _has_row_or_column_for_batch(graph: Graph) -> bool:
+def _has_row_or_column_shared_by_batch(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices read one row or column for the whole batch."""
-    return any(part.dims[0] == 1 and 1 in part.dims[1:] for part in _find_partial_operands(graph))
+    return any(part.dims[0] == 1 and 1 in part.dims[1:] for part in _find_broadcast_operands(graph))
 
 
 def _has_number_per_matrix(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices read one number per matrix."""
-    return any(part.dims[0] > 1 == part.dims[1] == part.dims[2] for part in _find_partial_operands(graph))
+    return any(part.dims[0] > 1 == part.dims[1] == part.dims[2] for part in _find_broadcast_operands(graph))
 
 
 def _has_strided_row_or_column(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices read a row or column per matrix that is not row-major."""
     return any(
         part.dims[0] > 1 < math.prod(part.dims[1:]) and 1 in part.dims[1:] and not graph_queries.is_row_major(part)
-        for part in _find_partial_operands(graph)
+        for part in _find_broadcast_operands(graph)
     )
 
 
@@ -72,7 +72,7 @@ def _generates_index_of_matrices(graph: Graph) -> bool:
     """Whether a pointwise graph generates the index along the first of three dims."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and any(
         op.axis == 0 and op.x is not None and op.x.rank == 3 and op.x.dims[0] > 1
-        for op in graph_queries.pointwise_of_mode(graph, PointwiseMode.GEN_INDEX)
+        for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.GEN_INDEX)
     )
 
 
@@ -84,8 +84,8 @@ def _has_channels_slowest(graph: Graph) -> bool:
     )
 
 
-def _reduces_channels_and_columns(graph: Graph) -> bool:
-    """Whether a reduction of five dims reduces or keeps both dims 1 and 4, and treats dims 0, 2 and 3 otherwise."""
+def _treats_channels_and_columns_alike(graph: Graph) -> bool:
+    """Whether a reduction of five dims treats dims 1 and 4 alike, and dims 0, 2 and 3 differently."""
     return any(_treats_last_dim_as_channels(op) for op in graph.ops if isinstance(op, Reduction) and op.x.rank == 5)
 
 
@@ -134,7 +134,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 16 of 16 random graphs",
         sm=(90,),
         engines=(1,),
-        graph=_has_row_or_column_for_batch,
+        graph=_has_row_or_column_shared_by_batch,
     ),
     KnownIssue(
         "elementwise-number-for-each-matrix",
@@ -200,6 +200,6 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: sums and maxima; of four dims such reductions are refused",
         sm=(90,),
         engines=(1,),
-        graph=_reduces_channels_and_columns,
+        graph=_treats_channels_and_columns_alike,
     ),
 )

@@ -18,7 +18,7 @@ __all__ = ["RESAMPLING"]
 
 def _has_bilinear_in_16_bits(graph: Graph) -> bool:
     """Whether a graph has bilinear resampling in 16 bits."""
-    resampled = graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD)
+    resampled = graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD)
     return any(
         op.fields["x"].data_type in HALF_TYPES and op.fields["resample"].fields["mode"] is ResampleMode.BILINEAR
         for op in resampled
@@ -30,7 +30,7 @@ _NO_PLAN = "measured with 9.19.0 on sm_90, deviceless with 9.16.0 to 9.22.0 and 
 
 def _is_single_bfloat16_pool(graph: Graph) -> bool:
     """Whether the graph is a single pooling of bfloat16 over two dims, channels last."""
-    pools = list(graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD))
+    pools = list(graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD))
     return len(pools) == len(graph.ops) == 1 and any(
         x.data_type is DataType.BFLOAT16 and x.rank == 4 and x.strides == channels_last(x.dims)
         for x in (pools[0].fields["x"],)
@@ -42,7 +42,7 @@ def _has_pool_of_computed_image(graph: Graph) -> bool:
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     return any(
         op.fields["x"].uid in written
-        for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD)
+        for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD)
     )
 
 
@@ -50,13 +50,13 @@ def _has_pool_gradient_over_one_dim(graph: Graph) -> bool:
     """Whether a graph has the gradient of a pooling over one dim."""
     return any(
         op.fields["dy"].rank == 3
-        for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_BWD)
+        for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_BWD)
     )
 
 
 def _find_pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Operation]:
     """Yield the forward resampling operations of a mode; without a mode, all but BILINEAR."""
-    for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD):
+    for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD):
         found = op.fields["resample"].fields["mode"]
         if found is mode or (mode is None and found is not ResampleMode.BILINEAR):
             yield op
@@ -68,7 +68,7 @@ def _has_cut_average_pool_windows(graph: Graph) -> bool:
     The kernels end each window at the size of the image plus the padding before it, whatever the padding after it,
     and divide by the number of elements that remain.
     """
-    for op in graph_queries.operations_of_kind(
+    for op in graph_queries.find_operations_of_kind(
         graph, DescriptorType.OPERATION_RESAMPLE_FWD, DescriptorType.OPERATION_RESAMPLE_BWD
     ):
         image, response = (op.fields.get("x") or op.fields["dx"], op.fields.get("y") or op.fields["dy"])

@@ -16,7 +16,7 @@ def _has_virtual_input_after_first(graph: Graph) -> bool:
     """Whether a concatenation has a virtual input other than its first one."""
     return any(
         tensor.virtual
-        for op in graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_CONCAT)
+        for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_CONCAT)
         for port, tensor in op.inputs().items()
         if port != "input[0]"
     )
@@ -31,7 +31,7 @@ OTHERS: tuple[KnownIssue, ...] = (
         source="tests/torture/graphs.py",
         evidence="measured with 9.28.0, deviceless, in random graphs asked in two processes each",
         versions=VersionRange(since=(9, 28, 0)),
-        graph=lambda graph: any(graph_queries.operations_of_kind(graph, DescriptorType.OPERATION_SIGNAL)),
+        graph=lambda graph: any(graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_SIGNAL)),
         step="check",
     ),
     KnownIssue(

@@ -1,4 +1,4 @@
-"""Sources and measurements that several rows of the known issues cite."""
+"""Sources and measurements that several rows of the table of known issues cite."""
 
 __all__ = ["BLACKWELL", "FRONTEND_SURFACE", "MEASURED_ON_GPU", "MEASURED_WITHOUT_GPU", "ON_SM90"]
 

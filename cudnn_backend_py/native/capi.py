@@ -167,7 +167,7 @@ def cudnnSetCallback(
     address = None if user_data is None else _read_address(user_data, "user data")
     from .log import get_log_hub  # few programs set a callback
 
-    get_log_hub(library()).listen(_read_int(mask, "a severity mask"), address, function)
+    get_log_hub(library()).set_listener(_read_int(mask, "a severity mask"), address, function)
 
 
 def cudnnGetCallback() -> tuple[int, int | None, int | None]:

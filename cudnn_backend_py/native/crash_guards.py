@@ -55,7 +55,7 @@ def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
-    """Check the number of spatial dims: for its log, cuDNN 9.14 to 9.28 reads that many paddings of any array."""
+    """Check the number of spatial dims: to log an array, cuDNN 9.14 to 9.28 reads that many paddings."""
     if values[0] > DIM_MAX:
         raise UsageError(
             f"{attribute.c_name} must be at most {DIM_MAX}, got {values[0]}", code="spatial-dims-out-of-range"

@@ -39,7 +39,7 @@ __all__ = [
     "query_pointer",
     "query_sm_version",
     "relaxed_capture",
-    "release_for_destroyed_graphs",
+    "release_objects_of_destroyed_graphs",
     "restore_context",
 ]
 
@@ -75,7 +75,7 @@ def _load_driver() -> ctypes.CDLL:
 
 
 class PointerFacts(NamedTuple):
-    """What CUDA knows about an address: ``kind`` is ``device``, ``host`` (pinned) or ``unknown``.
+    """CUDA's facts about an address: ``kind`` is ``device``, ``host`` (pinned) or ``unknown``.
 
     ``device`` is the GPU's ordinal, ``bytes_left`` the bytes from the address to the end of its allocation; None where
     CUDA does not say.
@@ -263,7 +263,7 @@ def keep_for_cuda_graph(graph: int, what: object) -> None:
     """Keep an object alive as long as a ``CUgraph``, its clones and their executable graphs exist.
 
     Code that runs when they end must not call CUDA, in any thread, so their end is only signalled, by C's
-    ``sem_post``: the object is released when the next one is kept, or by :func:`release_for_destroyed_graphs`.
+    ``sem_post``: the object is released when the next one is kept, or by :func:`release_objects_of_destroyed_graphs`.
 
     C: ``cuUserObjectCreate``, ``cuGraphRetainUserObject``.
 
@@ -272,7 +272,7 @@ def keep_for_cuda_graph(graph: int, what: object) -> None:
     CudnnBackendError
         ``cuda-driver``.
     """
-    release_for_destroyed_graphs()
+    release_objects_of_destroyed_graphs()
     libc, raised = ctypes.CDLL(None), ctypes.create_string_buffer(_SEMAPHORE_BYTES)
     libc.sem_init(raised, 0, 0)
     address = ctypes.addressof(raised)
@@ -287,7 +287,7 @@ def keep_for_cuda_graph(graph: int, what: object) -> None:
         raise
 
 
-def release_for_destroyed_graphs() -> None:
+def release_objects_of_destroyed_graphs() -> None:
     """Release the objects kept for CUDA graphs that no longer exist."""
     if not _objects_kept_for_graphs:
         return

@@ -42,7 +42,11 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
                 continue
             content = getattr(value, facts.field)
             if content is not None:
-                made.set(facts.attribute, _to_native(content, on, built), type=_choose_factor_type(value, facts.field))
+                made.set(
+                    facts.attribute,
+                    _convert_to_native(content, on, built),
+                    type=_choose_factor_type(value, facts.field),
+                )
     except RecursionError as error:
         raise UsageError(
             f"this {value.kind.c_name} has too many nested descriptors", code="value-nested-too-deep"
@@ -64,7 +68,7 @@ def _choose_factor_type(value: DescriptorValue, field: str) -> AttributeType | N
 _FACTOR_TYPES: dict[DataType | None, AttributeType] = {DataType.DOUBLE: AttributeType.DOUBLE}
 
 
-def _to_native(content: Any, on: Library, built: dict[int, Descriptor]) -> Any:
+def _convert_to_native(content: Any, on: Library, built: dict[int, Descriptor]) -> Any:
     if is_instance(content, DescriptorValue):
         return build(content, on=on, built=built)
     if type(content) is tuple and content and is_instance(content[0], DescriptorValue):

@@ -2,7 +2,7 @@
 
 cuDNN's runtime-compiled engines resolve ``libcuda.so.1`` before they judge anything. Where no driver is installed
 the stub built from ``driver_stub.c`` takes that SONAME. It is tried only after the loader found no real library, but
-in a process that is there to answer as a machine without a GPU does: :func:`prefer_stub`.
+in a process that is there to answer as a machine without a GPU does: :func:`load_driver_stub`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Literal
 from ..errors import EnvironmentNotReady
 from ..frozen import FrozenValue
 from ..system.interruption import reraise_interruption
-from .find import find_compiled_libraries, find_loaded
+from .find import find_compiled_libraries, find_loaded_libraries
 
-__all__ = ["Driver", "current_device", "load_driver", "prefer_stub"]
+__all__ = ["Driver", "current_device", "load_driver", "load_driver_stub"]
 
 SONAME = "libcuda.so.1"
 STUB_SYMBOL = "cudnn_backend_py_driver_stub"
@@ -49,7 +49,7 @@ def find_stub() -> Path | None:
 
 
 def load_driver() -> Driver:
-    """Load the driver library once per process and return its description; a missing one is reported, not raised."""
+    """Load the driver library once per process and describe it; a missing library is no error."""
     global _driver
     with _lock:
         if _driver is None:
@@ -57,8 +57,8 @@ def load_driver() -> Driver:
         return _driver
 
 
-def prefer_stub() -> Driver:
-    """Load the driver stub, even where a real driver is installed: the process then behaves as without a GPU.
+def load_driver_stub() -> Driver:
+    """Load the package's driver stub in place of a real driver; the process then sees no GPU.
 
     For a process that loads nothing else of CUDA before, and uses no GPU.
 
@@ -69,7 +69,7 @@ def prefer_stub() -> Driver:
     """
     global _driver
     with _lock:
-        if _driver is None and not find_loaded("libcuda.so"):
+        if _driver is None and not find_loaded_libraries("libcuda.so"):
             _driver = _load_stub("a process without GPU was requested")
     driver = load_driver()
     if driver.kind != "stub":
@@ -90,7 +90,7 @@ def _load_real_or_stub() -> Driver:
         return _load_stub(str(absent))
     if hasattr(library, STUB_SYMBOL):
         return Driver("stub", SONAME, _query_version(library), 0, "found on the loader path")
-    path = next(iter(find_loaded("libcuda.so")), SONAME)
+    path = next(iter(find_loaded_libraries("libcuda.so")), SONAME)
     missing = [name for name in _REQUIRED_FUNCTIONS if not hasattr(library, name)]
     if missing:
         return Driver("real", path, None, 0, f"it has no {', '.join(missing)}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..system.interruption import reraise_interruption
 from ..system.version import version_numbers
 from .driver import SONAME, load_driver
-from .find import find_loaded
+from .find import find_loaded_libraries
 
 __all__ = [
     "Nvrtc",
@@ -161,7 +161,7 @@ def list_mapped_cudnn_libraries() -> tuple[list[str], list[str]]:
 
     Source: ``/proc/self/maps``.
     """
-    paths = find_loaded("libcudnn")
+    paths = find_loaded_libraries("libcudnn")
     sub = [path for path in paths if _SUBLIBRARY_PATTERN.fullmatch(Path(path).name)]
     return [path for path in paths if Path(path).name.startswith("libcudnn.so")], sub
 
@@ -180,18 +180,18 @@ def list_loader_folders() -> list[Path]:
 
     An empty entry is the working folder. The loader reads the variable once, when a process starts.
     """
-    value = _read_variable_at_start("LD_LIBRARY_PATH")
+    value = _read_variable_at_process_start("LD_LIBRARY_PATH")
     return [Path(item).absolute() for item in re.split("[:;]", value)] if value else []
 
 
 def list_loader_preloads() -> list[Path]:
     """Return the files of ``LD_PRELOAD``, which the loader uses before all others."""
-    return [Path(item) for item in re.split("[: ]", _read_variable_at_start("LD_PRELOAD")) if item]
+    return [Path(item) for item in re.split("[: ]", _read_variable_at_process_start("LD_PRELOAD")) if item]
 
 
 @lru_cache
-def _read_variable_at_start(name: str) -> str:
-    """Return a variable as it was when this process started; its current value if the system does not report that."""
+def _read_variable_at_process_start(name: str) -> str:
+    """Return an environment variable as of process start; its current value if that is unknown."""
     try:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError as error:

@@ -41,8 +41,8 @@ __all__ = [
     "Launch",
     "PackFiller",
     "TupleCall",
+    "install_compiled_call",
     "load_compiled_library",
-    "use_compiled_call",
 ]
 
 NEEDS_PYTHON, STREAM_CHANGED = -1, -2
@@ -130,7 +130,7 @@ class _LaunchStruct(ctypes.Structure):
     )
 
 
-class _RequirementStruct(ctypes.Structure):
+class _BufferRequirementStruct(ctypes.Structure):
     _fields_ = (
         ("bytes", ctypes.c_int64),
         ("misaligned", ctypes.c_uint64),
@@ -139,11 +139,11 @@ class _RequirementStruct(ctypes.Structure):
     )
 
 
-class _CallStruct(ctypes.Structure):
+class _TupleCallStruct(ctypes.Structure):
     _fields_ = (
         ("run", _LaunchStruct),
         ("pack", ctypes.POINTER(PackFiller)),
-        ("wanted", ctypes.POINTER(_RequirementStruct)),
+        ("wanted", ctypes.POINTER(_BufferRequirementStruct)),
         ("row", _pointer),
         *((name, _pointer) for name in ("type", "read", "fetch", "current_stream", "workspace")),
         *((name, ctypes.c_int32) for name in ("device", "given")),
@@ -152,21 +152,21 @@ class _CallStruct(ctypes.Structure):
     )
 
 
-class _KeyStruct(ctypes.Structure):
+class _TensorKeyStruct(ctypes.Structure):
     _fields_ = (("key", _pointer), ("uid", ctypes.c_int64), ("place", ctypes.c_int32), ("on_host", ctypes.c_int32))
 
 
-class _ScratchStruct(ctypes.Structure):
+class _WorkspaceTensorStruct(ctypes.Structure):
     _fields_ = (("offset", ctypes.c_uint64), ("place", ctypes.c_int32))
 
 
-class _MappingStruct(ctypes.Structure):
+class _DictCallStruct(ctypes.Structure):
     _fields_ = (
         ("pack", ctypes.POINTER(PackFiller)),
         *((name, _pointer) for name in ("execute", "plan", "to", "type", "int_type", "read")),
         *((name, _pointer) for name in ("get_current", "get_stream", "is_capturing", "context")),
-        ("entries", ctypes.POINTER(_KeyStruct)),
-        ("scratch", ctypes.POINTER(_ScratchStruct)),
+        ("entries", ctypes.POINTER(_TensorKeyStruct)),
+        ("scratch", ctypes.POINTER(_WorkspaceTensorStruct)),
         ("row", _pointer),
         *((name, ctypes.c_uint64) for name in ("wanted", "base", "workspace", "own_offset")),
         *((name, ctypes.c_uint32) for name in ("entry_count", "scratch_count")),
@@ -188,7 +188,7 @@ class BufferRequirement(NamedTuple):
 
 
 class DlpackExchange(NamedTuple):
-    """The C functions of DLPack's exchange API of a framework, for objects of one Python type, as addresses.
+    """Addresses of a framework's DLPack exchange functions in C, for one Python type of tensor.
 
     ``fetch`` is none of DLPack's: it has what ``read`` will read on its way from memory, of many objects at once.
     """
@@ -199,8 +199,8 @@ class DlpackExchange(NamedTuple):
     current_stream: int
 
 
-def use_compiled_call(kind: type) -> None:
-    """Replace ``__call__`` of a class by compiled code, if available; objects use it if their ``_fast`` is set.
+def install_compiled_call(kind: type) -> None:
+    """Replace a class's ``__call__`` by compiled code, used by objects with ``_fast`` set.
 
     ``_fast`` is the :attr:`TupleCall.compiled_self` of a call, or None. Compiled code runs if the thread that owns the
     call gives its buffers by position; the former ``__call__`` does everything else.
@@ -266,12 +266,12 @@ class Launch:
     def _run(self, pack: Any) -> None:
         if self.handle.stream != self.stream:
             if status := self.library.get_unchecked_function("cudnnSetStream")(self._handle, _pointer(self.stream)):
-                self._raise_status(SET_STREAM, status)
+                self._raise_status_error(SET_STREAM, status)
             self.handle.stream = self.stream
         if status := self._execute(self._handle, self.plan, pack.pointer):
-            self._raise_status(EXECUTE, status)
+            self._raise_status_error(EXECUTE, status)
 
-    def _raise_status(self, function: int, status: int) -> None:
+    def _raise_status_error(self, function: int, status: int) -> None:
         self.library.raise_stored_exception()
         if function == PREPARE:
             raise make_driver_error(FUNCTIONS[function], status)
@@ -286,7 +286,7 @@ class Launch:
 
     def make_launch_struct(self, pack: Any, prepare: Kernel | None = None) -> _LaunchStruct:
         """Return the C struct to launch the plan with a variant pack, after the kernel `prepare` if given."""
-        fail = self._raise_status
+        fail = self._raise_status_error
         run = _LaunchStruct(
             get_function_address(self._execute),
             get_function_address(self.library.get_unchecked_function("cudnnSetStream")),
@@ -334,17 +334,19 @@ class TupleCall:
         row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
         table = None
         if wanted is not None:
-            table = (_RequirementStruct * given)(
+            table = (_BufferRequirementStruct * given)(
                 *(
-                    _RequirementStruct(item.bytes, item.alignment - 1, item.bits, _make_type_code_mask(item.codes))
+                    _BufferRequirementStruct(
+                        item.bytes, item.alignment - 1, item.bits, _make_type_code_mask(item.codes)
+                    )
                     for item in wanted
                 )
             )
         run = launch.make_launch_struct(pack, prepare)
-        self._call = _CallStruct(
+        self._call = _TupleCallStruct(
             run,
             ctypes.pointer(filler),
-            table and ctypes.cast(table, ctypes.POINTER(_RequirementStruct)),
+            table and ctypes.cast(table, ctypes.POINTER(_BufferRequirementStruct)),
             ctypes.addressof(row),
             *((None,) * 4 if exchange is None else (id(exchange.type), *exchange[1:])),
             workspace,
@@ -357,7 +359,7 @@ class TupleCall:
         self._kept_objects = (run, run.keeps, filler, exchange, table)
         self._call.thread = threading.get_ident()
         self.address = ctypes.addressof(self._call)
-        #: For :func:`use_compiled_call`.
+        #: For :func:`install_compiled_call`.
         self.compiled_self = make_capsule(self._call, row, *self._kept_objects)
         #: Launches with a tuple of as many buffers as are given; answers 0, NEEDS_PYTHON, STREAM_CHANGED or a status.
         self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.compiled_self)
@@ -417,17 +419,19 @@ class DictCall:
         own_offset: int | None = None,
         reports_captures: bool = False,
     ) -> None:
-        table = (_KeyStruct * len(keys))(
+        table = (_TensorKeyStruct * len(keys))(
             *(
-                _KeyStruct(None, key, place, place in on_host)
+                _TensorKeyStruct(None, key, place, place in on_host)
                 if type(key) is int
-                else _KeyStruct(id(key), -1, place, place in on_host)
+                else _TensorKeyStruct(id(key), -1, place, place in on_host)
                 for key, place in keys
             )
         )
-        placed = (_ScratchStruct * len(scratch))(*(_ScratchStruct(offset, place) for place, offset in scratch))
+        placed = (_WorkspaceTensorStruct * len(scratch))(
+            *(_WorkspaceTensorStruct(offset, place) for place, offset in scratch)
+        )
         addresses = (ctypes.c_uint64 * len(row))(*row)
-        self._mapping = _MappingStruct(
+        self._mapping = _DictCallStruct(
             ctypes.pointer(filler),
             get_function_address(library.get_unchecked_function("cudnnBackendExecute")),
             plan.value,
@@ -439,8 +443,8 @@ class DictCall:
             get_function_address(library.get_unchecked_function("cudnnGetStream")),
             get_function_address(load_driver_function("cuStreamIsCapturing")) if reports_captures else None,
             get_current_context() or None,
-            ctypes.cast(table, ctypes.POINTER(_KeyStruct)),
-            ctypes.cast(placed, ctypes.POINTER(_ScratchStruct)),
+            ctypes.cast(table, ctypes.POINTER(_TensorKeyStruct)),
+            ctypes.cast(placed, ctypes.POINTER(_WorkspaceTensorStruct)),
             ctypes.addressof(addresses),
             sum(1 << place for place in {place for _, place in keys}),
             0,
@@ -465,7 +469,7 @@ class DictCall:
         self._mapping.context = get_current_context() or None
 
     def error(self, status: int) -> CudnnStatusError:
-        """Return the exception for an error, which :attr:`go` returns as a number above 0."""
+        """Return the exception for an error code that a compiled call has returned."""
         return self._library.make_status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 

@@ -33,7 +33,7 @@ __all__ = [
     "find_cublaslt_places",
     "find_cudnn_places",
     "find_installed_version",
-    "find_loaded",
+    "find_loaded_libraries",
     "find_nvrtc_places",
     "list_library_folders",
     "list_mapped_files",
@@ -91,7 +91,7 @@ def list_mapped_files() -> list[str]:
     return sorted({line[at:] for line in lines if (at := line.find("/")) >= 0})
 
 
-def find_loaded(stem: str, mapped: list[str] | None = None) -> list[str]:
+def find_loaded_libraries(stem: str, mapped: list[str] | None = None) -> list[str]:
     """Return the paths of loaded libraries with file names that start with `stem`, among `mapped` files if given."""
     files = list_mapped_files() if mapped is None else mapped
     return [path for path in files if path[path.rfind("/") + 1 :].startswith(stem)]
@@ -215,7 +215,7 @@ def find_cudnn_places(
         return
     yield SearchResult("explicit path", None, "none given")
     yield SearchResult(f"environment variable {LIBRARY_VARIABLE}", None, "not set")
-    loaded = find_loaded("libcudnn.so")
+    loaded = find_loaded_libraries("libcudnn.so")
     if loaded:
         yield SearchResult("already loaded in this process", loaded[0], loaded[0])
     else:
@@ -254,14 +254,14 @@ def _read_wheel_of_library(library: str) -> StoredLibrary | None:
 def find_nvrtc_places(
     cuda_major: int, cudnn: str | None = None, mapped: list[str] | None = None
 ) -> Iterator[SearchResult]:
-    """Yield the places to search for the NVRTC of CUDA `cuda_major` (that of libcudnn), best first.
+    """Yield the places to search for NVRTC of the CUDA version `cuda_major`, best first.
 
-    `cudnn` is the absolute path of the libcudnn that is loaded, `mapped` as for :func:`find_loaded`.
+    `cudnn` is the absolute path of the libcudnn that is loaded, `mapped` as for :func:`find_loaded_libraries`.
     """
     soname = f"libnvrtc.so.{cuda_major}"
     if value := os.environ.get(NVRTC_VARIABLE):
         yield _check_given_path(f"environment variable {NVRTC_VARIABLE}", value, soname)
-    for path in find_loaded(soname, mapped):
+    for path in find_loaded_libraries(soname, mapped):
         yield SearchResult("already loaded in this process", path, path)
     yield from _search_wheels(soname, NVRTC_WHEELS)
     yield from _search_runpath(cudnn, soname, NVRTC_WHEELS)
@@ -271,9 +271,9 @@ def find_nvrtc_places(
 def find_cublaslt_places(
     cuda_major: int, cudnn: str | None = None, mapped: list[str] | None = None
 ) -> Iterator[SearchResult]:
-    """Yield the places to search for the cuBLASLt of CUDA `cuda_major`; the rest as for :func:`find_nvrtc_places`."""
+    """Yield the places to search for cuBLASLt of the CUDA version `cuda_major`, best first."""
     soname = f"libcublasLt.so.{cuda_major}"
-    for path in find_loaded(soname, mapped):
+    for path in find_loaded_libraries(soname, mapped):
         yield SearchResult("already loaded in this process", path, path)
     yield from _search_wheels(soname, CUBLAS_WHEELS)
     yield from _search_runpath(cudnn, soname, CUBLAS_WHEELS)

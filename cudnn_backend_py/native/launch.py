@@ -42,7 +42,7 @@ _pack_address = struct.Struct("Q").pack
 
 
 def _measure_refcount() -> int:
-    """Return ``sys.getrefcount`` of a value in one local variable, which differs between Python versions."""
+    """Return the ``sys.getrefcount`` of an object that only one local variable refers to."""
     value = object()
     return getrefcount(value)
 
@@ -63,7 +63,7 @@ class _VariantPack:
 
 
 class Launcher:
-    """A plan with a fixed order of the addresses of its tensors.
+    """Launches a plan with rows of buffer addresses, given in a fixed order of its tensors.
 
     Owns: the variant packs it keeps, :data:`MAX_CACHED_PACKS` at most; the one made first goes first. Holds the plan.
     Threads may share one: a pack in use is held by its caller, and cuDNN has read it when a launch returns.
@@ -297,14 +297,14 @@ def make_int64_rows(rows: Sequence[Sequence[int]]) -> _StdVectorOfVectors:
     arrays = [(ctypes.c_int64 * len(row))(*row) for row in numbers]
     inner = (_StdVector * len(arrays))()
     for vector, array in zip(inner, arrays, strict=True):
-        _set_range(vector, array)
+        _set_vector_range(vector, array)
     outer = _StdVectorOfVectors()
-    _set_range(outer, inner)
+    _set_vector_range(outer, inner)
     outer.keeps = (inner, arrays)
     return outer
 
 
-def _set_range(vector: _StdVector, array: ctypes.Array[Any]) -> None:
+def _set_vector_range(vector: _StdVector, array: ctypes.Array[Any]) -> None:
     begin = ctypes.addressof(array)
     vector.begin, vector.end = begin, begin + ctypes.sizeof(array)
     vector.capacity = vector.end

@@ -27,7 +27,7 @@ from .find import (
     find_cublaslt_places,
     find_cudnn_places,
     find_installed_version,
-    find_loaded,
+    find_loaded_libraries,
     find_nvrtc_places,
     list_mapped_files,
 )
@@ -174,7 +174,7 @@ class Library:
         self.place = place
         self.driver = driver
         mapped = list_mapped_files()
-        self.path = (find_loaded("libcudnn.so", mapped) or [place.path or ""])[0]
+        self.path = (find_loaded_libraries("libcudnn.so", mapped) or [place.path or ""])[0]
         self.version = Version.from_number(int(self.cudnnGetVersion()))
         self.enumerators = _KnownEnumerators(self.version)
         self.cuda_version = int(self.cudnnGetCudartVersion())
@@ -317,12 +317,12 @@ class Library:
         """Return the ``errcheck`` by which ctypes raises stored exceptions; kept forever, as ctypes only borrows it."""
         pending_count, raise_stored_exception = self._exceptions.pending_count, self._exceptions.raise_stored_exception
 
-        def raise_stored(answer: Any, _load_function: Any, _arguments: Any) -> Any:
+        def raise_pending_exception(answer: Any, _load_function: Any, _arguments: Any) -> Any:
             if pending_count.value:
                 raise_stored_exception()
             return answer
 
-        return raise_stored
+        return raise_pending_exception
 
     def _add_errcheck(self, function: Any) -> None:
         self._functions.append(
@@ -473,7 +473,7 @@ def _load_library(path: str | os.PathLike[str] | None) -> Library:
 
 
 def _open_library(path: str) -> None:
-    """Load a library for others to find; a file without Python's lock, which ``ctypes.CDLL`` holds for up to 0.1 s."""
+    """Load a library with global symbols; for a path, do so without blocking other Python threads."""
     if os.path.sep in path:
         ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_GLOBAL)
     ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # with an exception if it cannot be loaded

@@ -177,7 +177,7 @@ class _LogHub:
     def _captures(self) -> tuple[_Capture, ...]:
         return tuple(capture for held in self._references if (capture := held()) is not None)
 
-    def listen(self, mask: int, user_data: int | None, function: Callable[..., object] | None) -> None:
+    def set_listener(self, mask: int, user_data: int | None, function: Callable[..., object] | None) -> None:
         """Set the function that receives messages of the severities in `mask`; None removes it, but not captures."""
         with self._lock:
             if function is None:
@@ -348,7 +348,7 @@ def capture_log(
 
 
 class _CaptureBlock(AbstractContextManager[Log]):
-    """Context manager that captures a log; a generator could lose an exception at the end of the block."""
+    """Context manager that captures cuDNN's log during a block."""
 
     def __init__(
         self, level: Severity, this_thread_only: bool, logger: logging.Logger | str | None, on: Library | None

@@ -67,7 +67,7 @@ class PrepareKernel:
         self._arguments = (self._function, self._blocks, *sizes, stream_of_c, self._pointers, None)
         self._launch = load_driver_function("cuLaunchKernel")
 
-    def kernel(self, blocks: int) -> Kernel:
+    def make_kernel_data(self, blocks: int) -> Kernel:
         """Return the kernel as data for compiled code, which receives the arguments from its caller."""
         return Kernel(
             ctypes.cast(self._launch, ctypes.c_void_p).value, self._function, self._pointers, blocks, THREADS_PER_BLOCK

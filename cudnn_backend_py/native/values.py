@@ -183,7 +183,7 @@ def is_one_dimensional(value: Any) -> bool:
 
 def _read_text(value: Any, facts: AttributeFacts) -> str:
     text = str.__str__(value) if is_instance(value, str) else None
-    if text is None or "\0" in text or not _has_utf8(text):
+    if text is None or "\0" in text or not _is_utf8_encodable(text):
         raise UsageError(
             f"{facts.attribute.c_name} takes text without NUL and lone surrogates, got {format_value_with_type(value)}",
             code="wrong-element-type",
@@ -191,7 +191,7 @@ def _read_text(value: Any, facts: AttributeFacts) -> str:
     return text
 
 
-def _has_utf8(text: str) -> bool:
+def _is_utf8_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -269,7 +269,7 @@ def read_number(value: Any, what: str, low: int, high: int) -> int:
     UsageError
         ``wrong-argument``, ``integer-overflow``.
     """
-    number = _read_argument(value)
+    number = _read_plain_argument(value)
     if type(number) is bool or not is_instance(number, int):
         raise UsageError(f"{what} must be an int, got {format_value_with_type(value)}", code="wrong-argument")
     number = int(number)
@@ -278,7 +278,7 @@ def read_number(value: Any, what: str, low: int, high: int) -> int:
     return number
 
 
-def _read_argument(value: Any) -> Any:
+def _read_plain_argument(value: Any) -> Any:
     try:
         return _read_plain_value(value)
     except UsageError as error:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import UsageError
 from ..frozen import FrozenValue
-from ..system.user_folder import user_folder
+from ..system.user_folder import get_user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def get_default_root() -> Path:
     """Return the store's folder: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
     if override := os.environ.get(STORE_VARIABLE):
         return Path(override)
-    return user_folder("cudnn")
+    return get_user_folder("cudnn")
 
 
 def open_store(root: Path | None = None) -> PrivateFolder:
@@ -182,7 +182,7 @@ class VersionRequest(FrozenValue):
 
     @property
     def wheel_phrase(self) -> str:
-        """``" as the full wheel"``, to be appended to a message, or an empty text."""
+        """Text to append to a message: ``" as the full wheel"``, or empty if no wheel is requested."""
         return f" as the {self.flavor} wheel" if self.flavor else ""
 
     def __str__(self) -> str:
@@ -201,7 +201,7 @@ def check_cuda_major(cuda: Cuda) -> Cuda:
 def find_newest_stored_library(
     nvrtc: Collection[str] = (), wanted: VersionRequest | None = None
 ) -> StoredLibrary | None:
-    """Return the newest library that can judge graphs, preferably one with an NVRTC; None without one.
+    """Return the newest stored library that can judge graphs, preferably with NVRTC; None if none can.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def find_newest_stored_library(
 
 
 def list_stored_libraries() -> list[StoredLibrary]:
-    """Return the store's libraries that can judge, unordered; none if other users can write to the store."""
+    """Return the store's libraries that can judge graphs; none if other users can write to the store."""
     root = get_default_root().expanduser()
     with suppress(OSError, ValueError):
         status = os.stat(root)

@@ -23,10 +23,10 @@ from weakref import WeakValueDictionary
 from ..errors import CudnnStatusError, UsageError
 from ..generated.enums import HeurMode, KnobType
 from ..graph import Graph
-from ..graph.ir import check_graph, check_writes
+from ..graph.ir import check_graph, check_graph_writes_memory
 from ..native import current_device, library
 from ..target import Profile, Target, find_profile, open_target
-from .cache import PlanCache, default_cache, plan_key
+from .cache import PlanCache, default_cache, make_plan_key
 from .choice import EngineChoice, Knobs
 from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
@@ -102,7 +102,7 @@ def build(
     90
     """
     check_graph(graph)
-    check_writes(graph)
+    check_graph_writes_memory(graph)
     chosen = shared_target(target)
     wanted = _make_selection(mode, engine, knobs, selection)
     if cache is False:
@@ -110,7 +110,7 @@ def build(
     disk = default_cache() if cache is True else cache
     if not chosen.profile.properties.get("multiProcessorCount"):
         disk = None  # before cuDNN 9.8 the GPU here is not described, so plans of two kinds of GPU look the same
-    key = plan_key(graph, chosen, {"selection": wanted.to_dict()})
+    key = make_plan_key(graph, chosen, {"selection": wanted.to_dict()})
 
     def find_or_build() -> Plan:
         found = None if disk is None else _find_cached_plan(disk, graph, chosen, wanted, key)
@@ -192,10 +192,10 @@ def _make_selection(
 
 
 def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
-    """Return the cached tuned plan if heuristics mode A comes first and there is one, else the plan of `key`."""
+    """Return the cached tuned plan if mode A comes first; without one, the cached plan of `key`."""
     found = None
     if wanted.modes[0] is HeurMode.A:
-        found = disk.get(plan_key(graph, target, make_tuned_key_options(wanted, target)), target, graph=graph)
+        found = disk.get(make_plan_key(graph, target, make_tuned_key_options(wanted, target)), target, graph=graph)
     return found or disk.get(key, target, graph=graph)
 
 
@@ -288,14 +288,14 @@ class _PlansAndTargets:
 _plans_and_targets = _PlansAndTargets()
 
 
-def _after_fork() -> None:
+def _reset_plans_after_fork() -> None:
     global _plans_and_targets
     _plans_and_targets = (
         _PlansAndTargets()
     )  # handles do not survive a fork, and locks may be held by threads that are not here
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_plans_after_fork)
 
 
 def shared_target(target: Target | Profile | str | None = None) -> Target:

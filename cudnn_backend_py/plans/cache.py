@@ -21,12 +21,12 @@ from ..frozen import FrozenValue
 from ..graph import Graph, graph_to_json
 from ..native.variables import list_library_variables
 from ..system.interruption import reraise_interruption
-from ..system.private_folder import CacheWarning, KeyedRecordFolder, PrivateFolder, user_folder
+from ..system.private_folder import CacheWarning, KeyedRecordFolder, PrivateFolder, get_user_folder
 from ..target import Target
 from .plan import Plan, restore_plan
-from .record import PlanRecord, get_plan_properties
+from .record import PlanRecord, get_plan_gpu_properties
 
-__all__ = ["CacheEntry", "PlanCache", "PlanCacheWarning", "default_cache", "plan_key"]
+__all__ = ["CacheEntry", "PlanCache", "PlanCacheWarning", "default_cache", "make_plan_key"]
 
 VARIABLE = "CUDNN_BACKEND_PLAN_CACHE"
 MAX_BYTES = 256 << 20
@@ -53,7 +53,7 @@ class CacheEntry(FrozenValue):
     Attributes
     ----------
     key
-        As :func:`plan_key` gives it.
+        As :func:`make_plan_key` gives it.
     graph, tag
         Name of the graph; engine and knob choices.
     cudnn, target, sm
@@ -77,7 +77,7 @@ class CacheEntry(FrozenValue):
     evidence: dict[str, Any] | None
 
 
-def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
+def make_plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
     """Return the key of a plan: a SHA-256 as 64 hex digits.
 
     It covers the whole graph, names and uids included, because a cached plan is called by them: a plan of a graph that
@@ -99,7 +99,7 @@ def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
         ``plan-option`` for an option that has no JSON.
     """
     lib = target.library
-    limits = get_plan_properties(target.profile, lib)
+    limits = get_plan_gpu_properties(target.profile, lib)
     cudnn = [lib.version_text, lib.cuda_version // 1000, list_library_variables()]
     about = [_ENTRY_SCHEMA, *cudnn, limits, graph_to_json(graph), options]
     try:
@@ -268,7 +268,7 @@ def get_default_folder() -> Path:
     """Return the folder of plans: ``CUDNN_BACKEND_PLAN_CACHE``, else one in the user's cache folder."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
-    return user_folder("plans")
+    return get_user_folder("plans")
 
 
 def default_cache() -> PlanCache | None:

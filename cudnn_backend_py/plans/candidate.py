@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..generated.enums import HeurMode
-from ..printable import brief
+from ..printable import format_in_angle_brackets
 from .choice import EngineChoice
 from .engine import EngineConfig
 from .kernels import Kernel
@@ -87,7 +87,7 @@ class Candidate:
 
     @property
     def origin(self) -> str:
-        """Where the config comes from, as text that follows "a config"."""
+        """Where the config comes from, as words to append to "a config" in a message."""
         if self.mode in HeurMode.__members__:
             return f"of heuristics mode {self.mode}"
         return {"named": "that was named", EVERY_ENGINE: "found by checking all engines"}.get(
@@ -110,7 +110,7 @@ class Candidate:
         return "\n".join(map(str, self.reasons)) if self.refused_by_cudnn else ""
 
     def __repr__(self) -> str:
-        return brief(f"Candidate {self}")
+        return format_in_angle_brackets(f"Candidate {self}")
 
     def __str__(self) -> str:
         result = self.reason if self.reasons or self.refused_by_cudnn else self.state

@@ -19,7 +19,7 @@ from ..generated.enums import (
     KnobType,
     NumericalNote,
 )
-from ..graph.ir import Graph, check_writes
+from ..graph.ir import Graph, check_graph_writes_memory
 from ..native import Descriptor, ErrorText, Library, build
 from ..target import Target, open_target
 from .choice import EngineChoice, Knobs
@@ -161,7 +161,7 @@ _libraries_queried_with_tf32: set[int] = set()  # ids of libraries, which live a
 
 
 def _query_with_tf32(lib: Library) -> None:
-    """Query cuDNN for a GPU with TF32 enabled; cached per process.
+    """Query cuDNN once for a GPU with TF32, as its first query decides on TF32 for all later ones.
 
     At the first question of a process cuDNN 9.14 to 9.28 note whether its GPU has TF32. Where that was an older one,
     no TF32 kernel is proposed for any GPU later: float32 products and convolutions are refused, or get fewer configs.
@@ -214,7 +214,7 @@ class OperationGraph:
         must_write: bool = True,
     ) -> None:
         if must_write:
-            check_writes(graph)
+            check_graph_writes_memory(graph)
         self.graph = graph
         self.target = target
         lib = target.library
@@ -268,7 +268,7 @@ class OperationGraph:
         return Heuristics(chosen, candidates, configs, answer)
 
     def selected(self) -> EngineConfig | None:
-        """Return the engine config that a library selects for the graph without the heuristics; None for most graphs.
+        """Return the engine config that cudnn-frontend selects without heuristics; None for most.
 
         The rows are those of :data:`~cudnn_backend_py.graph.attention.selections.SELECTIONS`; the config's ``origin``
         is the library.
@@ -280,13 +280,13 @@ class OperationGraph:
         """
         if self.target.sm < _FIRST_SM_WITH_SELECTIONS:
             return None
-        from ..graph.attention.selections import find_selection
+        from ..graph.attention.selections import find_engine_selection
 
-        found = find_selection(self.graph, self.target.library.version, self.target.sm)
+        found = find_engine_selection(self.graph, self.target.library.version, self.target.sm)
         return None if found is None else self.config(found.engine, dict(found.knobs), origin=found.by)
 
     def configs(self, modes: Iterable[HeurMode | str], most: int | None = None) -> Iterator[EngineConfig]:
-        """Yield the engine configs that support the graph: those of the heuristics, then the one a library selects.
+        """Yield the supported engine configs: those of the heuristics, then that of cudnn-frontend.
 
         Parameters
         ----------

@@ -67,7 +67,7 @@ class Kernel:
 
     @classmethod
     def from_cubin(cls, name: str, cubin: bytes) -> Kernel:
-        """Return the kernels in an ELF file of GPU code.
+        """Return the facts about a kernel, read from its ELF file of GPU code.
 
         Raises
         ------

@@ -11,7 +11,7 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import CudaGraphRetention, DescriptorType, Status
 from ..graph import Graph
 from ..native import Descriptor, library
-from ..printable import brief
+from ..printable import format_in_angle_brackets
 from ..system.notebook import HtmlDisplay
 from ..target import Target, open_target
 from .engine import EngineConfig
@@ -37,7 +37,7 @@ class Plan(HtmlDisplay):
 
     def __repr__(self) -> str:
         size = "closed" if self.descriptor.closed else f"{self.workspace_bytes} bytes"
-        return brief(f"Plan {self.tag} of {self.graph.name!r} for {self.target.name}, {size}")
+        return format_in_angle_brackets(f"Plan {self.tag} of {self.graph.name!r} for {self.target.name}, {size}")
 
     @cached_property
     def workspace_bytes(self) -> int:
@@ -162,7 +162,9 @@ def restore_plan(record: PlanRecord, graph: Graph, target: Target, source: str) 
         plan.finalize()
     except CudnnStatusError as error:
         plan.close()
-        if error.status is not Status.NOT_SUPPORTED_ARCH_MISMATCH or not (why := record.describe_refusal(target)):
+        if error.status is not Status.NOT_SUPPORTED_ARCH_MISMATCH or not (
+            why := record.describe_gpu_difference(target)
+        ):
             raise
         raise EnvironmentNotReady(
             f"{source} was built for {record.target}, and cuDNN refuses it for {target.name}: {why}",

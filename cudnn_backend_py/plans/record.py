@@ -12,14 +12,14 @@ from ..errors import EnvironmentNotReady, GraphError, UsageError
 from ..frozen import FrozenValue
 from ..graph import Graph, graph_from_json
 from ..native import Library
-from ..printable import brief
+from ..printable import format_in_angle_brackets
 from ..system.version import is_same_version
 from ..target import Profile, Target, find_profile
 
 __all__ = [
     "PlanRecord",
     "add_hash",
-    "get_plan_properties",
+    "get_plan_gpu_properties",
     "is_plan_file",
     "load_record",
     "parse_record",
@@ -75,7 +75,9 @@ class PlanRecord(FrozenValue):
     plan: str
 
     def __repr__(self) -> str:
-        return brief(f"PlanRecord {self.tag} for {self.target}, cuDNN {self.cudnn}, {len(self.plan)} letters")
+        return format_in_angle_brackets(
+            f"PlanRecord {self.tag} for {self.target}, cuDNN {self.cudnn}, {len(self.plan)} letters"
+        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str) -> PlanRecord:
@@ -100,7 +102,7 @@ class PlanRecord(FrozenValue):
         return {name: getattr(self, name) for name in _FIELD_TYPES}
 
     def read_graph(self) -> Graph:
-        """Return the graph.
+        """Parse the graph that is stored with the plan, and return it.
 
         Raises
         ------
@@ -130,20 +132,20 @@ class PlanRecord(FrozenValue):
                 fix="build the plan for this target",
             )
 
-    def describe_refusal(self, target: Target) -> str:
+    def describe_gpu_difference(self, target: Target) -> str:
         """Describe how the plan's GPU differs from a target; empty if the GPU's properties are not known."""
         try:
-            built = get_plan_properties(find_profile(self.target), target.library)
+            built = get_plan_gpu_properties(find_profile(self.target), target.library)
         except (UsageError, GraphError):  # a live GPU, or a description that is not here
             return ""
-        here = get_plan_properties(target.profile, target.library)
+        here = get_plan_gpu_properties(target.profile, target.library)
         return "; ".join(
             f"{name} is {built[name]} there, {here[name]} here" for name in built if built[name] != here[name]
         )
 
 
-def get_plan_properties(profile: Profile, lib: Library) -> dict[str, Any]:
-    """Return the properties of a GPU that plans of a cuDNN library are bound to."""
+def get_plan_gpu_properties(profile: Profile, lib: Library) -> dict[str, Any]:
+    """Return those properties of a GPU that must be equal where a plan is built and where it runs."""
     names = _PLAN_PROPERTIES if lib.version < _BUS_WIDTH_SINCE else (*_PLAN_PROPERTIES, "memoryBusWidth")
     return {name: profile.properties.get(name, 0) for name in names}
 

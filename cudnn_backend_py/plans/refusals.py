@@ -9,11 +9,11 @@ from types import NoneType
 from typing import Protocol
 
 from ..errors import REASON_LINE, CudnnStatusError, GraphError
-from ..printable import without_addresses
+from ..printable import mask_memory_addresses
 from ..system.untrusted_files import parse_json
 from .choice import EngineChoice, read_logged_choice
 
-__all__ = ["Reason", "Refusal", "find_furthest_reason", "read_error", "read_refusals"]
+__all__ = ["Reason", "Refusal", "find_reason_after_most_checks", "read_error_reasons", "read_refusals"]
 
 _REASON_PATTERN = re.compile(REASON_LINE)
 _CONFIG_PATTERN = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
@@ -26,14 +26,14 @@ _Config = tuple[int, int | None, dict[str, int]]  # engine, architecture, knobs
 class Reason:
     """One line of cuDNN's explanation: a status, a statement, and the failed expression if given.
 
-    Addresses in it are masked, as :func:`without_addresses` does.
+    Addresses in it are masked, as :func:`mask_memory_addresses` does.
     """
 
     status: str
     text: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", without_addresses(self.text))
+        object.__setattr__(self, "text", mask_memory_addresses(self.text))
 
     @property
     def statement(self) -> str:
@@ -116,7 +116,7 @@ def _parse_config(text: str) -> _Config | None:
     return found[0], None if sm is None else sm // 10, found[1]
 
 
-def read_error(error: CudnnStatusError) -> tuple[Reason, ...]:
+def read_error_reasons(error: CudnnStatusError) -> tuple[Reason, ...]:
     """Return the reasons in an exception's last-error text; only its status if cuDNN gave no text."""
     parsed = tuple(reason for refusal in read_refusals(error.last_error) for reason in refusal.reasons)
     name = getattr(error.status, "c_name", str(int(error.status)))
@@ -135,7 +135,7 @@ class _RefusedConfig(Protocol):
 _UNSPECIFIC_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
-def find_furthest_reason(refused: Iterable[_RefusedConfig]) -> Reason | None:
+def find_reason_after_most_checks(refused: Iterable[_RefusedConfig]) -> Reason | None:
     """Return the innermost reason of the engine config with the longest chain of reasons, which passed most checks.
 
     The chain is cuDNN's call stack, so an engine that looked only at the architecture has a short one. Of equally long

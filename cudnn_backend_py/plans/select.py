@@ -42,7 +42,7 @@ _Enum = TypeVar("_Enum", bound=CudnnEnum)
 _Filter = Callable[[EngineConfig], str | None]
 
 
-def _find_member(kind: type[_Enum], name: str | int) -> _Enum:
+def _find_enum_member_by_name(kind: type[_Enum], name: str | int) -> _Enum:
     """Return the enum member with this name or number; return a member unchanged.
 
     Raises
@@ -110,7 +110,7 @@ class Selection(FrozenValue, kw_only=True):
         for name, kind in _NOTE_ENUMS.items():
             given = getattr(self, name)
             several = (given,) if isinstance(given, (str, CudnnEnum)) else given
-            members = tuple(dict.fromkeys(_find_member(kind, item) for item in several))
+            members = tuple(dict.fromkeys(_find_enum_member_by_name(kind, item) for item in several))
             object.__setattr__(self, name, members if name == "modes" else tuple(sorted(members)))
         for name in ("workspace_bytes", "shared_memory_bytes", "engine"):
             value = getattr(self, name)
@@ -127,7 +127,7 @@ class Selection(FrozenValue, kw_only=True):
         for knob, value in given.items() if isinstance(given, Mapping) else given:
             if type(value) is not int:
                 raise UsageError(f"knob {knob!r} is {value!r}, an int is needed", code="selection-knobs")
-            yield _find_member(KnobType, knob), value
+            yield _find_enum_member_by_name(KnobType, knob), value
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults as plain data."""
@@ -188,13 +188,13 @@ class Candidates:
         from .candidate import read_candidates
 
         found = [*self.deselected, *self.by_status]
-        for mode, text in self._answer_texts:
+        for mode, text in self._error_texts:
             found += read_candidates(mode, text)
         return tuple({(item.tag, item.reason): item for item in reversed(found)}.values())[::-1]
 
     @cached_property
-    def _answer_texts(self) -> list[tuple[str, str]]:
-        """The error text of each mode; it is queried again with cuDNN's log where only that has the reasons."""
+    def _error_texts(self) -> list[tuple[str, str]]:
+        """The error text of each mode; a mode without text is queried again with cuDNN's log."""
         texts = []
         for question, answer in self.answers:
             if not answer.answer.text and len(answer.configs) < answer.candidates:
@@ -205,7 +205,7 @@ class Candidates:
     @property
     def error_text(self) -> str:
         """cuDNN's distinct error texts; empty where it gave none."""
-        texts = [*self.texts, *(text for _, text in self._answer_texts)]
+        texts = [*self.texts, *(text for _, text in self._error_texts)]
         return "\n".join(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
@@ -312,7 +312,7 @@ def _list_configs(
         yield from _try_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
     if selection.deterministic:
-        yield from _try_library_choice(question, found)
+        yield from _try_frontend_selection(question, found)
     for mode in selection.modes:
         if found.configs and not every_mode:
             return
@@ -324,13 +324,13 @@ def _list_configs(
         found.answers.append((question, answer))
         yield from answer.configs
     if not selection.deterministic:
-        yield from _try_library_choice(question, found)
+        yield from _try_frontend_selection(question, found)
     if selection.engine is not None and not found.configs:
         yield from _try_choice(question, EngineChoice(selection.engine), "named", found)
 
 
-def _try_library_choice(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
-    """Yield the engine config that a library selects for the graph without heuristics, if there is one."""
+def _try_frontend_selection(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
+    """Yield the engine config that cudnn-frontend selects without heuristics, if there is one."""
     try:
         if (config := question.selected()) is not None:
             yield config
@@ -349,10 +349,10 @@ def _try_choice(
 
 def _add_refused_config(found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError) -> None:
     from .candidate import Candidate
-    from .refusals import read_error
+    from .refusals import read_error_reasons
 
     engine, knobs = (None, {}) if choice is None else (choice.engine, choice.c_knobs)
-    found.by_status.append(Candidate(origin, engine, knobs, "refused", read_error(error)))
+    found.by_status.append(Candidate(origin, engine, knobs, "refused", read_error_reasons(error)))
     found.texts.append(error.last_error)
 
 
@@ -395,7 +395,7 @@ def _make_note_filter(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable
 
 
 def find_exceeded_limit(config: EngineConfig, **limits: int | None) -> str | None:
-    """Return the first exceeded limit of a config as found and allowed; None if it exceeds none.
+    """Describe the first limit that a config exceeds, with both numbers; None if it exceeds none.
 
     Parameters
     ----------
@@ -411,7 +411,7 @@ def find_exceeded_limit(config: EngineConfig, **limits: int | None) -> str | Non
 
 def _make_determinism_filter(question: OperationGraph) -> _Filter:
     whole = _explain_nondeterminism(question)
-    known = _find_selection(question)
+    known = _find_engine_selection(question)
 
     def find_exclusion_reason(config: EngineConfig) -> str | None:
         if whole is not None or known is None:
@@ -431,10 +431,10 @@ def _is_attention_backward(graph: Graph) -> bool:
     return use is not None and use.backward
 
 
-def _find_selection(question: OperationGraph) -> EngineSelection | None:
-    from ..graph.attention.selections import find_selection
+def _find_engine_selection(question: OperationGraph) -> EngineSelection | None:
+    from ..graph.attention.selections import find_engine_selection
 
-    return find_selection(question.graph, question.target.library.version, question.target.sm)
+    return find_engine_selection(question.graph, question.target.library.version, question.target.sm)
 
 
 def _explain_nondeterminism(question: OperationGraph) -> str | None:
@@ -454,7 +454,11 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
     for op in graph.ops:
         if isinstance(op, Matmul) and not op.c.virtual and op.c.data_type is DataType.FLOAT and op.c.uid in read:
             return f"dQ is summed in {op.c.name!r} in no fixed order; build the graph with deterministic=True"
-    return f"{lacking} with the options of this graph" if is_blackwell and _find_selection(question) is None else None
+    return (
+        f"{lacking} with the options of this graph"
+        if is_blackwell and _find_engine_selection(question) is None
+        else None
+    )
 
 
 # Nothing left

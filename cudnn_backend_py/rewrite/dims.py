@@ -129,7 +129,7 @@ def _update_padding_state(op: Op, axes: set[Axis], state: dict[int, str]) -> Non
     states = {tensor.uid: state.get(tensor.uid, _ZERO) for tensor in op.inputs().values() if has_padded_axis(tensor)}
     found: str
     if isinstance(op, Matmul):
-        found = _find_matmul_padding(op, axes, states)
+        found = _find_padding_state_of_matmul(op, axes, states)
     elif isinstance(op, Reduction):
         found = states.get(op.x.uid, _FINITE)
         for axis in range(op.x.rank):
@@ -137,15 +137,15 @@ def _update_padding_state(op: Op, axes: set[Axis], state: dict[int, str]) -> Non
             if gone and not (op.operator in _KEEPS_SUM and found == _ZERO):
                 raise _PaddingAffectsResultsError
     elif isinstance(op, Pointwise):
-        found = _find_pointwise_padding(op, states)
+        found = _find_padding_state_of_pointwise(op, states)
     else:
         assert isinstance(op, Operation)
-        found = _find_operation_padding(op, axes, states)
+        found = _find_padding_state_of_operation(op, axes, states)
     for tensor in op.outputs().values():
         state[tensor.uid] = found
 
 
-def _find_matmul_padding(op: Matmul, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_state_of_matmul(op: Matmul, axes: set[Axis], states: dict[int, str]) -> str:
     a, b, last = op.a, op.b, op.a.rank - 1
     sides = [states.get(side.uid) for side in (a, b)]
     if (a.uid, last) in axes:
@@ -159,7 +159,7 @@ def _find_matmul_padding(op: Matmul, axes: set[Axis], states: dict[int, str]) ->
     return _ZERO if zero else _FINITE
 
 
-def _find_pointwise_padding(op: Pointwise, states: dict[int, str]) -> str:
+def _find_padding_state_of_pointwise(op: Pointwise, states: dict[int, str]) -> str:
     given = list(states.values())
     if _ANY in given:
         return _ANY
@@ -181,12 +181,12 @@ def _find_pointwise_padding(op: Pointwise, states: dict[int, str]) -> str:
     return _ANY if op.mode in _MAY_BREAK else _FINITE
 
 
-def _find_operation_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_state_of_operation(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     rule = _RULES.get(op.kind)
     return _ANY if rule is None else rule(op, axes, states)
 
 
-def _find_convolution_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_state_of_convolution(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     if _ANY in states.values():
         raise _PaddingAffectsResultsError
@@ -202,33 +202,33 @@ def _find_convolution_padding(op: Operation, axes: set[Axis], states: dict[int, 
     return _ZERO if set(sides) <= {_ZERO, None} else _FINITE
 
 
-def _find_softmax_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_state_of_softmax(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     if (op.fields["x"].uid, op.fields["x"].rank - 1) in axes:
         raise _PaddingAffectsResultsError
     return _FINITE
 
 
-def _find_attention_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_state_of_attention(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     if (op.fields["k"].uid, 2) in axes and "seq_len_kv" not in op.fields:
         raise _PaddingAffectsResultsError
     return _FINITE if (op.fields["q"].uid, 2) in axes else _ZERO
 
 
-def _find_norm_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_state_of_norm(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     if not all(axis == 1 for uid, axis in axes if uid == op.fields["x"].uid):
         raise _PaddingAffectsResultsError
     return _FINITE
 
 
-def _find_reordered_padding(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_state_of_reshape(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     return next(iter(states.values()), _FINITE)
 
 
 # What is in the padded part of what an operation writes; any number for operations that are not here.
 _RULES: dict[DescriptorType, Callable[[Operation, set[Axis], dict[int, str]], str]] = {
-    **dict.fromkeys(CONVOLUTIONS, _find_convolution_padding),
-    _D.OPERATION_SOFTMAX: _find_softmax_padding,
-    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _find_attention_padding),
-    **dict.fromkeys(NORMS, _find_norm_padding),
-    **dict.fromkeys((_D.OPERATION_RESHAPE, *BLOCK_SCALES), _find_reordered_padding),
+    **dict.fromkeys(CONVOLUTIONS, _find_padding_state_of_convolution),
+    _D.OPERATION_SOFTMAX: _find_padding_state_of_softmax,
+    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _find_padding_state_of_attention),
+    **dict.fromkeys(NORMS, _find_padding_state_of_norm),
+    **dict.fromkeys((_D.OPERATION_RESHAPE, *BLOCK_SCALES), _find_padding_state_of_reshape),
 }

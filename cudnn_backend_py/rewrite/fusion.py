@@ -290,7 +290,7 @@ def expand_to_composite(graph: Graph) -> Graph | None:
 
 
 def add_row_statistics(graph: Graph) -> Graph | None:
-    """Rewrite attention with a hand-written softmax into the form that attention kernels support.
+    """Add statistics to attention with a hand-written softmax, as attention kernels expect them.
 
     That is with the logarithm of the sums, also where no one reads it; P has the type of V. None where there is no such
     softmax, or it has them.
@@ -395,7 +395,7 @@ def _rename_if_used(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
 
 
 def _reshape_like(tensor: Tensor, mine: Tensor) -> Tensor | None:
-    """Return the original tensor with the dims of `tensor`; None if their numbers of elements differ."""
+    """Return the original tensor `mine` with the dims of `tensor`; None if element counts differ."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
     kept = _transpose(mine) if tensor.name in ("k", "v") else mine

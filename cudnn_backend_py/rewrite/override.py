@@ -81,12 +81,12 @@ def set_data_types(graph: Graph, types: Mapping[str, str]) -> Graph:
     """Return a graph with other data types for the named tensors."""
     new: dict[int, Tensor] = {}
     for name, kind in types.items():
-        for tensor in _find_short_floats(graph) if name == "*" else [graph.tensor(name)]:
+        for tensor in _find_low_precision_tensors(graph) if name == "*" else [graph.tensor(name)]:
             new[tensor.uid] = dataclasses.replace(tensor, data_type=find_type(kind))
     return replace_tensors(graph, new) if new else graph
 
 
-def _find_short_floats(graph: Graph) -> list[Tensor]:
+def _find_low_precision_tensors(graph: Graph) -> list[Tensor]:
     return [
         tensor
         for tensor in graph.tensors
@@ -311,7 +311,7 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
             raise _make_error(f"{text!r} has {len(parts)} numbers, {len(held)} are needed")
         return tuple(_read_value(part, one) for part, one in zip(parts, held, strict=True))
     if isinstance(held, bool):
-        return _read_flag(text)
+        return _read_boolean(text)
     if isinstance(held, DataType):
         return find_type(text)
     if isinstance(held, CudnnEnum):
@@ -326,7 +326,7 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
     raise _make_error(f"{held!r} cannot be set from text")
 
 
-def _read_flag(text: str) -> bool:
+def _read_boolean(text: str) -> bool:
     known = {"true": True, "yes": True, "1": True, "": True, "false": False, "no": False, "0": False}
     if text.lower() not in known:
         raise _make_error(f"{text!r} is neither true nor false")
@@ -397,7 +397,7 @@ def _refuse_score_modifier(text: str) -> None:
 
 # How the options of attention are read; the others are whole numbers or None.
 _READERS: dict[str, Callable[[str], Any]] = {
-    **{item.name: _read_flag for item in dataclasses.fields(Attention) if str(item.type) == "bool"},
+    **{item.name: _read_boolean for item in dataclasses.fields(Attention) if str(item.type) == "bool"},
     **dict.fromkeys(("data_type", "output_type", "seed_type", "offset_type"), find_type),
     **dict.fromkeys(("layout", "alignment"), str),
     "bias": _read_bias_dims,

@@ -116,7 +116,7 @@ def _measure_size(graph: Graph) -> tuple[Any, ...]:
     """Return a measure of a graph's size and complexity, which every step must reduce."""
     ops = list(iterate_all_ops(graph))
     windows = sum(
-        abs(float(_convert_to_float32(part)) - plain)
+        abs(float(_convert_pair_to_float(part)) - plain)
         for op in ops
         for value in op.parameters().values()
         if isinstance(value, Parameters)
@@ -133,7 +133,7 @@ def _measure_size(graph: Graph) -> tuple[Any, ...]:
     return (len(ops), fields, windows, elements, odd, last, types)
 
 
-def _convert_to_float32(part: Any) -> float:
+def _convert_pair_to_float(part: Any) -> float:
     return float(part[0] / part[1] if isinstance(part, tuple) else part)
 
 

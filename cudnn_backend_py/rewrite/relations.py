@@ -199,7 +199,7 @@ class _PoolingRelation(WindowRelation):
     def find_window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
         facts = self.fields["resample"].fields
         names = ("window_dims", "strides", "pre_paddings", "post_paddings")
-        sides = zip(*([_convert_to_float(part) for part in facts[name]] for name in names), strict=True)
+        sides = zip(*([_convert_pair_to_fraction(part) for part in facts[name]] for name in names), strict=True)
         sizes = zip(dims[self.image.uid][2:], sides, strict=True)
         found = tuple(compute_pooled_size(size, *side) for size, side in sizes)
         return [self.fields[port] for port in ("y", "idx", "dy") if port in self.fields], found
@@ -212,7 +212,7 @@ class _PoolingRelation(WindowRelation):
         return {tensor.uid: (*dims[self.image.uid][:2], *sizes) for tensor in tensors}
 
 
-def _convert_to_float(part: Any) -> Any:
+def _convert_pair_to_fraction(part: Any) -> Any:
     return Fraction(*part) if isinstance(part, tuple) else part
 
 
@@ -347,8 +347,8 @@ class _AttentionRelation(Relation):
         return {ports[name].uid: sizes for name, sizes in needed.items() if name in ports}
 
 
-class _RelationOfLargestTensor(Relation):
-    """Relations of operations where each dim is 1 or equals that dim of the largest tensor."""
+class _BroadcastRelation(Relation):
+    """Relations of an operation that broadcasts: each dim is 1 or that of the largest tensor."""
 
     def pair_likely_equal_axes(self) -> Iterable[Link]:
         tensors = [tensor for _, tensor in self.op.ports()]
@@ -356,7 +356,7 @@ class _RelationOfLargestTensor(Relation):
         return _pair_axes([first, *tensors], range(first.rank))
 
 
-class _NormRelation(_RelationOfLargestTensor):
+class _NormRelation(_BroadcastRelation):
     def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
         return self._pair_axes_of_norm() if self.fields.get("mode") is NormMode.BATCH_NORM else None
 
@@ -395,9 +395,9 @@ _RELATIONS: dict[DescriptorType, type[Relation]] = {
     _D.OPERATION_MOE_GROUPED_MATMUL: _ExpertsRelation,
     **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _AttentionRelation),
     **dict.fromkeys(NORMS, _NormRelation),
-    **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _RelationOfLargestTensor),
-    **dict.fromkeys((_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_SIGNAL), _RelationOfLargestTensor),
-    **dict.fromkeys((_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD), _RelationOfLargestTensor),
+    **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _BroadcastRelation),
+    **dict.fromkeys((_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_SIGNAL), _BroadcastRelation),
+    **dict.fromkeys((_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD), _BroadcastRelation),
 }
 
 

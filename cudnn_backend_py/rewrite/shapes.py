@@ -36,13 +36,13 @@ __all__ = [
     "find_equivalent_view",
     "find_lengths_to_reshape",
     "find_wrong_dims",
-    "insert_before",
     "insert_relu_before",
+    "insert_unary_operation_before",
     "merge_leading_axes",
     "pad_image",
     "reshape_reduction_to_matrix",
     "round_scale_dims_to_tiles",
-    "set_channels",
+    "set_convolution_dims",
     "set_dims",
     "widen_groups",
 ]
@@ -81,7 +81,7 @@ def merge_leading_axes(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | 
         new[tensor.uid] = dataclasses.replace(tensor, dims=dims, strides=strides or packed_strides(dims))
         if strides is None and not tensor.virtual:
             copied.append(tensor)
-    return Graph(tuple(_shift_axes(op, new, gone) for op in graph.ops), graph.name), copied
+    return Graph(tuple(_replace_tensors_and_shift_axis(op, new, gone) for op in graph.ops), graph.name), copied
 
 
 def _merge_strides(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
@@ -92,7 +92,7 @@ def _merge_strides(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
     return (steps[-1][1], *tensor.strides[gone + 1 :]) if fits and not tensor.virtual else None
 
 
-def _shift_axes(op: Op, new: dict[int, Tensor], gone: int) -> Op:
+def _replace_tensors_and_shift_axis(op: Op, new: dict[int, Tensor], gone: int) -> Op:
     if isinstance(op, Pointwise) and op.axis is not None:
         ports = {port: new[tensor.uid] for port, tensor in op.ports()}
         return dataclasses.replace(op, axis=max(0, op.axis - gone), **ports)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def add_batch_dim(graph: Graph) -> Graph | None:
         tensor.uid: dataclasses.replace(tensor, dims=(1, *tensor.dims), strides=(tensor.span_elements, *tensor.strides))
         for tensor in graph.tensors
     }
-    return Graph(tuple(_shift_axes(op, new, -1) for op in graph.ops), graph.name)
+    return Graph(tuple(_replace_tensors_and_shift_axis(op, new, -1) for op in graph.ops), graph.name)
 
 
 _RESAMPLE = (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD)
@@ -288,8 +288,8 @@ def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple
     return dims
 
 
-def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) -> Graph:
-    """Return the graph with the given dims, by uid; these tensors are channels last if the image is."""
+def set_convolution_dims(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) -> Graph:
+    """Return the graph with the given dims, by uid, in channels-last order if the image has it."""
     wide = set_dims(graph, dims)
     if image.strides != channels_last(image.dims):  # one channel per group says nothing of the order
         return wide
@@ -360,11 +360,11 @@ def insert_relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
     """Return the graph with a ReLU inserted between a tensor and one operation that reads it."""
     name = f"{image.name}_relu"
     made = dataclasses.replace(image, name=name, uid=next(iterate_unused_uids(graph)))
-    return insert_before(graph, op, Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made))
+    return insert_unary_operation_before(graph, op, Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made))
 
 
-def insert_before(graph: Graph, op: Op, new: Pointwise) -> Graph:
-    """Return the graph with a unary operation inserted between its input and one operation that reads this."""
+def insert_unary_operation_before(graph: Graph, op: Op, new: Pointwise) -> Graph:
+    """Return the graph with a unary operation inserted between a tensor and an operation reading it."""
     assert new.x is not None
     assert new.y is not None
     at = graph.ops.index(op)

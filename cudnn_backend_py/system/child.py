@@ -29,7 +29,7 @@ from typing import Any, Self
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from .serving import LIFELINE, PATIENCE_S
-from .uninterrupted import make_not_usable_error, run_uninterrupted
+from .uninterrupted import make_child_not_usable_error, run_uninterrupted
 
 __all__ = [
     "ONE_THREAD",
@@ -306,7 +306,7 @@ class Child:
         return self._release_child.alive and not self._asked and not self.ending
 
     def kill(self) -> None:
-        """Kill the process without waiting until it is gone, as :meth:`end` does; it cannot be queried any more."""
+        """Kill the process without waiting for its end; no more queries are possible."""
         if self._release_child.alive:  # and is no copy in a forked process
             self._asked = True
             run_uninterrupted(lambda: _kill_process(self._process))
@@ -330,11 +330,11 @@ class Child:
         except (OSError, ValueError):
             if self._release_child.alive:
                 raise
-            raise make_not_usable_error() from None  # what it is queried through was closed in a fork
+            raise make_child_not_usable_error() from None  # what it is queried through was closed in a fork
 
     def _send_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         if not self._is_ready_for_query():
-            raise make_not_usable_error()
+            raise make_child_not_usable_error()
         self._asked = True
         deadline = time.monotonic() + limit_s
         number = next(_numbers)

@@ -95,7 +95,9 @@ def read_installation(folder: Path) -> WheelInstallation:
     try:
         data = json.loads(_read_small_file(folder / METADATA))
         files = {
-            _resolve_inside(name): InstalledFile(str(fact["sha256"]), int(fact["size_bytes"]), fact.get("mtime_ns"))
+            _check_relative_path(name): InstalledFile(
+                str(fact["sha256"]), int(fact["size_bytes"]), fact.get("mtime_ns")
+            )
             for name, fact in data["files"].items()
         }
         project, version = str(data["project"]), str(data["version"])
@@ -122,7 +124,7 @@ def _read_small_file(path: Path) -> str:
     return data.decode()
 
 
-def _resolve_inside(name: str) -> str:
+def _check_relative_path(name: str) -> str:
     if name.startswith("/") or "\0" in name or ".." in name.split("/"):
         raise ValueError(f"{name!r} is not a relative path inside the folder of the version")
     return name
@@ -176,7 +178,7 @@ def _parse_record_lines(text: str) -> Iterator[tuple[str, InstalledFile]]:
                 sha256 = base64.urlsafe_b64decode(digest + "==").hex()
             except binascii.Error:
                 continue
-            yield _resolve_inside(row[0]), InstalledFile(sha256, int(row[2]))
+            yield _check_relative_path(row[0]), InstalledFile(sha256, int(row[2]))
 
 
 def find_differences(installation: WheelInstallation, *, full: bool, remembered: bool = False) -> tuple[str, ...]:
@@ -275,7 +277,7 @@ def read_sha256(path: str, signature: Signature | None = None) -> str:
 
 
 def _list_files(folder: Path) -> set[str]:
-    """Yield the files below a folder; links are not followed."""
+    """Return the relative paths of the files below a folder; links are not followed."""
     return {
         os.path.relpath(os.path.join(parent, name), folder)
         for parent, folders, files in os.walk(folder)

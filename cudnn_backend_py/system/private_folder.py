@@ -23,9 +23,9 @@ from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
 from .interruption import reraise_interruption
-from .user_folder import user_folder
+from .user_folder import get_user_folder
 
-__all__ = ["CacheWarning", "KeyedRecordFolder", "OpenFolder", "PrivateFolder", "user_folder"]
+__all__ = ["CacheWarning", "KeyedRecordFolder", "OpenFolder", "PrivateFolder", "get_user_folder"]
 
 _KEY_DIGITS = 64
 LOCK, WRITING = ".lock", ".writing"

@@ -1,4 +1,4 @@
-"""The child's side of :mod:`~cudnn_backend_py.system.child`, in as few imports as answering needs."""
+"""Child process side of :mod:`~cudnn_backend_py.system.child`: answers queries, with few imports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_S = 5.0  # for a killed child to be gone, and of a child whose parent i
 
 
 def end_with_parent() -> None:
-    """Let the system kill this child process when its parent ends and thereby closes its pipe, if it gave one."""
+    """Let the system kill this child process when its parent ends, if the parent has passed a pipe."""
     named = os.environ.pop(LIFELINE, "")
     with contextlib.suppress(OSError, ValueError):  # where the system cannot, as where there are no such signals
         lifeline = int(named)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Container, Iterable
 from typing import TextIO
 
-__all__ = ["UNFOLDED", "USUAL_LINES", "format_markdown_table", "is_plain", "is_terminal", "width_of_stream"]
+__all__ = ["UNFOLDED", "USUAL_LINES", "format_markdown_table", "get_stream_width", "is_plain", "is_terminal"]
 
 UNFOLDED = 1 << 20  # columns: wider than any line
 USUAL_LINES = 25  # of a terminal that does not know
@@ -24,7 +24,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def is_plain(stream: TextIO | None) -> bool:
-    """Return whether rich would print text on a stream without styles, and nothing in place: it is no terminal.
+    """Return whether a stream is no terminal, so that rich would print plain text on it.
 
     False where only rich can answer.
     """
@@ -36,7 +36,7 @@ def is_plain(stream: TextIO | None) -> bool:
         return False
 
 
-def width_of_stream(stream: TextIO | None) -> int:
+def get_stream_width(stream: TextIO | None) -> int:
     """Return the line width of a stream.
 
     As ``COLUMNS`` says if that is a whole number of 1 or more; else as the terminal says, and 80 where it does not

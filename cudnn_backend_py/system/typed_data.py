@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import CudnnBackendError, UsageError
-from ..printable import shown
+from ..printable import format_repr
 
 __all__ = ["convert_to_type", "read_fields"]
 
@@ -167,4 +167,4 @@ def _check_mapping(value: Any, where: str) -> Mapping[Any, Any]:
 
 
 def _make_mismatch_error(where: str, value: Any, needed: str) -> _TypeMismatchError:
-    return _TypeMismatchError(f"{where} is {shown(value, 80)}, {needed} is needed")
+    return _TypeMismatchError(f"{where} is {format_repr(value, 80)}, {needed} is needed")

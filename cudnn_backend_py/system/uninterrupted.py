@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ..errors import UsageError
 
-__all__ = ["make_not_usable_error", "run_uninterrupted"]
+__all__ = ["make_child_not_usable_error", "run_uninterrupted"]
 
 _ALIVE_S = 1.0  # between two looks whether this is another process
 
@@ -41,7 +41,7 @@ def run_uninterrupted(function: Callable[[], Result]) -> Result:
     def wait_for_thread() -> None:
         while not (results or errors or done.acquire(timeout=_ALIVE_S)):
             if os.getpid() != owner:  # forked by a handler: the thread stayed with the parent
-                raise make_not_usable_error()
+                raise make_child_not_usable_error()
 
     try:
         try:
@@ -58,7 +58,7 @@ def run_uninterrupted(function: Callable[[], Result]) -> Result:
     return results.pop()
 
 
-def make_not_usable_error() -> UsageError:
+def make_child_not_usable_error() -> UsageError:
     """Return the exception for a child process that cannot be queried any more, or not by this process."""
     return UsageError(
         "the child process cannot be queried: a query was interrupted, or this process was forked meanwhile",

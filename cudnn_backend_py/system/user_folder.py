@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["measure_folder_bytes", "user_folder"]
+__all__ = ["get_user_folder", "measure_folder_bytes"]
 
 
-def user_folder(name: str) -> Path:
+def get_user_folder(name: str) -> Path:
     """Return the path of a subfolder of the package's cache folder, by the XDG specification."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return Path(cache if cache.strip() else os.path.expanduser("~/.cache"), "cudnn-backend-py", name)

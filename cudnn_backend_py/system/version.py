@@ -18,7 +18,7 @@ __all__ = [
     "VersionRange",
     "VersionTuple",
     "cuda_version_text",
-    "leading_numbers",
+    "parse_leading_numbers",
     "version_numbers",
     "version_text",
 ]
@@ -58,7 +58,7 @@ def is_same_version(one: str, other: str) -> bool:
     return numbers == other_numbers and (not cuda or not other_cuda or cuda == other_cuda)
 
 
-def leading_numbers(name: str) -> tuple[int, ...]:
+def parse_leading_numbers(name: str) -> tuple[int, ...]:
     """Parse the version at the start of a name: (9, 19, 0) for ``9.19.0-full``, () if there is no number."""
     found = re.match(r"[0-9]+(\.[0-9]+)+", name)
     return version_numbers(found[0]) if found else ()

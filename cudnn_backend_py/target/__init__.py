@@ -183,7 +183,7 @@ class _LazyMapping(Mapping[str, Any]):
 
 
 def read_device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
-    """Return the profile of a GPU of this process; with cuDNN before 9.8 it is empty, even without architecture.
+    """Return the profile of a GPU of this process; an empty profile with cuDNN before 9.8.
 
     Architecture, name and limits come from the driver; the first access to another property queries cuDNN, which takes
     16 ms on an H200.

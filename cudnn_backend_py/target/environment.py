@@ -21,7 +21,7 @@ from ..native.environment import (
     parse_version_in_file_name,
     query_nvrtc,
 )
-from ..native.find import find_cudnn_places, find_loaded, find_nvrtc_places
+from ..native.find import find_cudnn_places, find_loaded_libraries, find_nvrtc_places
 from ..native.version_store import find_version_folder, format_install_command
 from ..system.integrity import FileDamage, find_damage
 from ..system.interruption import reraise_interruption
@@ -456,7 +456,7 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
         nvrtc = query_nvrtc(lib.nvrtc.path)
     except OSError as error:
         reraise_interruption(error)
-        found = ", ".join(find_loaded(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
+        found = ", ".join(find_loaded_libraries(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
         headline = f"{found} is not an NVRTC library: {lost}"
         repair = f"remove its folder from LD_LIBRARY_PATH, and pip install --force-reinstall {package}"
         yield EnvironmentProblem("nvrtc-unusable", headline, str(error), repair, blocks)

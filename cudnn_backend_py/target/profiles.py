@@ -222,7 +222,7 @@ def find_profile(name: str) -> Profile:
 
 
 def _suggest_targets(wanted: str, names: Collection[str]) -> str:
-    """Return what to give instead of a target's name that is unknown."""
+    """Return the suggestion for an unknown target name, such as a similar known name."""
     parts = [part.strip() for part in wanted.split(",")]
     if len(parts) > 1 and all(part in names for part in parts):
         return f"one target an option: {' '.join(f'--target {part}' for part in parts)}"

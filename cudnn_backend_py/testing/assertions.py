@@ -80,7 +80,7 @@ def assert_not_supported(
 
 
 def _judge(graph: Graph, target: str, version: str | None, build: bool, limit_s: float) -> Verdict:
-    """Return the verdict; an error has no frames of this package, which say nothing to who reads a test's failure."""
+    """Return the verdict; errors are raised without traceback frames of this package."""
     __tracebackhide__ = True
     try:
         return judge(Query(graph, target, version, build=build), limit_s=limit_s)

@@ -309,7 +309,7 @@ def make_class_recipe(
         workspace=0,
         device=0,
         query_stream=False,
-        prepare=prepare.kernel(plan.count_thread_blocks(sequences, plan.bounds.batch)),
+        prepare=prepare.make_kernel_data(plan.count_thread_blocks(sequences, plan.bounds.batch)),
     )
     b, q, kv = plan.bounds
     return Recipe(
@@ -444,7 +444,7 @@ class RecipeSource(Protocol):
     @property
     def best_shape_class_key(self) -> Any: ...
 
-    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None: ...
+    def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None: ...
 
 
 class CompiledStep:
@@ -494,7 +494,7 @@ class CompiledStep:
         register_compiled_reader(torch.Tensor, *module.reader())
         self._torch, self._module, self.call = torch, module, module.call
 
-    def learn_if_recurring(
+    def add_recipe_if_recurring(
         self,
         strategy: RecipeSource,
         backward: bool,
@@ -519,7 +519,7 @@ class CompiledStep:
         if self._torch.cuda.is_current_stream_capturing():
             return
         named = [(name, x) for name, x in outputs if x is not None]
-        recipe = strategy.recipe(inputs, named, OperatorOptions(*options))
+        recipe = strategy.make_recipe(inputs, named, OperatorOptions(*options))
         if recipe is None:
             return
         operator = select_operator(dict(inputs)) if recipe.operator is None else recipe.operator

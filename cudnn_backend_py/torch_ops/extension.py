@@ -27,7 +27,7 @@ from typing import Any
 
 from ..system.child import make_call_command
 from ..system.interruption import reraise_interruption
-from ..system.private_folder import OpenFolder, PrivateFolder, user_folder
+from ..system.private_folder import OpenFolder, PrivateFolder, get_user_folder
 
 __all__ = ["Extension", "build_in_this_process", "describe_extension"]
 
@@ -49,7 +49,7 @@ def get_extension_folder() -> PrivateFolder:
     """Return the folder of extensions: ``CUDNN_BACKEND_TORCH_EXTENSION``, else one in the user's cache folder."""
     named = os.environ.get(VARIABLE, "")
     if not named:
-        named = str(user_folder("torch"))
+        named = str(get_user_folder("torch"))
     return PrivateFolder(
         named,
         title="folder of compiled extensions",
@@ -130,13 +130,13 @@ class Extension:
         if not self._is_requested.acquire(blocking=False):
             return
         if not is_enabled():
-            self._finish(f"left out: {VARIABLE} is 0")
+            self._set_final_state(f"left out: {VARIABLE} is 0")
             return
         build, place = Build.for_torch(torch), get_extension_folder()
         if self._load_earlier_build(build, place, then):
             return
         if missing := build.find_missing_tools():
-            self._finish(f"it cannot be built: {missing}")
+            self._set_final_state(f"it cannot be built: {missing}")
         else:
             self.state = "being built"
             threading.Thread(target=self._build, args=(build, place, then), daemon=True).start()
@@ -146,7 +146,7 @@ class Extension:
         self._is_finished.wait(timeout_s)
         return self.module is not None
 
-    def _finish(self, state: str) -> None:
+    def _set_final_state(self, state: str) -> None:
         self.state = state
         self._is_finished.set()
 
@@ -156,7 +156,9 @@ class Extension:
             with place.open() as opened:
                 with suppress(FileNotFoundError):
                     refusal = opened.read(build.error_file_name, _MAX_FILE_BYTES).decode(errors="replace")
-                    self._finish(f"it could not be built, {place.path / build.error_file_name} says: {refusal}")
+                    self._set_final_state(
+                        f"it could not be built, {place.path / build.error_file_name} says: {refusal}"
+                    )
                     return True
                 opened.read(build.file_name, _MAX_FILE_BYTES)  # a plain file that no one else can write
             module = load_module(place.path / build.file_name)
@@ -165,10 +167,10 @@ class Extension:
             return False
         except Exception as error:  # of the folder, the loader, another torch
             reraise_interruption(error)
-            self._finish(f"it cannot be loaded: {error}")
+            self._set_final_state(f"it cannot be loaded: {error}")
             return True
         self.module = module
-        self._finish("loaded")
+        self._set_final_state("loaded")
         return True
 
     def _build(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> None:
@@ -184,10 +186,10 @@ class Extension:
                 timeout=2 * _BUILD_LIMIT_S,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            self._finish(f"it could not be built: {error}")
+            self._set_final_state(f"it could not be built: {error}")
             return
         if not self._load_earlier_build(build, place, then):
-            self._finish(f"it could not be kept in {place.path}")
+            self._set_final_state(f"it could not be kept in {place.path}")
 
 
 def load_module(path: Path) -> Any:

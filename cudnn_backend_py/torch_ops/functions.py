@@ -377,7 +377,7 @@ def attention_with_kvcache(
         and STEP.call is not None
         and _has_default_options(0.0, scales, out, return_amax)
     ):
-        found = _run_paged_step(
+        found = _run_paged_by_compiled_step(
             (q, k_cache, v_cache, cache_seqlens, cu_seqlens_q, block_table, alibi_slopes, sink),
             (
                 scale,
@@ -570,7 +570,9 @@ def _is_bottom_right(alignment: Any) -> Any:
     return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
 
 
-def _run_paged_step(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
+def _run_paged_by_compiled_step(
+    tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any
+) -> Any:
     q, k, v, lengths, starts, table, alibi_slopes, sink = tensors
     packed = starts is not None
     if STEP.call is None or kv_layout not in ("NHD", "HND"):

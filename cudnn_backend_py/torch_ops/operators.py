@@ -120,7 +120,7 @@ def attend(
         )
         return found if out is None else (out.copy_(found[0]), *found[1:])
     if not STEP.is_requested:
-        STEP.request_build(torch, _differentiate_for_step)
+        STEP.request_build(torch, _compute_gradients_for_compiled_step)
     if needs_gradients:
         o, stats, amax = _autograd_functions[0].apply(options, scales, *tensors)
         return o, stats, amax
@@ -449,8 +449,10 @@ def _compute_gradients(
     return tuple(found.get(name) for name in TENSORS)
 
 
-def _differentiate_for_step(_operator: int, tensors: tuple[Any, ...], options: tuple[Any, ...], wanted: int) -> Any:
-    """Return the gradients of TENSORS for the compiled step; the bits of `wanted` request the optional ones."""
+def _compute_gradients_for_compiled_step(
+    _operator: int, tensors: tuple[Any, ...], options: tuple[Any, ...], wanted: int
+) -> Any:
+    """Return the gradients for the compiled step; bits of `wanted` request those of bias and sink."""
     d_o, o, stats, *inputs = tensors
     wants = [bool(wanted >> TENSORS.index(name) & 1) for name in ("bias", "sink")]
     return _compute_gradients(d_o, o, stats, inputs, options, wants)

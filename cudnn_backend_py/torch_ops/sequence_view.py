@@ -231,6 +231,6 @@ def _read_sequence_strides(x: Any, packed: bool, folded: int, is_tight: bool) ->
 
 
 def _make_packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:
-    """Return what :func:`_read_sequence_strides` returns for a packed copy of x, [b, s, h, d] or [t, h, d]."""
+    """Return strides over heads, tokens and ragged offsets for a packed copy of x."""
     heads, dim = x.shape[1], x.shape[-1]
     return dim, heads * dim, heads * dim * (1 if packed else x.shape[2])

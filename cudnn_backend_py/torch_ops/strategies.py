@@ -19,7 +19,7 @@ from ..execution.plan_pool import Slot, get_shared_pool
 from ..execution.recurring_shapes import RecurringShapes
 from ..execution.shape_class_plan import Sequences, ShapeClassPlan
 from ..graph.attention.problem import TensorLayout
-from ..graph.attention.selections import find_selection
+from ..graph.attention.selections import find_engine_selection
 from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
@@ -75,7 +75,7 @@ class Strategy(Protocol):
     def best_shape_class_key(self) -> Any:
         """The key of the shape class in which these calls run best: one plan may serve several classes."""
 
-    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
+    def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe with which the compiled step launches such calls; None if the plan is no longer cached."""
 
 
@@ -139,7 +139,7 @@ def run_pass(
     strategy.run(named)
     if STEP.call is not None and not is_given and "amax_o" not in outputs:
         wanted = sum(1 << TENSORS.index(name[1:]) for name in ("dbias", "dsink") if outputs.get(name) is not None)
-        STEP.learn_if_recurring(strategy, backward, tensors, list(outputs.items()), options, wanted)
+        STEP.add_recipe_if_recurring(strategy, backward, tensors, list(outputs.items()), options, wanted)
 
 
 def forget_plans() -> None:
@@ -213,7 +213,7 @@ class _EmptyAttention:
             if named.get(name) is not None:
                 named[name].fill_(_VALUES_OF_UNWRITTEN_ROWS.get(name, 0.0))
 
-    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
+    def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return None: there is no plan."""
 
 
@@ -239,7 +239,9 @@ class _ExactShapeStrategy:
         self._copied_inputs = [
             name for name, x in present.items() if name not in _OUTPUTS[backward] and not _is_usable_in_place(name, x)
         ]
-        self._tensor_layout = {name: _tensor_layout(x, name in self._copied_inputs) for name, x in present.items()}
+        self._make_tensor_layout = {
+            name: _make_tensor_layout(x, name in self._copied_inputs) for name, x in present.items()
+        }
         self._backward, self._options = backward, options
         has_lengths = named["seq_len_q"] is not None  # rows of sequences without keys are not written
         self._tensors_to_clear = [
@@ -295,7 +297,7 @@ class _ExactShapeStrategy:
         """How often the recipe was offered to the compiled step, by caller; None until the plan is built."""
         return None if self._slot is None or self._slot.plan is None else self._offer_counts
 
-    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
+    def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe with which the compiled step launches calls of this shape; None until the plan is built."""
         plan = None if self._slot is None else self._slot.plan
         return (
@@ -315,7 +317,7 @@ class _ExactShapeStrategy:
     def _build_plan(self) -> Executable:
         options, backward, target = self._options, self._backward, shared_target()
         graph = make_attention_graph(
-            self._tensor_layout, options, backward=backward, version=target.library.version, sm=target.sm
+            self._make_tensor_layout, options, backward=backward, version=target.library.version, sm=target.sm
         )
         plan = _build_plan(graph, target, options.deterministic and backward)
         # The key of this strategy holds whatever a check would look at.
@@ -326,7 +328,7 @@ class _ExactShapeStrategy:
 
 
 def _build_plan(graph: Graph, target: Target, deterministic: bool) -> Plan:
-    chosen = find_selection(graph, target.library.version, target.sm) if deterministic else None
+    chosen = find_engine_selection(graph, target.library.version, target.sm) if deterministic else None
     if chosen is None:
         return build(graph, target)
     return build(graph, target, engine=chosen.engine, knobs=dict(chosen.knobs))
@@ -342,7 +344,7 @@ def _is_usable_in_place(name: str, x: Any) -> bool:
     return plain
 
 
-def _tensor_layout(x: Any, copied: bool) -> TensorLayout:
+def _make_tensor_layout(x: Any, copied: bool) -> TensorLayout:
     dims = tuple(x.shape)
     return TensorLayout(dims, packed_strides(dims) if copied else tuple(x.stride()), get_data_type(x))
 
@@ -431,7 +433,7 @@ class _ShapeClassStrategy:
         found: dict[Any, int] | None = plan.offer_counts if self._is_direct and plan is not None else None
         return found
 
-    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
+    def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe with which the compiled step launches calls of this shape class; None without a plan."""
         held = self._slot
         plan = held.plan
@@ -556,9 +558,9 @@ class _AdaptiveStrategy:
         """The key of the shape class in which these calls run best: one plan may serve several classes."""
         return self._current_strategy.best_shape_class_key
 
-    def recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
+    def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe of the strategy that calls use now."""
-        return self._current_strategy.recipe(inputs, outputs, options)
+        return self._current_strategy.make_recipe(inputs, outputs, options)
 
     def run(self, named: TensorsByName) -> None:
         """Launch the pass on torch's current stream, by the exact plan if it is built."""
@@ -567,7 +569,7 @@ class _AdaptiveStrategy:
         kind, exact = self._by_class.related_calls, self._exact
         if exact is None:
             kind.recurring_shapes.count_call(self._shape)
-            if not kind.recurring_shapes.count_calls_left(self._shape):
+            if not kind.recurring_shapes.count_calls_until_recurring(self._shape):
                 backward, options, key = self._exact_arguments
                 self._exact = exact = _ExactShapeStrategy(backward, named, options, key)
                 kind.add(self._shape, exact)
@@ -581,7 +583,7 @@ class _AdaptiveStrategy:
 
 
 class _ReportReceiver:
-    """Receives the compiled step's reports of calls by a shape-class plan, and stops it if Python must run the call.
+    """Counts the calls that the compiled step reports, and decides when Python must run a call.
 
     Parameters
     ----------
@@ -613,7 +615,7 @@ class _ReportReceiver:
             return -1 if exact.is_built() else 0
         recurring_shapes = self._calls.recurring_shapes
         recurring_shapes.count_late_calls(last, unreported)
-        left = recurring_shapes.count_calls_left(shape)
+        left = recurring_shapes.count_calls_until_recurring(shape)
         if left <= 1:
             return -1
         recurring_shapes.count_call(shape)

@@ -16,12 +16,12 @@ from ..execution.timing import rotate_items
 from ..generated.enums import HeurMode
 from ..graph import Graph
 from ..plans.build import forget_plans, shared_target
-from ..plans.cache import PlanCache, default_cache, plan_key
+from ..plans.cache import PlanCache, default_cache, make_plan_key
 from ..plans.engine import EngineConfig, OperationGraph, heur_mode
 from ..plans.neighbours import find_neighbouring_configs
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, make_nothing_selected_error, make_tuned_key_options
-from ..printable import brief
+from ..printable import format_in_angle_brackets
 from ..target import Target
 from .agreement import Difference, compare, get_tolerance
 from .statistics import (
@@ -186,7 +186,7 @@ class Tuned:
     evidence: dict[str, Any] = field(repr=False)
 
     def __repr__(self) -> str:
-        return brief(f"Tuned {self.gain:.2f} times the first choice: {self.plan!r}")
+        return format_in_angle_brackets(f"Tuned {self.gain:.2f} times the first choice: {self.plan!r}")
 
     def _repr_html_(self) -> str | None:
         from ..diagnose.report.notebook import render_tables_for_notebook
@@ -375,7 +375,7 @@ def _cache_plan(
         return
     kept = default_cache() if cache is True else cache
     if kept is not None and target.profile.properties.get("multiProcessorCount"):  # before cuDNN 9.8 it is not known
-        kept.put(plan_key(graph, target, make_tuned_key_options(selection, target)), plan, evidence)
+        kept.put(make_plan_key(graph, target, make_tuned_key_options(selection, target)), plan, evidence)
         forget_plans()  # what this process built untuned would be found before it
 
 

@@ -14,7 +14,7 @@ from ..execution.run import VariantPack
 from ..execution.timing import FLUSHES_AHEAD, make_repeated_batch, rotate_items, time_host_calls
 from ..generated.enums import HeurMode
 from ..graph import Graph, graph_from_json, graph_to_json
-from ..interpreter.data import make_inputs, make_memory
+from ..interpreter.data import make_inputs, make_memory_images
 from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
@@ -190,7 +190,7 @@ def _make_buffers(graph: Graph, target: Target) -> TimingBuffers:
     try:
         return TimingBuffers(graph, target)
     except UsageError:
-        return TimingBuffers(graph, target, inputs=make_memory(graph, make_inputs(graph)))
+        return TimingBuffers(graph, target, inputs=make_memory_images(graph, make_inputs(graph)))
 
 
 def _build_first_plans(configs: Sequence[EngineConfig], count: int) -> list[Plan]:

@@ -172,7 +172,7 @@ def _compare_all_graphs(
             before, after = (held.enter_context(Runner(version=version, limit_s=limit_s)) for version in versions)
             free.put((before, after))
 
-        def run(name: str) -> tuple[str, tuple[str, str]]:
+        def run_both_plans(name: str) -> tuple[str, tuple[str, str]]:
             runners = free.get()
             try:
                 if time.monotonic() < until:
@@ -187,7 +187,7 @@ def _compare_all_graphs(
                 free.put(runners)
             return name, (old, new)
 
-        yield from pool.map(run, names)
+        yield from pool.map(run_both_plans, names)
 
 
 def _run_and_get_state(runner: Runner, graph: Graph, tag: str) -> str:

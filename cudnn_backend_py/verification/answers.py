@@ -18,7 +18,7 @@ from ..diagnose.query import describe_device, read_device
 from ..diagnose.verdict import Outcome
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
 from ..graph import Graph, graph_from_json, graph_to_json
-from ..native.driver import prefer_stub
+from ..native.driver import load_driver_stub
 from ..native.environment import find_absent_engine_libraries
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, OperationGraph
@@ -195,7 +195,7 @@ def _answer_query(query: Mapping[str, Any], say: AnswerWriter) -> None:
 def _open_side_target(device: str) -> Target:
     profile = read_device(device)
     if profile is not None:
-        prefer_stub()
+        load_driver_stub()
     target = open_target(profile)
     verdict = explain(control_graph(), target, causes=False)
     if verdict.outcome is Outcome.NOT_JUDGED:

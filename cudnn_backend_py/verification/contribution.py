@@ -14,7 +14,7 @@ from datetime import date
 from typing import Any, Self
 
 from ..errors import UsageError
-from ..printable import brief, printable
+from ..printable import format_in_angle_brackets, printable
 from ..system.typed_data import convert_to_type
 from ..system.version import __version__, version_numbers
 from ..tuning.trial.trial import STATES
@@ -115,7 +115,9 @@ class Contribution:
             if not is_right:
                 value = getattr(found, field, None)
                 shown = (
-                    "impossible" if value is None else f"{brief(printable(str(value)))}, which no verification writes"
+                    "impossible"
+                    if value is None
+                    else f"{format_in_angle_brackets(printable(str(value)))}, which no verification writes"
                 )
                 raise UsageError(
                     f"the evidence is damaged: {field} {'are' if value is None else 'is'} {shown}",

@@ -15,7 +15,7 @@ from typing import Any
 from ..diagnose.verdict import Outcome
 from ..errors import CudnnBackendError
 from ..graph import Graph
-from ..known_issues import find_issues_before_execution
+from ..known_issues import find_issues_failing_before_execution
 from ..system.version import __version__, version_numbers
 from ..target import Profile
 from ..tuning.trial.runner import Runner
@@ -199,19 +199,19 @@ def verify(
         sides: dict[str, VerificationSide] = {}
         facts: dict[str, SideProperties] = {}
 
-        def add(name: str, profile: Profile | None) -> None:
+        def add_side(name: str, profile: Profile | None) -> None:
             sides[name] = held.enter_context(VerificationSide(profile, versions[len(sides)]))
             step(0.0, f"loading cuDNN: {name}")
             facts[name] = sides[name].read_properties()
 
         if live:
-            add(LIVE, None)
+            add_side(LIVE, None)
             device = dict(facts[LIVE].device) | {"pciDeviceId": 0, "cudaDeviceId": 0}
-            add(DESCRIBED, described or Profile("gpu", str(device["deviceName"]), (), device, {}, {}))
+            add_side(DESCRIBED, described or Profile("gpu", str(device["deviceName"]), (), device, {}, {}))
         else:
-            add(DESCRIBED, described)
+            add_side(DESCRIBED, described)
             if other is not None:
-                add(OTHER, other)
+                add_side(OTHER, other)
         found = Verification(facts, [GraphAnswers(case) for case in cases])
         work = _VerificationRun(found, sides, began + limit_s, step)
         work.query()
@@ -246,7 +246,7 @@ class _VerificationRun:
             if self.is_out_of_time("queries", 0.4 * number / len(rows), row.case.name, len(rows) - number):
                 del rows[number:]
                 return
-            ends = find_issues_before_execution(row.case.graph, self.sm, (*self.version, 0, 0)[:3])  # type: ignore[arg-type]
+            ends = find_issues_failing_before_execution(row.case.graph, self.sm, (*self.version, 0, 0)[:3])  # type: ignore[arg-type]
             for name, side in self.sides.items():
                 known = Answer(outcome=Outcome.NOT_JUDGED, why=KNOWN_ISSUE)
                 row.answers[name] = known if ends else side.query(row.case.graph)

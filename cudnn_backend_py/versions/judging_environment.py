@@ -135,7 +135,7 @@ def _may_have_changed(path: str, before: Files, now: Files) -> bool:
 
 
 def read_judging_environment(version: str | None, environ: Mapping[str, str] | None = None) -> JudgingEnvironment:
-    """Return the judging environment of an installed version, or (None) of the cuDNN this process would load.
+    """Return the judging environment of an installed cuDNN; if None, of this process's cuDNN.
 
     Parameters
     ----------
@@ -154,11 +154,11 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
         if library:
             environment[LIBRARY_VARIABLE] = library
     else:
-        from .store import child_environment, require_installed
+        from .store import make_environment_of_installed_cudnn, require_installed
 
         installed = require_installed(version)
         library = str(installed.library)
-        environment = child_environment(installed, environ)
+        environment = make_environment_of_installed_cudnn(installed, environ)
     nvrtc = environment.get(NVRTC_VARIABLE, "")
     if nvrtc:
         environment[NVRTC_VARIABLE] = nvrtc = str(Path(nvrtc).expanduser().absolute())

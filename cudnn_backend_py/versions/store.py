@@ -9,7 +9,8 @@ A version is the ``nvidia/`` tree of one wheel, in a folder of its own::
 
 A folder appears by one rename after every file was checked, so it is whole or absent. Who installs or removes holds
 the lock of the cache meanwhile, and so does its pip: what is in a staging folder of no one is removed by the next.
-Two cuDNN versions never share a process: give a child :func:`child_environment`. Nothing here loads cuDNN.
+Two cuDNN versions never share a process: give a child :func:`make_environment_of_installed_cudnn`. Nothing here
+loads cuDNN.
 """
 
 from __future__ import annotations
@@ -53,8 +54,7 @@ __all__ = [
     "AvailableCudnn",
     "InstalledCudnn",
     "IntegrityReport",
-    "check_all",
-    "child_environment",
+    "check_installed_versions",
     "clear",
     "find_default_cuda",
     "find_download_bytes",
@@ -69,6 +69,7 @@ __all__ = [
     "list_installed",
     "list_judging_versions",
     "list_shared_folders",
+    "make_environment_of_installed_cudnn",
     "make_version_environment",
     "remove",
     "require_installed",
@@ -214,7 +215,7 @@ def install(
 def list_installed(root: Path | None = None) -> list[InstalledCudnn]:
     """Return every installed version, oldest first; folders not made by install are skipped.
 
-    One whose files are damaged is among them: :func:`child_environment` and :func:`verify` report.
+    One whose files are damaged is among them: :func:`make_environment_of_installed_cudnn` and :func:`verify` report.
 
     Raises
     ------
@@ -391,7 +392,7 @@ class IntegrityReport:
         return {**asdict(self), "differences": list(self.differences)}
 
 
-def check_all(
+def check_installed_versions(
     versions: Sequence[str] = (), *, environment: bool = False, root: Path | None = None
 ) -> list[IntegrityReport]:
     """Check every file of the named versions, or of all, by its SHA-256.
@@ -451,7 +452,9 @@ def _check_environment_wheel(library: Path) -> IntegrityReport:
     return IntegrityReport("environment", str(library), "whole")
 
 
-def child_environment(installed: InstalledCudnn, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def make_environment_of_installed_cudnn(
+    installed: InstalledCudnn, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return a copy of an environment in which a child process loads this cuDNN and its NVRTC.
 
     The environment is that of this process if not given.
@@ -473,14 +476,14 @@ def child_environment(installed: InstalledCudnn, environ: Mapping[str, str] | No
 
 
 def make_version_environment(version: str | None) -> dict[str, str]:
-    """Return the environment of a child that judges with an installed version, or (None) as this process would.
+    """Return a child process's environment to use an installed version; this process's if None.
 
     Raises
     ------
     EnvironmentNotReady
         ``cudnn-version-not-installed``, ``installed-files-changed``.
     """
-    return dict(os.environ) if version is None else child_environment(require_installed(version))
+    return dict(os.environ) if version is None else make_environment_of_installed_cudnn(require_installed(version))
 
 
 # Versions and choices
@@ -863,10 +866,10 @@ def _refuse_changed_files(folder: Path, differences: Sequence[str] = (_NO_RECORD
 
 
 def _find_environment_nvrtc(cuda: Cuda) -> Path | None:
-    return _find_on_path(_NVRTC_FILE[cuda])
+    return _find_on_import_path(_NVRTC_FILE[cuda])
 
 
-def _find_on_path(file: str) -> Path | None:
+def _find_on_import_path(file: str) -> Path | None:
     candidates = (Path(entry) / file for entry in sys.path if os.path.isabs(entry))
     return next((path for path in candidates if path.is_file()), None)
 
@@ -886,7 +889,7 @@ _CUBLAS: dict[Cuda, tuple[str, str]] = {
 
 
 def _find_environment_cublas(cuda: Cuda) -> Path | None:
-    return _find_on_path(_CUBLAS[cuda][0])
+    return _find_on_import_path(_CUBLAS[cuda][0])
 
 
 # The cache folder

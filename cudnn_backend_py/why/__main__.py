@@ -15,7 +15,7 @@ from ..command_line import Seconds, program_command
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import select_program
 from ..frontend.as_cudnn import patch_torch_with_described_gpu
-from ..printable import printable_lines, without_commands
+from ..printable import escape_workflow_commands, printable_lines
 from ..system.after_import import call_after_import
 from ..system.atomic_file import write_atomically
 from ..system.nearest import suggest_nearest
@@ -133,7 +133,7 @@ def _write_report(
             report.unseen = ("anything: the program did not import torch",)
         text = {"text": report.__str__, "json": report.to_json, "html": report.to_html}[form]()
         if where is None:
-            sys.stderr.write(printable_lines(text) if form == "text" else without_commands(text, markup=True))
+            sys.stderr.write(printable_lines(text) if form == "text" else escape_workflow_commands(text, markup=True))
         else:
             write_atomically(where, text)
             print(f"why not cuDNN? {where}", file=sys.stderr)

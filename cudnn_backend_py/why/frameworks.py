@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..graph import Graph
 from ..graph.attention.problem import Attention
 from ..graph.attention.recognize import read_attention
-from ..graph.attention.selections import find_selection
+from ..graph.attention.selections import find_engine_selection
 from ..graph.data_types import DATA_TYPES, HALF_TYPES
 from ..graph.strides import packed_strides
 from ..plans.choice import EngineChoice
@@ -31,7 +31,7 @@ def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[st
         return {}
     torch = RELEASES[-1].since
     machine = Machine((*torch, 0), version, sm, _CUDA_OF_TORCH_WHEELS)
-    selection = find_selection(graph, version, sm)
+    selection = find_engine_selection(graph, version, sm)
     selected = "queries cuDNN's heuristics"
     if selection is not None:
         tag = EngineChoice(selection.engine, dict(selection.knobs)).tag
@@ -46,7 +46,7 @@ def _describe_torch(problem: Attention, backward: bool, machine: Machine) -> str
     """Return what torch's ``scaled_dot_product_attention`` would do with a problem on a machine."""
     if unknown := _find_unknown_options(problem):
         return f"scaled_dot_product_attention has no {' and no '.join(unknown)}"
-    call = _make_call(problem, backward)
+    call = _make_torch_call(problem, backward)
     blocker = find_blocker(call, machine)
     if blocker is None:
         return "uses cuDNN: all its conditions hold, and cuDNN is its first choice"
@@ -68,7 +68,7 @@ def _find_unknown_options(p: Attention) -> list[str]:
     return [name for name, is_used in found.items() if is_used]
 
 
-def _make_call(p: Attention, backward: bool) -> TorchCall:
+def _make_torch_call(p: Attention, backward: bool) -> TorchCall:
     """Return the call of torch for a problem that it can express."""
     dtype = DATA_TYPES[p.data_type].torch[0]
     q, k, v = (

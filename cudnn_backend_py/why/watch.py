@@ -140,12 +140,12 @@ class AttentionCallWatch:
             if hasattr(torch, name):
                 registry.wrap(torch, name, self._make_recorder(self._record_encoder_fast_path))
         self._wrap_operators()
-        registry.wrap_later(
+        registry.wrap_after_import(
             "torch.nn.attention.flex_attention",
             "flex_attention",
             self._make_outer_recorder(self._record_flex_attention),
         )
-        registry.wrap_later(
+        registry.wrap_after_import(
             "torch.nn.attention.varlen", "varlen_attn", self._make_outer_recorder(self._record_varlen_attention)
         )
         registry.run_after_import("torch.nn.attention.varlen", self._wrap_varlen_out)
@@ -262,7 +262,7 @@ class AttentionCallWatch:
             (thread.name, *state[1:-1], *state[-1]), frame, given, dropout_p, is_causal, scale, enable_gqa
         )
         group.counter[0] += 1
-        if (are_as := _make_guard_of_tensors(given)) is not None:
+        if (are_as := _make_tensor_guard(given)) is not None:
             if len(known) > MAX_GROUPS:
                 known.clear()
             device = query.device.type
@@ -414,7 +414,7 @@ class AttentionCallWatch:
         def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
             groups = watch._record_graph(module)
             made = original(graph, module, *args, **kwargs)
-            return _count_calls(made, [group.counter for group in groups]) if groups else made
+            return _wrap_to_count_calls(made, [group.counter for group in groups]) if groups else made
 
         self._registry.replace(graphs, "call_user_compiler", call_user_compiler)
 
@@ -440,8 +440,8 @@ def _make_tensor_key(tensor: Any) -> tuple[Any, ...]:
     return (str(tensor.shape if tensor.layout == torch.jagged else tensor._nested_tensor_size().tolist()),)
 
 
-def _make_guard_of_tensors(given: tuple[Any, ...]) -> Callable[..., bool] | None:
-    """Return a quick check whether other tensors have the same properties; None if torch offers none for these.
+def _make_tensor_guard(given: tuple[Any, ...]) -> Callable[..., bool] | None:
+    """Return a function that checks whether other tensors have equal properties; None if impossible.
 
     It is dynamo's guard: of all it compares type, device, data type, sizes, strides, gradient and autocast in 0.2
     microseconds, where the attributes of three tensors take ten times as long to read, hash and compare.
@@ -555,7 +555,7 @@ def _apply_sdpa_kernel(switches: TorchSwitches, backends: Any, set_priority: boo
     return replace(switches, **allowed, order=order)
 
 
-def _count_calls(made: Any, counters: list[list[int]]) -> Any:
+def _wrap_to_count_calls(made: Any, counters: list[list[int]]) -> Any:
     """Return a wrapper that counts the calls of a compiled function and has its attributes."""
     owner = getattr(made, "__self__", None)
     if owner is not None and hasattr(type(owner), "force_recompile"):  # torch would have done it, had it seen the owner

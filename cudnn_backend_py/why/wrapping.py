@@ -45,12 +45,12 @@ class FunctionWrapper:
     pass_iterator: Iterator[None] = field(default_factory=partial(repeat, None, 0))
 
     @property
-    def calls_to_pass(self) -> int:
+    def remaining_direct_calls(self) -> int:
         """The number of calls that still go directly to the original."""
         return length_hint(self.pass_iterator)
 
-    @calls_to_pass.setter
-    def calls_to_pass(self, calls: int) -> None:
+    @remaining_direct_calls.setter
+    def remaining_direct_calls(self, calls: int) -> None:
         self.pass_iterator = repeat(None, calls)
 
 
@@ -58,7 +58,7 @@ _wrappers: dict[int, tuple[Any, Any]] = {}  # by the id of an original: it and i
 
 
 def _make_wrapper(original: Any, around: FunctionWrapper) -> Any:
-    """Return a wrapped function; the same object for each original, as dynamo guards on its identity."""
+    """Return the wrapper of a function, always the same object, as dynamo guards on its identity."""
     if id(original) in _wrappers:
         _, known = _wrappers[id(original)]
         known.__closure__[known.__code__.co_freevars.index("_around")].cell_contents = around
@@ -115,7 +115,7 @@ def _do_nothing(*args: Any, **kwargs: Any) -> None:
 def measure_pass_through_time(calls: int = 500) -> float:
     """Return the seconds that a wrapper adds to a call with keyword arguments that it passes to the original."""
     around = FunctionWrapper(_do_nothing)
-    around.calls_to_pass = sys.maxsize
+    around.remaining_direct_calls = sys.maxsize
     taken = {}
     for function in (_do_nothing, _make_wrapper(_do_nothing, around)):
         turns = []
@@ -158,8 +158,8 @@ class WrapperRegistry:
         if everywhere:
             self._replace_imported_names({id(original): wrapper})
 
-    def wrap_later(self, module: str, name: str, around: FunctionWrapper) -> None:
-        """Wrap a module's function once the module is imported, as importing it may cost a second."""
+    def wrap_after_import(self, module: str, name: str, around: FunctionWrapper) -> None:
+        """Wrap a module's function when the module is imported, as importing it now may cost a second."""
         self.run_after_import(module, lambda: self.wrap(sys.modules[module], name, around))
 
     def run_after_import(self, module: str, action: Callable[[], object]) -> None:

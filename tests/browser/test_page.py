@@ -103,7 +103,7 @@ def test_the_tab_key_reaches_every_control(browser: Browser, file: Path, width: 
     assert count > 30
     reached = set()
     for _ in range(count):
-        page.press("Tab")
+        page.press_key("Tab")
         reached.add(page.evaluate(FOCUSED))
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid", page.evaluate("document.activeElement.outerHTML.slice(0, 200)")
@@ -112,17 +112,17 @@ def test_the_tab_key_reaches_every_control(browser: Browser, file: Path, width: 
 
 
 def test_first_tab_skips_to_the_verdicts(page: Page) -> None:
-    page.press("Tab")
+    page.press_key("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     assert page.evaluate("document.activeElement.getBoundingClientRect().left >= 0")
-    page.press("Enter")
+    page.press_key("Enter")
     assert page.evaluate("location.hash + ' ' + document.activeElement.id") == "#content content"
 
 
 def test_details_open_with_the_enter_key(page: Page) -> None:
     page.evaluate("document.querySelector('article summary').focus()")
     before = page.evaluate("document.querySelector('article details').open")
-    page.press("Enter")
+    page.press_key("Enter")
     assert page.evaluate("document.querySelector('article details').open") is not before
 
 
@@ -172,13 +172,13 @@ def test_arrow_keys_move_in_the_grid_and_enter_shows_the_cell(page: Page) -> Non
     walk = [("ArrowRight", "sm80", 2), ("ArrowDown", "sm89", 2), ("End", "sm89", 5), ("ArrowRight", "sm89", 5)]
     walk += [("ArrowUp", "sm80", 5), ("ArrowUp", "sm80", 5), ("Home", "sm80", 1), ("ArrowRight", "sm80", 2)]
     for key, target, column in [*walk, ("ArrowRight", "sm80", 3)]:
-        page.press(key)
+        page.press_key(key)
         assert page.evaluate(chosen) == [target, column], key
-    page.press("Enter")
+    page.press_key("Enter")
     text = page.evaluate("document.getElementById('panel').innerText")
     assert text.startswith("not supported: two_matmuls on sm80, cuDNN 9.24.0")
     assert "tensor 'q' has head dim 20, a multiple of 8 is needed" in text
-    page.press("Escape")
+    page.press_key("Escape")
     assert page.evaluate("document.getElementById('panel').hidden")
 
 

@@ -18,7 +18,7 @@ from .compare import compare_runs, print_comparison, read_run
 from .notebooks import read_run_facts, run_notebooks
 from .run import REPOSITORY, RunOptions, make_environment, run_files
 from .scope import TEST_FILES
-from .surface import FACTS_FILE, read_surface
+from .surface import FACTS_FILE, read_public_api
 
 
 def _find_our_commit() -> str:
@@ -143,10 +143,10 @@ def run_notebook_folder(
 @click.option(
     "--path", type=click.Path(path_type=Path, exists=True), required=True, help="Folder that contains the module cudnn."
 )
-def store_surface_facts(path: Path) -> None:
-    """Read cudnn-frontend's public API and store it; its loader must find a cuDNN."""
+def store_public_api(path: Path) -> None:
+    """Read and store cudnn-frontend's public API; cudnn-frontend must be able to load cuDNN."""
     sys.path.insert(0, str(path))
-    FACTS_FILE.write_text(json.dumps(read_surface(import_module("cudnn")), indent=1) + "\n", encoding="utf-8")
+    FACTS_FILE.write_text(json.dumps(read_public_api(import_module("cudnn")), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,9 @@ def read_run(path: Path) -> RunResults:
     if len(commits) > 1:
         about["our commit"] = ", ".join(commits)
     if parts:
-        about["sampled"] = {name: "; ".join(_format_sample(*one) for one in of.items()) for name, of in parts.items()}
+        about["sampled"] = {
+            name: "; ".join(_format_sampling_fraction(*one) for one in of.items()) for name, of in parts.items()
+        }
     if len({*fast.values()}) > 1:
         about["fast"] = [name for name, was in fast.items() if was]
     return about, rows
@@ -68,7 +70,7 @@ def _check_equal_facts(one: Mapping[str, Any], other: Mapping[str, Any], names: 
             raise click.UsageError(f"{where}: {name} is {one[name]} and {other[name]}, give runs of one and the same")
 
 
-def _format_sample(sample: int, parts: set[int]) -> str:
+def _format_sampling_fraction(sample: int, parts: set[int]) -> str:
     if parts == {0}:
         return f"1 in {sample}"
     if len(parts) == 1:

@@ -231,10 +231,10 @@ def _append_json_line(path: str, line: dict[str, Any]) -> None:
 
 def _install_placeholder_modules() -> None:
     """Make the names in ``FRONTEND_ONLY_NAMES`` importable; their use raises an error."""
-    from cudnn_backend_py.frontend.errors import kernel_not_offered_error
+    from cudnn_backend_py.frontend.errors import make_kernel_not_offered_error
 
     def raise_kernel_not_available(self: Any, *args: Any, **kwargs: Any) -> None:
-        raise kernel_not_offered_error(type(self).__name__)
+        raise make_kernel_not_offered_error(type(self).__name__)
 
     for name, members in FRONTEND_ONLY_NAMES.items():
         full = f"cudnn.{name}"

@@ -119,7 +119,7 @@ def _make_cudnn_environment(cudnn: str | None) -> dict[str, str]:
         from cudnn_backend_py.versions import store as versions
 
         installed = versions.require_installed(cudnn)
-        environment = versions.child_environment(installed)
+        environment = versions.make_environment_of_installed_cudnn(installed)
         folders = [installed.library.parent, *([installed.nvrtc.parent] if installed.nvrtc else [])]
     places = [str(folder) for folder in folders] + [environment.get("LD_LIBRARY_PATH", "")]
     environment["LD_LIBRARY_PATH"] = os.pathsep.join(place for place in places if place)

@@ -22,8 +22,8 @@ __all__ = [
     "FACTS_FILE",
     "Difference",
     "find_differences",
-    "read_surface",
-    "read_surface_facts",
+    "read_public_api",
+    "read_stored_public_api",
     "render_name_differences_page",
 ]
 
@@ -82,7 +82,7 @@ def _find_reason(key: str) -> str:
 # Reading cudnn-frontend's module
 
 
-def read_surface(cudnn: ModuleType) -> dict[str, Any]:
+def read_public_api(cudnn: ModuleType) -> dict[str, Any]:
     """Return names, parameters, defaults and enum values of the imported cudnn-frontend module."""
     backend: Any = cudnn._pybind_module
     lazy = {*cudnn._LAZY_OPTIONAL_IMPORTS, *cudnn._MOE_EP_OPTIONAL_IMPORTS}
@@ -208,7 +208,7 @@ def _read_signature_if_callable(value: Any) -> Signature:
     return _read_signature(value, "") if callable(value) else []
 
 
-def read_surface_facts() -> dict[str, Any]:
+def read_stored_public_api() -> dict[str, Any]:
     """Return the stored public API of cudnn-frontend: names, parameters, defaults and enum values."""
     facts: dict[str, Any] = json.loads(FACTS_FILE.read_text(encoding="utf-8"))
     return facts

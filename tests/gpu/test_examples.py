@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py import library
 from tests.support.child import ROOT, run_python
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tests.support.gpu_requirements import assert_program_succeeded
 
 MAX_ERRORS = {  # of each output, relative to its size
@@ -33,6 +33,6 @@ def test_the_example_agrees_with_the_interpreter(name: str) -> None:
         assert words in done.stdout
         return
     found = {output: float(error) for output, error in REPORTED_ERROR_PATTERN.findall(done.stdout)}
-    add_figure("example", example=name, errors=found)
+    store_measured_numbers("example", example=name, errors=found)
     assert set(found) == set(MAX_ERRORS[name])
     assert {output: error for output, error in found.items() if not error <= MAX_ERRORS[name][output]} == {}

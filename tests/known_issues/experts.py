@@ -7,7 +7,7 @@ from typing import Any
 from cudnn_backend_py.generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, PointwiseMode
 from cudnn_backend_py.graph.builder import GraphBuilder
 from cudnn_backend_py.graph.ir import Graph
-from cudnn_backend_py.graph.strides import column_major
+from cudnn_backend_py.graph.strides import make_column_major_strides
 
 from .example import Examples
 
@@ -42,7 +42,7 @@ def _make_gathered_experts(index_type: DataType) -> Graph:
 def _make_four_experts(*, matmul: bool = False) -> Graph:
     """Return a matmul of four experts, and optionally a second one on its result."""
     g = GraphBuilder("experts", io_type=DataType.HALF)
-    weight = g.tensor("weight", (4, 64, 64), strides=column_major((4, 64, 64)))
+    weight = g.tensor("weight", (4, 64, 64), strides=make_column_major_strides((4, 64, 64)))
     first = g.tensor("first", (4, 1, 1), DataType.INT32)
     token = g.tensor("token", (1, 32, 64))
     y = g.moe_grouped_matmul(token, weight, first, mode=MoeGroupedMatmulMode.NONE, virtual=matmul, name="y")
@@ -61,7 +61,7 @@ def _make_two_experts(
         more = {name: g.tensor(name, (1, rows, 1), DataType.INT32) for name in ("token_index", "token_ks")} | {
             "top_k": 1
         }
-    weight = g.tensor("weight", (2, 64, 32), strides=column_major((2, 64, 32)))
+    weight = g.tensor("weight", (2, 64, 32), strides=make_column_major_strides((2, 64, 32)))
     first = g.tensor("first_token_offset", (2, 1, 1), DataType.INT32)
     token = g.tensor("token", (1, rows, 64))
     y = g.moe_grouped_matmul(token, weight, first, mode=mode, **more, virtual=operand is not None, name="y")

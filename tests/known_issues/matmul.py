@@ -7,7 +7,7 @@ from typing import Any
 from cudnn_backend_py.generated.enums import DataType, DescriptorType, PointwiseMode, TensorReordering
 from cudnn_backend_py.graph.builder import GraphBuilder
 from cudnn_backend_py.graph.ir import Graph
-from cudnn_backend_py.graph.strides import column_major, packed_strides
+from cudnn_backend_py.graph.strides import make_column_major_strides, packed_strides
 
 from .convolution import make_convolution
 from .example import Examples
@@ -107,7 +107,9 @@ def _make_maximum_of_squared_matmul(*, copied: bool) -> Graph:
 def _make_thin_matmul_with_selection(*, rows: int = 1, select: bool = True, relus: int = 0) -> Graph:
     """Return a matmul with few rows, then a selection by a mask between it and another tensor, then ReLUs."""
     g, whole = GraphBuilder("product", io_type=DataType.HALF), (1, rows, 32)
-    c = g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 32), strides=column_major((1, 64, 32))))
+    c = g.matmul(
+        g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 32), strides=make_column_major_strides((1, 64, 32)))
+    )
     if select:
         c = g.pointwise(
             PointwiseMode.BINARY_SELECT, c, g.tensor("other", whole), t=g.tensor("t", whole), virtual=relus > 0

@@ -22,7 +22,9 @@ from tests.compat.scope import INTENDED_DIFFERENCES, LARGE_TEST_FILES, TEST_FILE
 REPOSITORY = Path(__file__).parents[2]
 
 
-def make_row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int = 1, *kinds: str) -> dict[str, Any]:
+def make_test_result_row(
+    test: str = "test_a.py::test", outcome: str = "skipped", executes: int = 1, *kinds: str
+) -> dict[str, Any]:
     errors = [{"call": "validate", "type": kind, "kind": kind, "text": "no"} for kind in kinds]
     made = make_missing_row(test, test.partition("::")[0], "reached execute" if executes else "not supported", outcome)
     return {**made, "executes": executes, "errors": errors, "errors_in_all": len(errors)}
@@ -34,30 +36,60 @@ def make_row(test: str = "test_a.py::test", outcome: str = "skipped", executes: 
 @pytest.mark.parametrize(
     ("theirs", "ours", "ways"),
     [
-        (make_row(), make_row(), []),
-        (make_row(), None, ["not in our run"]),
-        (make_row(), make_row(executes=0), ["1 executes with theirs, 0 with ours"]),
-        (make_row(), make_row(executes=2), []),
-        (make_row(outcome="passed"), make_row(outcome="skipped"), ["passed with theirs, skipped with ours"]),
-        (make_row("t", "failed", 0), make_row("t", "skipped", 0), ["failed with theirs, skipped with ours"]),
-        (make_row("t", "failed", 0, "RuntimeError"), make_row("t", "skipped", 1), []),
-        (make_row(outcome="failed"), make_row(outcome="crashed"), ["failed with theirs, crashed with ours"]),
-        (make_row(outcome="failed"), make_row(outcome="passed"), []),
-        (make_row("t", "failed", 0, "RuntimeError"), make_row("t", "passed", 1), []),
-        (make_row("t", "failed", 0, "RuntimeError"), make_row("t", "failed", 0, "ValueError"), ["exceptions differ"]),
-        (make_row(outcome="skipped"), make_row(outcome="failed"), ["skipped with theirs, failed with ours"]),
-        (make_row("t", "skipped", 0, "ValueError"), make_row("t", "skipped", 0, "RuntimeError"), ["exceptions differ"]),
-        (make_row("t", "skipped", 0, "ValueError"), make_row("t", "skipped", 0), ["exceptions differ"]),
+        (make_test_result_row(), make_test_result_row(), []),
+        (make_test_result_row(), None, ["not in our run"]),
+        (make_test_result_row(), make_test_result_row(executes=0), ["1 executes with theirs, 0 with ours"]),
+        (make_test_result_row(), make_test_result_row(executes=2), []),
+        (
+            make_test_result_row(outcome="passed"),
+            make_test_result_row(outcome="skipped"),
+            ["passed with theirs, skipped with ours"],
+        ),
+        (
+            make_test_result_row("t", "failed", 0),
+            make_test_result_row("t", "skipped", 0),
+            ["failed with theirs, skipped with ours"],
+        ),
+        (make_test_result_row("t", "failed", 0, "RuntimeError"), make_test_result_row("t", "skipped", 1), []),
+        (
+            make_test_result_row(outcome="failed"),
+            make_test_result_row(outcome="crashed"),
+            ["failed with theirs, crashed with ours"],
+        ),
+        (make_test_result_row(outcome="failed"), make_test_result_row(outcome="passed"), []),
+        (make_test_result_row("t", "failed", 0, "RuntimeError"), make_test_result_row("t", "passed", 1), []),
+        (
+            make_test_result_row("t", "failed", 0, "RuntimeError"),
+            make_test_result_row("t", "failed", 0, "ValueError"),
+            ["exceptions differ"],
+        ),
+        (
+            make_test_result_row(outcome="skipped"),
+            make_test_result_row(outcome="failed"),
+            ["skipped with theirs, failed with ours"],
+        ),
+        (
+            make_test_result_row("t", "skipped", 0, "ValueError"),
+            make_test_result_row("t", "skipped", 0, "RuntimeError"),
+            ["exceptions differ"],
+        ),
+        (
+            make_test_result_row("t", "skipped", 0, "ValueError"),
+            make_test_result_row("t", "skipped", 0),
+            ["exceptions differ"],
+        ),
     ],
 )
-def test_worse_results_of_ours_are_listed(theirs: dict[str, Any], ours: dict[str, Any] | None, ways: list[str]) -> None:
+def test_results_worse_than_those_of_cudnn_frontend_are_listed(
+    theirs: dict[str, Any], ours: dict[str, Any] | None, ways: list[str]
+) -> None:
     assert find_differences(theirs, ours) == ways
 
 
 def test_intended_differences_are_counted_separately_with_the_reason() -> None:
     (file, part), why = next(iter(INTENDED_DIFFERENCES.items()))
     test = f"{file}::TestIt::{part}[1]"
-    theirs, ours = make_row(test, "passed", 0), make_row(test, "failed", 0)
+    theirs, ours = make_test_result_row(test, "passed", 0), make_test_result_row(test, "failed", 0)
     data = compare_runs(({}, {test: theirs}), ({}, {test: ours}))
     assert (data["total"]["worse"], data["total"]["on purpose"]) == (0, 1)
     assert data["files"][theirs["file"]]["on purpose"] == {test: why}
@@ -66,13 +98,18 @@ def test_intended_differences_are_counted_separately_with_the_reason() -> None:
 
 def test_exceptions_can_be_left_out_of_the_comparison() -> None:
     assert (
-        find_differences(make_row("t", "skipped", 0, "ValueError"), make_row("t", "skipped", 0), exceptions=False) == []
+        find_differences(
+            make_test_result_row("t", "skipped", 0, "ValueError"),
+            make_test_result_row("t", "skipped", 0),
+            exceptions=False,
+        )
+        == []
     )
 
 
 def test_the_comparison_counts_by_file_and_lists_a_limited_number_of_ids() -> None:
-    theirs = {key: make_row(key) for key in [f"test_a.py::test[{n}]" for n in range(MAX_LISTED_IDS + 10)]}
-    theirs["test_b.py::test"] = make_row("test_b.py::test", "passed")
+    theirs = {key: make_test_result_row(key) for key in [f"test_a.py::test[{n}]" for n in range(MAX_LISTED_IDS + 10)]}
+    theirs["test_b.py::test"] = make_test_result_row("test_b.py::test", "passed")
     ours = {key: {**one, "executes": 0} if one["file"] == "test_a.py" else one for key, one in theirs.items()}
     data = compare_runs(({}, theirs), ({}, ours))
     assert [data["files"][name]["worse"] for name in ("test_a.py", "test_b.py")] == [MAX_LISTED_IDS + 10, 0]
@@ -83,9 +120,9 @@ def test_the_comparison_counts_by_file_and_lists_a_limited_number_of_ids() -> No
 
 
 @pytest.mark.parametrize(("executes", "status"), [(1, 0), (0, 1)])
-def test_the_command_fails_if_ours_is_worse(tmp_path: Path, executes: int, status: int) -> None:
+def test_the_compare_command_fails_if_our_results_are_worse(tmp_path: Path, executes: int, status: int) -> None:
     about = {"run": {"module": "cudnn", "cudnn": "9.19.0"}}
-    for name, one in (("theirs", make_row()), ("ours", make_row(executes=executes))):
+    for name, one in (("theirs", make_test_result_row()), ("ours", make_test_result_row(executes=executes))):
         (tmp_path / name).write_text(f"{json.dumps(about)}\n{json.dumps(one)}\n")
     paths = [str(tmp_path / name) for name in ("theirs", "ours")]
     result = CliRunner().invoke(main, ["compare", *paths, "--out", str(tmp_path / "out.json")])
@@ -138,11 +175,14 @@ OTHER = {**SHOWN, "tensors": {"a": {"dim": [1, 4, 8], "uid": 1}}}
     ],
 )
 def test_different_executed_graphs_are_reported(theirs: Any, ours: Any, ways: list[str]) -> None:
-    assert find_differences({**make_row(), "graphs": theirs}, {**make_row(), "graphs": ours}) == ways
+    assert (
+        find_differences({**make_test_result_row(), "graphs": theirs}, {**make_test_result_row(), "graphs": ours})
+        == ways
+    )
 
 
 def test_the_comparison_lists_the_differences_of_graphs() -> None:
-    left, right = ({"test_a.py::test": {**make_row(), "graphs": [shown]}} for shown in (SHOWN, OTHER))
+    left, right = ({"test_a.py::test": {**make_test_result_row(), "graphs": [shown]}} for shown in (SHOWN, OTHER))
     data = compare_runs(({}, left), ({}, right))
     assert data["total"]["graphs compared"] == 1
     shown = data["files"]["test_a.py"]["worse ids"][0]["graphs"]
@@ -155,7 +195,7 @@ def test_the_comparison_lists_the_differences_of_graphs() -> None:
 def test_several_runs_in_one_file_are_read_as_one(tmp_path: Path, parts: list[tuple[int, int]], said: str) -> None:
     lines = []
     for sample, part in parts:
-        one = {**make_row(f"test_a.py::test[{part}]")}
+        one = {**make_test_result_row(f"test_a.py::test[{part}]")}
         lines += [{"run": {"module": "cudnn", "sample": sample, "part": part}}, one]
     (tmp_path / "runs").write_text("".join(json.dumps(line) + "\n" for line in lines))
     about, rows = read_run(tmp_path / "runs")
@@ -166,7 +206,7 @@ def test_several_runs_in_one_file_are_read_as_one(tmp_path: Path, parts: list[tu
 def test_a_file_of_runs_lists_the_tests_run_without_plans(tmp_path: Path) -> None:
     lines: list[object] = []
     for name, fast in (("test_a.py", False), ("test_b.py", True)):
-        lines += [{"run": {"module": "cudnn", "fast": fast}}, {**make_row(f"{name}::test"), "file": name}]
+        lines += [{"run": {"module": "cudnn", "fast": fast}}, {**make_test_result_row(f"{name}::test"), "file": name}]
     (tmp_path / "runs").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_run(tmp_path / "runs")[0] == {"module": "cudnn", "fast": ["test_b.py"]}
 
@@ -280,6 +320,6 @@ def test_a_test_file_that_cannot_be_run_gets_a_line(tmp_path: Path) -> None:
     assert lines[0]["reason"].startswith("ImportError")
 
 
-def test_the_large_test_files_are_in_the_scope() -> None:
+def test_large_test_files_are_among_the_test_files() -> None:
     assert set(LARGE_TEST_FILES) < set(TEST_FILES)
     assert len(set(TEST_FILES)) == len(TEST_FILES)

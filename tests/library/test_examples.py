@@ -77,7 +77,7 @@ def test_example_runs_without_a_gpu(arguments: tuple[str, ...], older: bool, cod
     program = (
         ["-m", "examples.attention_known_issues"] if script == "attention_known_issues.py" else [f"examples/{script}"]
     )
-    done = run_python([*program, *rest], environment=example_environment(older))
+    done = run_python([*program, *rest], environment=make_example_environment(older))
     assert done.code == code, done.stderr
     assert words in done.stdout
     assert "Traceback" not in done.stderr
@@ -86,12 +86,12 @@ def test_example_runs_without_a_gpu(arguments: tuple[str, ...], older: bool, cod
 @pytest.mark.parametrize(("script", "target", "code", "words"), EXPLAINED)
 def test_the_command_explains_examples_of_operations(script: str, target: str, code: int, words: str) -> None:
     program = ["-m", "cudnn_backend_py", "explain", str(ROOT / "examples" / script), "--target", target]
-    done = run_python(program, environment=example_environment(NEWEST))
+    done = run_python(program, environment=make_example_environment(NEWEST))
     assert done.code == code, done.stderr
     assert done.stdout.startswith(words)
 
 
-def example_environment(older: bool) -> dict[str, str]:
+def make_example_environment(older: bool) -> dict[str, str]:
     return (make_older_cudnn_environment() if older else dict(os.environ)) | NO_GPU
 
 
@@ -139,7 +139,7 @@ def test_cudnn_accepts_the_reproductions(older: bool) -> None:
     """Judged on sm_90: if cuDNN refused a reproduction, the known issue would be harmless."""
     names = sorted(list_reproductions(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
     for step, selected in (("check", names), ("build", COMPILED)):
-        done = run_python(["-c", JUDGE, step, *selected], environment=example_environment(older), check=True)
+        done = run_python(["-c", JUDGE, step, *selected], environment=make_example_environment(older), check=True)
         version, verdicts = json.loads(done.stdout)
         assert (version == "9.19.0") is older
         assert verdicts == dict.fromkeys(selected, "supported")
@@ -155,7 +155,7 @@ def test_cudnn_accepts_the_reproductions(older: bool) -> None:
     ],
 )
 def test_some_known_issues_crash_when_a_plan_is_built(name: str, older: bool) -> None:
-    """cuDNN 9.19 crashes in the support check already."""
-    done = run_python(["-c", JUDGE, "check" if older else "build", name], environment=example_environment(older))
+    """The newest cuDNN crashes when the plan is built, cuDNN 9.19 already in the support check."""
+    done = run_python(["-c", JUDGE, "check" if older else "build", name], environment=make_example_environment(older))
     assert done.ending == ENDS_THE_PROCESS[name], done.stdout
     assert done.ending == "SIGSEGV" or "format_error" in done.stderr

@@ -61,20 +61,20 @@ def close(descriptor: Descriptor) -> Descriptor:
     return descriptor
 
 
-def matmul_graph() -> Graph:
+def make_square_matmul_graph() -> Graph:
     g = GraphBuilder("matmul")
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False)
     return g.graph()
 
 
-def set_attribute(attribute: Attr, value: Any, **options: Any) -> Callable[[], Any]:
+def make_setter(attribute: Attr, value: Any, **options: Any) -> Callable[[], Any]:
     """Return a call that sets one attribute of a new descriptor of its kind."""
     kind = next(kind for kind, rows in ATTRIBUTES.items() if any(facts.attribute is attribute for facts in rows))
     return lambda: Descriptor(kind).set(attribute, value, **options)
 
 
-def operation_graph() -> Descriptor:
-    return OperationGraph(matmul_graph(), open_target("sm90")).descriptor
+def make_operation_graph_descriptor() -> Descriptor:
+    return OperationGraph(make_square_matmul_graph(), open_target("sm90")).descriptor
 
 
 def make_device_json(name: str) -> str:
@@ -94,15 +94,15 @@ def finalize_twice() -> None:
     tensor().finalize()
 
 
-def make_plan_and_pack() -> tuple[Descriptor, Descriptor]:
-    graph = OperationGraph(matmul_graph(), open_target("sm90"))
+def make_plan_and_variant_pack() -> tuple[Descriptor, Descriptor]:
+    graph = OperationGraph(make_square_matmul_graph(), open_target("sm90"))
     plan = build_plan(graph.heuristics("A").configs[0]).descriptor
     pack = Descriptor(D.VARIANT_PACK).set(Attr.VARIANT_PACK_UNIQUE_IDS, (1, 2, 3))
     return plan, pack.set(Attr.VARIANT_PACK_DATA_POINTERS, (4096, 8192, 12288)).finalize()
 
 
 def make_execute_call(handle: Any, change: Callable[[Descriptor, Descriptor], tuple[Any, Any]]) -> Callable[[], Any]:
-    return lambda: capi.cudnnBackendExecute(handle, *change(*make_plan_and_pack()))
+    return lambda: capi.cudnnBackendExecute(handle, *change(*make_plan_and_variant_pack()))
 
 
 def close_descriptor_at(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[Descriptor, Descriptor]:
@@ -111,7 +111,7 @@ def close_descriptor_at(descriptors: tuple[Descriptor, Descriptor], index: int) 
 
 
 class ForeignHandle:
-    """An object with the attributes of a handle that is not one."""
+    """An object that has the attributes of a handle but is not a handle."""
 
     pointer = 4096
     owner = 4096
@@ -121,38 +121,38 @@ Row = tuple[Callable[[], Any], type[CudnnBackendError], str, str]
 
 ROWS: dict[str, Row] = {
     # values
-    "float for an integer": (set_attribute(Attr.TENSOR_UNIQUE_ID, 1.5), UsageError, "wrong-element-type", "1.5"),
-    "bool for an integer": (set_attribute(Attr.TENSOR_UNIQUE_ID, True), UsageError, "wrong-element-type", "True"),
-    "text for an integer": (set_attribute(Attr.TENSOR_UNIQUE_ID, "1"), UsageError, "wrong-element-type", "'1'"),
-    "none for an integer": (set_attribute(Attr.TENSOR_UNIQUE_ID, None), UsageError, "wrong-element-type", "None"),
-    "integer of 65 bits": (set_attribute(Attr.TENSOR_UNIQUE_ID, 1 << 64), UsageError, "integer-overflow", str(1 << 64)),
+    "float for an integer": (make_setter(Attr.TENSOR_UNIQUE_ID, 1.5), UsageError, "wrong-element-type", "1.5"),
+    "bool for an integer": (make_setter(Attr.TENSOR_UNIQUE_ID, True), UsageError, "wrong-element-type", "True"),
+    "text for an integer": (make_setter(Attr.TENSOR_UNIQUE_ID, "1"), UsageError, "wrong-element-type", "'1'"),
+    "none for an integer": (make_setter(Attr.TENSOR_UNIQUE_ID, None), UsageError, "wrong-element-type", "None"),
+    "integer of 65 bits": (make_setter(Attr.TENSOR_UNIQUE_ID, 1 << 64), UsageError, "integer-overflow", str(1 << 64)),
     "integer of 33 bits": (
-        set_attribute(Attr.ENGINE_SM_COUNT_TARGET, 1 << 32), UsageError, "integer-overflow", "32 bits",
+        make_setter(Attr.ENGINE_SM_COUNT_TARGET, 1 << 32), UsageError, "integer-overflow", "32 bits",
     ),
-    "integer for a bool": (set_attribute(Attr.TENSOR_IS_VIRTUAL, 1), UsageError, "wrong-element-type", "1"),
-    "text for a float": (set_attribute(Attr.POINTWISE_ELU_ALPHA, "1.0"), UsageError, "wrong-element-type", "'1.0'"),
-    "unknown enum number": (set_attribute(Attr.TENSOR_DATA_TYPE, 4711), UsageError, "unknown-enumerator", "4711"),
+    "integer for a bool": (make_setter(Attr.TENSOR_IS_VIRTUAL, 1), UsageError, "wrong-element-type", "1"),
+    "text for a float": (make_setter(Attr.POINTWISE_ELU_ALPHA, "1.0"), UsageError, "wrong-element-type", "'1.0'"),
+    "unknown enum number": (make_setter(Attr.TENSOR_DATA_TYPE, 4711), UsageError, "unknown-enumerator", "4711"),
     "member of another enum": (
-        set_attribute(Attr.TENSOR_DATA_TYPE, HeurMode.A), UsageError, "wrong-element-type", "HeurMode",
+        make_setter(Attr.TENSOR_DATA_TYPE, HeurMode.A), UsageError, "wrong-element-type", "HeurMode",
     ),
-    "knob as text": (set_attribute(Attr.KNOB_CHOICE_KNOB_TYPE, "SPLIT_K"), UsageError, "wrong-element-type", "SPLIT_K"),
+    "knob as text": (make_setter(Attr.KNOB_CHOICE_KNOB_TYPE, "SPLIT_K"), UsageError, "wrong-element-type", "SPLIT_K"),
     "three numbers for a fraction": (
-        set_attribute(Attr.RESAMPLE_STRIDES, [(1, 2, 3)], type=AttributeType.FRACTION),
+        make_setter(Attr.RESAMPLE_STRIDES, [(1, 2, 3)], type=AttributeType.FRACTION),
         UsageError, "wrong-element-type", r"\(1, 2, 3\)",
     ),
-    "negative address": (set_attribute(Attr.VARIANT_PACK_WORKSPACE, -1), UsageError, "integer-overflow", "-1"),
+    "negative address": (make_setter(Attr.VARIANT_PACK_WORKSPACE, -1), UsageError, "integer-overflow", "-1"),
     "bytes for text": (
-        set_attribute(Attr.DEVICEPROP_JSON_REPRESENTATION, b"{}"),
+        make_setter(Attr.DEVICEPROP_JSON_REPRESENTATION, b"{}"),
         UsageError, "wrong-element-type", "JSON_REPRESENTATION",
     ),
     "text with NUL": (
-        set_attribute(Attr.DEVICEPROP_JSON_REPRESENTATION, "a\0b"), UsageError, "wrong-element-type", "NUL",
+        make_setter(Attr.DEVICEPROP_JSON_REPRESENTATION, "a\0b"), UsageError, "wrong-element-type", "NUL",
     ),
     "element type the attribute does not take": (
-        set_attribute(Attr.TENSOR_UNIQUE_ID, 1, type=AttributeType.FLOAT), UsageError, "wrong-element-type", "FLOAT",
+        make_setter(Attr.TENSOR_UNIQUE_ID, 1, type=AttributeType.FLOAT), UsageError, "wrong-element-type", "FLOAT",
     ),
     "element type that is none": (
-        set_attribute(Attr.TENSOR_UNIQUE_ID, 1, type=3), UsageError, "wrong-element-type", "got 3",
+        make_setter(Attr.TENSOR_UNIQUE_ID, 1, type=3), UsageError, "wrong-element-type", "got 3",
     ),
     "element type to get that is none": (
         lambda: tensor().get(Attr.TENSOR_UNIQUE_ID, type=AttributeType.BACKEND_DESCRIPTOR),
@@ -162,10 +162,10 @@ ROWS: dict[str, Row] = {
         lambda: tensor().count(Attr.TENSOR_DIMENSIONS, AttributeType.CHAR), UsageError, "wrong-element-type", "CHAR",
     ),
     # counts
-    "no elements": (set_attribute(Attr.TENSOR_DIMENSIONS, ()), UsageError, "wrong-element-count", "got 0"),
-    "nine dims": (set_attribute(Attr.TENSOR_DIMENSIONS, (1,) * 9), UsageError, "wrong-element-count", "got 9"),
-    "two for one": (set_attribute(Attr.TENSOR_UNIQUE_ID, (1, 2)), UsageError, "wrong-element-count", "got 2"),
-    "empty operation graph": (set_attribute(Attr.OPERATIONGRAPH_OPS, []), UsageError, "wrong-element-count", "got 0"),
+    "no elements": (make_setter(Attr.TENSOR_DIMENSIONS, ()), UsageError, "wrong-element-count", "got 0"),
+    "nine dims": (make_setter(Attr.TENSOR_DIMENSIONS, (1,) * 9), UsageError, "wrong-element-count", "got 9"),
+    "two for one": (make_setter(Attr.TENSOR_UNIQUE_ID, (1, 2)), UsageError, "wrong-element-count", "got 2"),
+    "empty operation graph": (make_setter(Attr.OPERATIONGRAPH_OPS, []), UsageError, "wrong-element-count", "got 0"),
     "capi set, count too large": (
         lambda: capi.cudnnBackendSetAttribute(
             Descriptor(D.TENSOR), Attr.TENSOR_UNIQUE_ID, AttributeType.INT64, 2, [1]
@@ -219,7 +219,7 @@ ROWS: dict[str, Row] = {
         UsageError, "unknown-enumerator", "DescriptorType.TENSOR",
     ),
     "read-only attribute": (
-        set_attribute(Attr.ENGINEHEUR_RESULTS, []),
+        make_setter(Attr.ENGINEHEUR_RESULTS, []),
         UsageError, "attribute-read-only", "ENGINEHEUR_RESULTS is read-only",
     ),
     "descriptor type as number": (
@@ -253,11 +253,11 @@ ROWS: dict[str, Row] = {
         lambda: tensor(finalize=False).get(Attr.TENSOR_UNIQUE_ID), CudnnStatusError, "cudnn-status", "NOT_INITIALIZED",
     ),
     # children
-    "none as child": (set_attribute(Attr.OPERATION_MATMUL_ADESC, None), UsageError, "wrong-element-type", "None"),
-    "zero as child": (set_attribute(Attr.OPERATION_MATMUL_ADESC, 0), UsageError, "wrong-element-type", "0"),
-    "address as child": (set_attribute(Attr.OPERATION_MATMUL_ADESC, 4096), UsageError, "wrong-element-type", "4096"),
+    "none as child": (make_setter(Attr.OPERATION_MATMUL_ADESC, None), UsageError, "wrong-element-type", "None"),
+    "zero as child": (make_setter(Attr.OPERATION_MATMUL_ADESC, 0), UsageError, "wrong-element-type", "0"),
+    "address as child": (make_setter(Attr.OPERATION_MATMUL_ADESC, 4096), UsageError, "wrong-element-type", "4096"),
     "foreign object as child": (
-        set_attribute(Attr.OPERATION_MATMUL_ADESC, object()), UsageError, "wrong-element-type", "object object",
+        make_setter(Attr.OPERATION_MATMUL_ADESC, object()), UsageError, "wrong-element-type", "object object",
     ),
     "closed child": (
         lambda: Descriptor(D.OPERATION_MATMUL).set(Attr.OPERATION_MATMUL_ADESC, close(tensor())),
@@ -268,7 +268,7 @@ ROWS: dict[str, Row] = {
         UsageError, "child-not-finalized", "ADESC is not finalized",
     ),
     "child of a wrong kind": (
-        lambda: Descriptor(D.OPERATION_MATMUL).set(Attr.OPERATION_MATMUL_ADESC, operation_graph()),
+        lambda: Descriptor(D.OPERATION_MATMUL).set(Attr.OPERATION_MATMUL_ADESC, make_operation_graph_descriptor()),
         UsageError, "wrong-descriptor-kind", "kind TENSOR, got OPERATIONGRAPH",
     ),
     "tensor for an operation graph": (
@@ -280,10 +280,10 @@ ROWS: dict[str, Row] = {
         UsageError, "descriptor-cycle", "cannot contain itself",
     ),
     # handles and running
-    "none as handle": (set_attribute(Attr.OPERATIONGRAPH_HANDLE, None), UsageError, "wrong-element-type", "None"),
-    "address as handle": (set_attribute(Attr.OPERATIONGRAPH_HANDLE, 4096), UsageError, "wrong-element-type", "4096"),
+    "none as handle": (make_setter(Attr.OPERATIONGRAPH_HANDLE, None), UsageError, "wrong-element-type", "None"),
+    "address as handle": (make_setter(Attr.OPERATIONGRAPH_HANDLE, 4096), UsageError, "wrong-element-type", "4096"),
     "foreign handle": (
-        set_attribute(Attr.EXECUTION_PLAN_HANDLE, ForeignHandle()), UsageError, "wrong-element-type", "ForeignHandle",
+        make_setter(Attr.EXECUTION_PLAN_HANDLE, ForeignHandle()), UsageError, "wrong-element-type", "ForeignHandle",
     ),
     "handle without a GPU": (Handle, CudnnStatusError, "cudnn-status", "cudnnCreate answered NOT_INITIALIZED"),
     "live target without a GPU": (open_target, EnvironmentNotReady, "no-gpu", "no GPU in this process"),
@@ -319,15 +319,15 @@ ROWS: dict[str, Row] = {
         UsageError, "descriptor-not-finalized", "VARIANT_PACK",
     ),
     "workspace size with no handle": (
-        lambda: capi.cudnnGetExecutionPlanWorkspaceSize(None, *make_plan_and_pack()),  # type: ignore[arg-type]
+        lambda: capi.cudnnGetExecutionPlanWorkspaceSize(None, *make_plan_and_variant_pack()),  # type: ignore[arg-type]
         UsageError, "null-pointer", "Handle is needed",
     ),
     "null cudaGraph": (
-        lambda: capi.cudnnBackendPopulateCudaGraph(None, *make_plan_and_pack(), 0),  # type: ignore[arg-type]
+        lambda: capi.cudnnBackendPopulateCudaGraph(None, *make_plan_and_variant_pack(), 0),  # type: ignore[arg-type]
         UsageError, "null-pointer", "cudaGraph_t needs an address, got 0",
     ),
     "no cudaGraph": (
-        lambda: capi.cudnnBackendUpdateCudaGraph(None, *make_plan_and_pack(), None),  # type: ignore[arg-type]
+        lambda: capi.cudnnBackendUpdateCudaGraph(None, *make_plan_and_variant_pack(), None),  # type: ignore[arg-type]
         UsageError, "null-pointer", "cudaGraph_t needs an address, got None",
     ),
     "none as descriptor": (
@@ -361,7 +361,7 @@ ROWS: dict[str, Row] = {
     ),
     "plan of a described target run": (
         lambda: execute(
-            build_plan(OperationGraph(matmul_graph(), open_target("sm90")).heuristics("A").configs[0]), {}
+            build_plan(OperationGraph(make_square_matmul_graph(), open_target("sm90")).heuristics("A").configs[0]), {}
         ),
         EnvironmentNotReady, "plan-without-device", "described target",
     ),
@@ -375,24 +375,24 @@ ROWS: dict[str, Row] = {
         UsageError, "device-name-too-long", "got 256",
     ),
     "second device name too long": (
-        set_attribute(Attr.DEVICEPROP_JSON_REPRESENTATION, f'{{"deviceName":"{"n" * 300}","deviceName":"short"}}'),
+        make_setter(Attr.DEVICEPROP_JSON_REPRESENTATION, f'{{"deviceName":"{"n" * 300}","deviceName":"short"}}'),
         UsageError, "device-name-too-long", "got 300",
     ),
     "JSON nested too deep": (
-        set_attribute(Attr.EXECUTION_PLAN_JSON_REPRESENTATION, "[" * 1_000_000), UsageError, "not-json", "recursion",
+        make_setter(Attr.EXECUTION_PLAN_JSON_REPRESENTATION, "[" * 1_000_000), UsageError, "not-json", "recursion",
     ),
     "JSON cut off": (
-        set_attribute(Attr.KERNEL_CACHE_JSON_REPRESENTATION, '{"a":'), UsageError, "not-json", "is not JSON",
+        make_setter(Attr.KERNEL_CACHE_JSON_REPRESENTATION, '{"a":'), UsageError, "not-json", "is not JSON",
     ),
     "override shapes": (
-        set_attribute(Attr.VARIANT_PACK_OVERRIDE_SHAPES, 4096), UsageError, "attribute-takes-cpp-object", "std::vector",
+        make_setter(Attr.VARIANT_PACK_OVERRIDE_SHAPES, 4096), UsageError, "attribute-takes-cpp-object", "std::vector",
     ),
     "override strides": (
-        set_attribute(Attr.VARIANT_PACK_OVERRIDE_STRIDES, 4096),
+        make_setter(Attr.VARIANT_PACK_OVERRIDE_STRIDES, 4096),
         UsageError, "attribute-takes-cpp-object", "std::vector",
     ),
     "constant by address": (
-        set_attribute(Attr.TENSOR_CONSTANT_VALUE, 4096), UsageError, "constant-not-bytes", "4096",
+        make_setter(Attr.TENSOR_CONSTANT_VALUE, 4096), UsageError, "constant-not-bytes", "4096",
     ),
     "empty engine config": (
         lambda: Descriptor(D.ENGINECFG).finalize(), UsageError, "attribute-missing", "ENGINECFG_ENGINE",
@@ -420,7 +420,7 @@ ROWS: dict[str, Row] = {
         UsageError, "attribute-missing", "INPUT_DESCS",
     ),
     "concatenation axis beyond 32 bits": (
-        set_attribute(Attr.OPERATION_CONCAT_AXIS, 1 << 40), UsageError, "axis-out-of-range", str(1 << 40),
+        make_setter(Attr.OPERATION_CONCAT_AXIS, 1 << 40), UsageError, "axis-out-of-range", str(1 << 40),
     ),
     "blocks of no elements": (
         lambda: Descriptor(DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE).set(
@@ -429,16 +429,16 @@ ROWS: dict[str, Row] = {
         UsageError, "block-size-not-positive", "must be at least 1, got",
     ),
     "spatial dims of a convolution beyond all dims": (
-        set_attribute(Attr.CONVOLUTION_SPATIAL_DIMS, 2**31 - 1), UsageError, "spatial-dims-out-of-range", "at most 8",
+        make_setter(Attr.CONVOLUTION_SPATIAL_DIMS, 2**31 - 1), UsageError, "spatial-dims-out-of-range", "at most 8",
     ),
     "spatial dims of a resample beyond all dims": (
-        set_attribute(Attr.RESAMPLE_SPATIAL_DIMS, 9), UsageError, "spatial-dims-out-of-range", "at most 8",
+        make_setter(Attr.RESAMPLE_SPATIAL_DIMS, 9), UsageError, "spatial-dims-out-of-range", "at most 8",
     ),
     "reading a ragged offset": (
         lambda: tensor().get(Attr.TENSOR_RAGGED_OFFSET_DESC), UsageError, "attribute-not-readable", "RAGGED_OFFSET",
     ),
     "counting same topology": (
-        lambda: operation_graph().count(Attr.OPERATIONGRAPH_IS_SAME_TOPOLOGY),
+        lambda: make_operation_graph_descriptor().count(Attr.OPERATIONGRAPH_IS_SAME_TOPOLOGY),
         UsageError, "attribute-not-readable", "IS_SAME_TOPOLOGY",
     ),
     # sizes
@@ -465,14 +465,14 @@ ROWS: dict[str, Row] = {
     # Level 1 queries
     "unknown target": (lambda: open_target("sm_nothing"), UsageError, "unknown-target", "sm_nothing"),
     "unknown heuristics mode": (
-        lambda: explain(matmul_graph(), "sm90", mode="C"), UsageError, "unknown-enumerator", "'C'",
+        lambda: explain(make_square_matmul_graph(), "sm90", mode="C"), UsageError, "unknown-enumerator", "'C'",
     ),
     "engine out of range": (
-        lambda: OperationGraph(matmul_graph(), open_target("sm90")).config(10**6),
+        lambda: OperationGraph(make_square_matmul_graph(), open_target("sm90")).config(10**6),
         CudnnStatusError, "cudnn-status", "NOT_SUPPORTED",
     ),
     "knob out of range": (
-        lambda: OperationGraph(matmul_graph(), open_target("sm90")).config(1, {KnobType.SPLIT_K: -(10**9)}),
+        lambda: OperationGraph(make_square_matmul_graph(), open_target("sm90")).config(1, {KnobType.SPLIT_K: -(10**9)}),
         CudnnStatusError, "cudnn-status", "ENGINECFG",
     ),
 }  # fmt: skip
@@ -485,10 +485,10 @@ def make_pointwise_operation() -> Descriptor:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _process_survives() -> Iterator[None]:
+def _check_process_survives() -> Iterator[None]:
     """Check, after the whole table, that the same process can still judge a graph."""
     yield
-    assert explain(matmul_graph(), "sm90").supported
+    assert explain(make_square_matmul_graph(), "sm90").supported
 
 
 @pytest.mark.parametrize(("call", "kind", "code", "words"), ROWS.values(), ids=ROWS)

@@ -69,8 +69,8 @@ class RepositoryCopy:
         assert (done.returncode == 0) is succeeds, output
         return output
 
-    def generate(self, changes: Mapping[str, str], *, succeeds: bool = True) -> str:
-        """Run the generator on the pinned header with some lines replaced."""
+    def run_code_generator(self, changes: Mapping[str, str], *, succeeds: bool = True) -> str:
+        """Run the code generator on the pinned header with some lines replaced."""
         text = find_header().read_text()
         for old, new in changes.items():
             assert text.count(old) == 1
@@ -136,7 +136,7 @@ def follow_operation_recipe(copy: RepositoryCopy) -> None:
             "    CUDNN_BACKEND_OPERATION_REVERSE_DESCRIPTOR = 99, /**< Reverse. @since cuDNN 9.28.0 */\n" + descriptor
         ),
     }
-    assert "OPERATION_REVERSE_XDESC: types" in copy.generate(header, succeeds=False)
+    assert "OPERATION_REVERSE_XDESC: types" in copy.run_code_generator(header, succeeds=False)
     copy.insert(
         "tools/codegen/facts.toml",
         'why = "measured: RMS norm without it is finalized and supported"\n',
@@ -161,7 +161,7 @@ descriptors = ["OPERATION_REVERSE"]
 writes = ["y"]
 """,
     )
-    assert copy.generate(header) == ""
+    assert copy.run_code_generator(header) == ""
     layout = f"{PACKAGE}/interpreter/layout.py"
     copy.insert(
         layout,
@@ -226,7 +226,7 @@ def follow_pointwise_mode_recipe(copy: RepositoryCopy) -> None:
     line = "    CUDNN_POINTWISE_HYPOT = 99, /**< Root of the sum of squares. @since cuDNN 9.28.0 */\n"
     copy.insert("tools/codegen/facts.toml", '"LOGICAL_AND", "LOGICAL_OR",', ' "HYPOT",')
     anchor = "    CUDNN_POINTWISE_LOGICAL_NOT "
-    assert copy.generate({anchor: line + anchor}) == ""
+    assert copy.run_code_generator({anchor: line + anchor}) == ""
     copy.insert(
         f"{PACKAGE}/interpreter/pointwise.py",
         "    PointwiseMode.DIV: np.divide,\n",
@@ -246,7 +246,7 @@ def follow_data_type_recipe(copy: RepositoryCopy) -> None:
     """Add a floating-point type of six bits."""
     anchor = "    CUDNN_DATA_FP8_E5M3 "
     line = "    CUDNN_DATA_FP6_E2M3 = 99, /**< FP6. @since cuDNN 9.28.0 */\n"
-    assert copy.generate({anchor: line + anchor}) == ""
+    assert copy.run_code_generator({anchor: line + anchor}) == ""
     copy.insert(
         f"{PACKAGE}/graph/data_types.py",
         '    _T.FP8_E5M3: DataTypeProperties(bits=8, short="f8e5m3"),\n',
@@ -316,7 +316,7 @@ def follow_version_recipe(copy: RepositoryCopy) -> None:
     newer = f"{int(newest) + 1}"
     copy.write("Makefile", makefile.replace(f"NEWEST := 9.{newest}.0", f"NEWEST := 9.{newer}.0"))
     minor = "#define CUDNN_GRAPH_MINOR "
-    assert copy.generate({f"{minor}{newest}": f"{minor}{newer}"}) == ""
+    assert copy.run_code_generator({f"{minor}{newest}": f"{minor}{newer}"}) == ""
     assert f"cudnn_graph.h 9.{newer}.0" in copy.read(f"{PACKAGE}/generated/enums.py")
     copy.run_tests("", "tests/pure/generated")
 

@@ -270,7 +270,7 @@ def _find_public_positions_of_code_parameter() -> dict[str, int]:
     return found
 
 
-def _find_codes(path: Path) -> Iterator[str]:
+def _find_error_codes(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     places = _find_public_positions_of_code_parameter() | _find_positions_of_code_parameter(tree)
     for node in ast.walk(tree):
@@ -292,15 +292,15 @@ def _find_codes(path: Path) -> Iterator[str]:
                     yield part.value
 
 
-def find_all_codes() -> set[str]:
+def find_all_error_codes() -> set[str]:
     paths = (path for path in PACKAGE.rglob("*.py") if "generated" not in path.parts)
-    return {code for path in paths for code in _find_codes(path)}
+    return {code for path in paths for code in _find_error_codes(path)}
 
 
 def test_error_codes_are_kebab_case() -> None:
-    assert [code for code in sorted(find_all_codes()) if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code)] == []
+    assert [code for code in sorted(find_all_error_codes()) if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code)] == []
 
 
 def test_error_codes_equal_the_golden_list() -> None:
     """Codes must not be renamed or reused; new codes are added to golden/codes.txt by hand."""
-    assert sorted(find_all_codes()) == GOLDEN_CODES.read_text(encoding="utf-8").split()
+    assert sorted(find_all_error_codes()) == GOLDEN_CODES.read_text(encoding="utf-8").split()

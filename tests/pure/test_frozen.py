@@ -1,4 +1,4 @@
-"""A frozen value behaves as a frozen dataclass, also for ``dataclasses`` itself."""
+"""A ``FrozenValue`` behaves like a frozen dataclass, also in functions of ``dataclasses``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NamedPoint(Named):
 
 
 @dataclasses.dataclass(frozen=True)
-class Reference:
+class ReferencePoint:
     x: int
     y: int = 2
     note: str = dataclasses.field(default="", compare=False)
@@ -42,7 +42,7 @@ def test_values_are_given_by_position_or_name_and_have_defaults() -> None:
     assert hash(Point(1)) == hash(Point(1, 2, "other"))
     assert Point(1) != Point(2)
     assert repr(Point(1)) == "Point(x=1, y=2, note='')"
-    assert (Point(1) == Reference(1)) is False
+    assert (Point(1) == ReferencePoint(1)) is False
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,9 @@ def test_values_are_given_by_position_or_name_and_have_defaults() -> None:
         (NamedPoint, (), {"x": 1, "y": 2}, "NamedPoint has no field y"),
     ],
 )
-def test_wrong_fields_are_named(kind: Any, values: tuple[Any, ...], named: dict[str, Any], message: str) -> None:
+def test_the_error_for_wrong_fields_names_them(
+    kind: Any, values: tuple[Any, ...], named: dict[str, Any], message: str
+) -> None:
     with pytest.raises(TypeError, match=message):
         kind(*values, **named)
 
@@ -76,10 +78,10 @@ def test_a_subclass_has_the_fields_of_its_base(first: str) -> None:
     assert NamedPoint(name="a").x == 1
 
 
-def test_dataclasses_sees_a_dataclass() -> None:
+def test_functions_of_dataclasses_accept_a_frozen_value() -> None:
     value = Point(1, note="here")
     assert [(field.name, field.default) for field in dataclasses.fields(Point)] == [
-        (field.name, field.default) for field in dataclasses.fields(Reference)
+        (field.name, field.default) for field in dataclasses.fields(ReferencePoint)
     ]
     assert dataclasses.is_dataclass(value)
     assert dataclasses.asdict(value) == {"x": 1, "y": 2, "note": "here"}
@@ -89,10 +91,10 @@ def test_dataclasses_sees_a_dataclass() -> None:
 
 def test_a_frozen_dataclass_can_inherit_from_a_value() -> None:
     @dataclasses.dataclass(frozen=True)
-    class More(Point):
+    class PointWithZ(Point):
         z: int = 3
 
-    assert (More(1).x, More(1).z) == (1, 3)
+    assert (PointWithZ(1).x, PointWithZ(1).z) == (1, 3)
 
 
 def test_copies_and_pickles_have_fields_only() -> None:

@@ -51,7 +51,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 @cache
-def parse(path: Path) -> ast.Module:
+def parse_python_file(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -78,7 +78,7 @@ def list_imported_names(path: Path) -> tuple[str, ...]:
 
 def _find_imported_names(path: Path) -> Iterator[str]:
     package = ["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts]
-    for node in ast.walk(parse(path)):
+    for node in ast.walk(parse_python_file(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -95,7 +95,7 @@ def get_file_defining_name(name: str) -> Path | None:
 def list_modules_named_in_strings(path: Path) -> Iterator[str]:
     """Yield package modules named in the strings of a file, including arguments of ``make_lazy_getattr``."""
     package = ".".join(["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts])
-    for node in ast.walk(parse(path)):
+    for node in ast.walk(parse_python_file(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             name = node.value.partition(":")[0]
             if re.fullmatch(r"cudnn_backend_py(\.\w+)+", name):
@@ -241,7 +241,7 @@ def test_test_folders_are_named_after_parts(ring: str) -> None:
 def list_names_imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
     """Yield the package names that a test file imports at the top, directly or through other test files."""
     seen.add(path)
-    for node in parse(path).body:
+    for node in parse_python_file(path).body:
         if not isinstance(node, ast.ImportFrom):
             continue
         parts = path.relative_to(ROOT).parent.parts

@@ -14,7 +14,7 @@ from cudnn_backend_py.diagnose import Outcome, render_text
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.remedy import Remedies
 from cudnn_backend_py.diagnose.report.attention_page import _format_code
-from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, table_text
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_remedies
 from cudnn_backend_py.diagnose.verdict import Basis, Cause
 from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
 from cudnn_backend_py.graph import Tensor, graph_from_json, graph_to_json
@@ -66,12 +66,12 @@ def test_text_of_a_verdict_with_hostile_names_is_printable(name: str) -> None:
     )
     lines = len(render_text(make_verdict(make_two_matmuls("g"), Outcome.NOT_SUPPORTED)).splitlines())
     assert str(tensor).isprintable()
-    for text in (str(graph), render_text(whole), table_text(render_remedies(whole, graph, Remedies(graph, [])))):
+    for text in (str(graph), render_text(whole), render_as_text(render_remedies(whole, graph, Remedies(graph, [])))):
         assert_safe_to_print(text)
     assert len(str(graph).splitlines()) == len(str(make_two_matmuls("g")).splitlines())
     assert len(render_text(asked).splitlines()) == lines + name.count("\n") * 2 + 1  # of the detail
     matrix = make_matrix(name, "the last one lacks a cell")
-    assert_safe_to_print(table_text(render_matrix(dataclasses.replace(matrix, graphs=(name,)))))
+    assert_safe_to_print(render_as_text(render_matrix(dataclasses.replace(matrix, graphs=(name,)))))
 
 
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)

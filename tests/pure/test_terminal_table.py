@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from cudnn_backend_py.system.streams import UNFOLDED, is_plain, width_of_stream
-from cudnn_backend_py.terminal import WordTable, open_console, table_text
+from cudnn_backend_py.system.streams import UNFOLDED, get_stream_width, is_plain
+from cudnn_backend_py.terminal import WordTable, open_console, render_as_text
 
 PATH = "/a folder/with blanks/9.19.0.56-cu12"
 DIGEST = "0123456789abcdef" * 4
@@ -58,10 +58,10 @@ def test_invalid_columns_variable_is_ignored(said: str, columns: int, monkeypatc
     monkeypatch.setenv("LINES", said)
     written = io.StringIO()
     monkeypatch.setattr(sys, "stdout", written)
-    assert width_of_stream(written) == columns
+    assert get_stream_width(written) == columns
     open_console().print(Text("said"))
     assert written.getvalue() == "said\n"
-    assert table_text(Text("said")) == "said\n"
+    assert render_as_text(Text("said")) == "said\n"
 
 
 @pytest.mark.parametrize(("given", "columns"), [(0, 80), (1, 20), (33, 33), (500, 500)])
@@ -70,7 +70,7 @@ def test_width_of_the_terminal_is_used(given: int, columns: int, monkeypatch: py
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (25, given))
     with os.fdopen(theirs, "w") as stream:
-        assert width_of_stream(stream) == columns
+        assert get_stream_width(stream) == columns
     os.close(ours)
 
 
@@ -91,7 +91,7 @@ def test_folded_tables_contain_no_ci_command(colours: str, monkeypatch: pytest.M
         table.add_row("::error::first", Text(FOREIGN, "red"))
         open_console().print(table)
         open_console(soft_wrap=False).print(Text(FOREIGN, "bold"), Text("::error::", "red"), justify="center")
-        for text in (written.getvalue(), table_text(table, width=width)):
+        for text in (written.getvalue(), render_as_text(table, width=width)):
             for line in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines():
                 assert not line.lstrip().startswith("::"), (width, line)
                 assert "##[" not in line

@@ -23,7 +23,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
-def wait(page: Page, script: str) -> bool:
+def wait_until_true(page: Page, script: str) -> bool:
     end = time.monotonic() + 30
     while time.monotonic() < end:
         if page.evaluate(script):
@@ -32,7 +32,7 @@ def wait(page: Page, script: str) -> bool:
     return False
 
 
-def search(page: Page, text: str) -> None:
+def enter_search_text(page: Page, text: str) -> None:
     page.evaluate(
         f"""(() => {{ const box = document.querySelector(".md-search__input"); box.focus();
         box.value = {json.dumps(text)};
@@ -57,17 +57,17 @@ def test_every_message_has_an_anchor_on_the_page_of_reasons(browser: Browser) ->
 @pytest.mark.parametrize("text", ["No valid engine configs", "cuDNN Frontend error: No valid engine configs for X_"])
 def test_search_box_shows_a_message(browser: Browser, text: str) -> None:
     page = browser.open(SITE / "glossary.html")
-    search(page, text)
+    enter_search_text(page, text)
     href = "document.querySelector('#reason-result a')?.href ?? ''"
-    assert wait(page, f"({href}).endsWith('/tables/reasons.html#message-no-engine-configs')")
+    assert wait_until_true(page, f"({href}).endsWith('/tables/reasons.html#message-no-engine-configs')")
 
 
-def test_search_for_texts_shows_no_message(browser: Browser) -> None:
+def test_a_search_for_other_text_shows_no_message(browser: Browser) -> None:
     page = browser.open(SITE / "glossary.html")
-    search(page, "No valid engine configs")
-    assert wait(page, "document.querySelector('#reason-result a') !== null")
-    search(page, "engine configs")
-    assert wait(page, "document.querySelector('#reason-result a') === null")
+    enter_search_text(page, "No valid engine configs")
+    assert wait_until_true(page, "document.querySelector('#reason-result a') !== null")
+    enter_search_text(page, "engine configs")
+    assert wait_until_true(page, "document.querySelector('#reason-result a') === null")
 
 
 def test_log_with_a_message_and_a_reason_shows_both(browser: Browser) -> None:
@@ -77,4 +77,4 @@ def test_log_with_a_message_and_a_reason_shows_both(browser: Browser) -> None:
         "No valid engine configs for Matmul_\n"
         "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: Embedding dim per head for q and k is not a multiple of 8"
     )
-    assert wait(page, "document.querySelectorAll('#reason-found a').length === 2")
+    assert wait_until_true(page, "document.querySelectorAll('#reason-found a').length === 2")

@@ -119,7 +119,7 @@ def test_keys_reach_the_links_of_the_page_and_focus_is_visible(browser: Browser,
     assert len(wanted) == len([*(SITE / "tutorials").glob("*.html")]) - 1  # all except the list itself
     reached = set()
     for _ in range(80):
-        page.press("Tab")
+        page.press_key("Tab")
         _, href, outline, _ = page.evaluate(FOCUS)
         if href in wanted:
             assert outline == "solid", href
@@ -129,11 +129,11 @@ def test_keys_reach_the_links_of_the_page_and_focus_is_visible(browser: Browser,
 
 def test_first_tab_skips_to_the_content(browser: Browser) -> None:
     page = browser.open(SITE / "known-issues.html")
-    page.press("Tab")
+    page.press_key("Tab")
     assert page.evaluate("document.activeElement.classList.contains('md-skip')")
 
 
-def wait(page: Page, script: str) -> bool:
+def wait_until_true(page: Page, script: str) -> bool:
     end = time.monotonic() + 30
     while time.monotonic() < end:
         if page.evaluate(script):
@@ -142,7 +142,7 @@ def wait(page: Page, script: str) -> bool:
     return False
 
 
-def search(page: Page, text: str) -> None:
+def enter_search_text(page: Page, text: str) -> None:
     page.evaluate(
         f"""(() => {{ const box = document.querySelector(".md-search__input"); box.focus();
         box.value = {json.dumps(text)};
@@ -162,29 +162,31 @@ def search(page: Page, text: str) -> None:
         ("cuda graph", "execution.html"),
     ],
 )
-def test_search_finds_texts_from_disk(browser: Browser, words: str, place: str) -> None:
+def test_search_in_the_site_on_disk_finds_the_page(browser: Browser, words: str, place: str) -> None:
     page = browser.open(SITE / "index.html")
-    search(page, words)
+    enter_search_text(page, words)
     links = "[...document.querySelectorAll('.md-search-result__link')].map((link) => link.href)"
-    assert wait(page, f"{links}.some((link) => link.includes('/{place}'))"), page.evaluate(links)
+    assert wait_until_true(page, f"{links}.some((link) => link.includes('/{place}'))"), page.evaluate(links)
 
 
-def test_search_is_used_by_keyboard(browser: Browser) -> None:
+def test_search_can_be_used_by_keyboard(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
-    page.press("s")
-    assert wait(page, "document.activeElement.classList.contains('md-search__input')")
+    page.press_key("s")
+    assert wait_until_true(page, "document.activeElement.classList.contains('md-search__input')")
     page.write("dsink-ragged")
-    page.press("End")  # the search runs when a key is released
-    assert wait(page, "document.querySelector('.md-search-result__link[href*=\"known-issues.html\"]') !== null")
-    page.press("ArrowDown")
+    page.press_key("End")  # the search runs when a key is released
+    assert wait_until_true(
+        page, "document.querySelector('.md-search-result__link[href*=\"known-issues.html\"]') !== null"
+    )
+    page.press_key("ArrowDown")
     _, href, outline, seen = page.evaluate(FOCUS)
     assert outline == "solid"
     assert seen
-    page.press("Enter")
-    assert wait(page, f"location.href === {json.dumps(href)}")
+    page.press_key("Enter")
+    assert wait_until_true(page, f"location.href === {json.dumps(href)}")
 
 
-def find(page: Page, text: str) -> dict[str, str]:
+def find_reason_entry(page: Page, text: str) -> dict[str, str]:
     found: dict[str, str] = page.evaluate(f"window.findCudnnReason({json.dumps(text)})")
     return found
 
@@ -199,9 +201,9 @@ def test_search_box_shows_the_entry_of_a_reason(browser: Browser) -> None:
         f"Warning: {entry.status}; Reason: {entry.text}",
         entry.statement,
     ):
-        search(page, text)
+        enter_search_text(page, text)
         href = "document.querySelector('#reason-result a')?.href ?? ''"
-        assert wait(page, f"({href}).endsWith('/tables/reasons.html#{entry.anchor}')"), text
+        assert wait_until_true(page, f"({href}).endsWith('/tables/reasons.html#{entry.anchor}')"), text
     opened = browser.open(SITE / "tables" / "reasons.html")
     assert opened.evaluate(f"document.getElementById({json.dumps(entry.anchor)}) !== null")
 
@@ -212,7 +214,7 @@ def test_page_of_reasons_explains_a_pasted_message(browser: Browser) -> None:
     page.write(
         "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH: only Hopper is supported for this engine at: !(900 <= deviceVer)"
     )
-    assert wait(page, "document.querySelector('#reason-found a') !== null")
+    assert wait_until_true(page, "document.querySelector('#reason-found a') !== null")
     assert "only Hopper is supported" in page.evaluate("document.querySelector('#reason-found').innerText")
 
 
@@ -231,7 +233,7 @@ def test_search_finds_reasons_of_the_available_cudnn(browser: Browser) -> None:
     places = {entry.anchor for entry in list_entries()} | {rule.anchor for rule in list_rules()}
     hows: dict[str, list[str]] = {}
     for reason in collect_reasons_outside_the_table():
-        found = find(page, str(reason))
+        found = find_reason_entry(page, str(reason))
         assert found["anchor"] in places
         hows.setdefault(found["how"], []).append(str(reason))
     print({how: len(texts) for how, texts in hows.items()})

@@ -151,7 +151,7 @@ def make_random_attention_problem(
     o["data_type"] = choose_randomly(*FP8_TYPES) if is_fp8 else choose_randomly(DataType.HALF, DataType.BFLOAT16)
     if draw_bool(0.15):
         o["scale"] = choose_randomly("tensor", "none", 0.3)
-    _make_random_masks(rng, o, draw_bool)
+    _set_random_mask_options(rng, o, draw_bool)
     o["mx"] = tiny and is_fp8 and draw_bool(0.4)
     kind = (
         choose_randomly("plain", "padding")
@@ -178,7 +178,7 @@ def make_random_attention_problem(
             o["layout"] = "packed"
         elif draw_bool(0.25):
             o["layout"] = _make_random_strides(rng, Attention(**o), 1 if tiny else 16)
-    _make_random_score_options(rng, o, draw_bool, choose_randomly, backward=backward, is_fp8=is_fp8)
+    _set_random_score_options(rng, o, draw_bool, choose_randomly, backward=backward, is_fp8=is_fp8)
     if backward:
         o["stats"] = True
         o["deterministic"] = draw_bool(0.25)
@@ -201,7 +201,7 @@ def _make_random_strides(rng: np.random.Generator, p: Attention, step: int) -> d
     return layout
 
 
-def _make_random_masks(rng: np.random.Generator, o: dict[str, Any], chance: Any) -> None:
+def _set_random_mask_options(rng: np.random.Generator, o: dict[str, Any], chance: Any) -> None:
     if chance(0.4):
         o["right_bound"] = 0 if chance(0.7) else int(rng.integers(1, 1 + max(1, o["seq_kv"] // 2)))
     if chance(0.25):
@@ -210,7 +210,7 @@ def _make_random_masks(rng: np.random.Generator, o: dict[str, Any], chance: Any)
         o["alignment"] = "bottom_right"
 
 
-def _make_random_score_options(
+def _set_random_score_options(
     rng: np.random.Generator, o: dict[str, Any], chance: Any, pick: Any, *, backward: bool, is_fp8: bool
 ) -> None:
     if chance(0.2):
@@ -302,7 +302,7 @@ def _add_ragged_offsets(case: AttentionCase) -> None:
 
 
 def _add_score_inputs(case: AttentionCase, rng: np.random.Generator) -> None:
-    """Add scale, ALiBi slopes, sink, bias and dropout inputs."""
+    """Add inputs for scale, ALiBi, sink, bias, dropout, FP8 scales and block mask."""
     p, values = case.problem, case.values
     values["scale"] = np.full((1, 1, 1, 1), 0.25)
     values["alibi_slopes"] = reference.alibi_slopes(p.heads).astype(np.float64)

@@ -203,8 +203,8 @@ class _ListingReader:
         return tuple(self.sizes.get(word) or int(word) for word in text.strip("[]").split(","))
 
     @property
-    def make_next_uid(self) -> int:
-        """Return a uid for which cuDNN orders operations as in the listing: smallest of all, in sub-graphs largest.
+    def next_uid(self) -> int:
+        """Return the next uid; with these uids cuDNN orders operations as in the listing.
 
         The order matters: heuristics list other configs for another order (9.19 and 9.28, sm_80 backward).
         """
@@ -219,7 +219,7 @@ class _ListingReader:
         known = self.tensors.get(key)
         if known is None or match["dims"]:
             fields = self.parse_tensor_fields(name, match)
-            made = Tensor(name=key, uid=known.uid if known else self.make_next_uid, **fields)
+            made = Tensor(name=key, uid=known.uid if known else self.next_uid, **fields)
             assert known in (None, made), f"{name} is {known} and {made}"
             self.tensors[key] = made
         return self.tensors[key]
@@ -262,13 +262,11 @@ class _ListingReader:
     def ragged_offset(self, owner: str) -> Tensor:
         name = f"offsets of {owner}"
         dims = (self.sizes["b"] + 1, 1, 1, 1)
-        made = Tensor(
-            name=name, uid=self.make_next_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32
-        )
+        made = Tensor(name=name, uid=self.next_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32)
         return self.tensors.setdefault(name, made)
 
     def find_ragged_tensor_name(self, name: str) -> str:
-        """Return the tensor in memory that has the ragged offset of this tensor: itself, its input or its result."""
+        """Return the name of the tensor with this one's ragged offset: itself, its input or result."""
         stem = name.removeprefix("d").removesuffix("t")
         if stem in _USER_TENSOR_DIMS or name == "STATS":
             return stem

@@ -20,7 +20,7 @@ TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN = 17, 908, 2
 
 @dataclass(frozen=True)
 class AttributeQuery:
-    """Whether a new descriptor accepts an attribute with this type and element count.
+    """A query whether a new descriptor accepts an attribute with this type and element count.
 
     ``element`` is the descriptor type of the elements, if they are descriptors. With ``addresses``, a VOID_PTR array
     has the address of zeroed memory instead of zeros. With ``by_value``, the tensor is a host scalar.

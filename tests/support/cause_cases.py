@@ -15,7 +15,7 @@ from cudnn_backend_py.generated.enums import ConvolutionMode, ReduceTensorOp, Re
 from cudnn_backend_py.graph import Parameters, Tensor
 from cudnn_backend_py.graph.ir import Op, Operation, Pointwise, Reduction
 from cudnn_backend_py.graph.replace import iterate_unused_uids, replace_tensors
-from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
+from cudnn_backend_py.graph.strides import channels_last, make_column_major_strides, packed_strides
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
@@ -303,7 +303,10 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
         "built moe grouped matmul", "h100", edit_tensor("weight", data_type=T.HALF), words="weight float16"
     ),
     _make_cause_case(
-        "built moe grouped matmul", "b200", edit_tensor("token", strides=column_major), words="token strides"
+        "built moe grouped matmul",
+        "b200",
+        edit_tensor("token", strides=make_column_major_strides),
+        words="token strides",
     ),
     _make_cause_case(
         "built moe grouped matmul", "h100", append_pointwise("moe", P.LOGICAL_NOT), words="extra logical_not"
@@ -311,7 +314,7 @@ CAUSE_CASES: tuple[CauseCase, ...] = (
     _make_cause_case(
         "built experts, gathered", "a100", edit_operation(_EXPERTS, math_prec=T.DOUBLE), words="comput double"
     ),
-    _make_cause_case("mul f16", "b200", edit_tensor("b", strides=column_major), words="b strides"),
+    _make_cause_case("mul f16", "b200", edit_tensor("b", strides=make_column_major_strides), words="b strides"),
     _make_cause_case("pointwise chain f16", "b200", append_sums("y", (0, 1)), words="extra"),
     _make_cause_case(
         "pointwise chain f16", "b200", edit_operation("y", compute_type=T.BOOLEAN), words="y boolean comput"

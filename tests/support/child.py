@@ -72,7 +72,7 @@ def run_code(code: str, **options: object) -> FinishedChild:
 
 
 def measure_children_cpu_s() -> float:
-    """Return the CPU seconds of finished child processes and their children; unlike time, load does not change it."""
+    """Return the CPU seconds of ended child processes, a measure independent of the load."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -88,7 +88,7 @@ def make_cudnn_environment(version: str, *, optional: bool = False) -> dict[str,
         pytest.skip(f"did not run: cuDNN {version} is not installed")
     if installed is None:
         raise AssertionError(f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}")
-    found: dict[str, str] = store.child_environment(installed)
+    found: dict[str, str] = store.make_environment_of_installed_cudnn(installed)
     return found
 
 

@@ -138,7 +138,7 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def press(self, key: str, times: int = 1) -> None:
+    def press_key(self, key: str, times: int = 1) -> None:
         """Press a named key, once or several times."""
         text = {"text": "\r"} if key == "Enter" else {}
         for _ in range(times):

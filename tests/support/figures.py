@@ -1,4 +1,4 @@
-"""Store figures that GPU tests measure, for the record of the run."""
+"""Store numbers that GPU tests measure, for the record of the run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 
-def add_figure(name: str, **values: Any) -> None:
-    """Append a measured figure to the file for the run's record, if a record is being written."""
+def store_measured_numbers(name: str, **values: Any) -> None:
+    """Append measured numbers to the file for the run's record, if a record is being written."""
     path = os.environ.get("CUDNN_BACKEND_FIGURES")
     if path:
         with open(path, "ab", buffering=0) as file:  # unbuffered, because several processes append

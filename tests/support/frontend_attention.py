@@ -19,7 +19,7 @@ HALF, FLOAT, INT32, INT64 = data_type.HALF, data_type.FLOAT, data_type.INT32, da
 
 @dataclass
 class CheckContext:
-    """The cuDNN version, architecture and types that node checks use, without a library."""
+    """cuDNN version, architecture and types for the checks of frontend nodes, without a library."""
 
     version: tuple[int, int, int] = (9, 19, 0)
     sm: int = 90

@@ -133,7 +133,7 @@ def _split_sequences(named: dict[str, Any]) -> Iterator[tuple[dict[str, Any], sl
             one["stats"] = named["stats"][:, rows].unsqueeze(0).unsqueeze(-1)
         if is_paged:
             one |= {"block_table": named["block_table"][index : index + 1]}
-            one = _read_pages_of_length(one, int(named["seq_len_kv"][index]))
+            one = _read_pages_up_to_length(one, int(named["seq_len_kv"][index]))
         else:
             assert starts_k is not None
             keys = slice(starts_k[index], starts_k[index + 1])
@@ -142,7 +142,7 @@ def _split_sequences(named: dict[str, Any]) -> Iterator[tuple[dict[str, Any], sl
         yield one, rows, keys
 
 
-def _read_pages_of_length(one: dict[str, Any], many: int) -> dict[str, Any]:
+def _read_pages_up_to_length(one: dict[str, Any], many: int) -> dict[str, Any]:
     import torch
 
     one = _read_pages(torch, one)

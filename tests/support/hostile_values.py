@@ -38,21 +38,21 @@ class ChangingIndex:
     def __init__(self, *answers: Any) -> None:
         self.answers = itertools.cycle(answers)
 
-    def _make_random_next_number(self) -> Any:
+    def _get_next_number(self) -> Any:
         answer = next(self.answers)
         if isinstance(answer, type):
             raise answer("from a value")
         return answer
 
     def __index__(self) -> int:
-        return self._make_random_next_number()  # type: ignore[no-any-return]
+        return self._get_next_number()  # type: ignore[no-any-return]
 
 
 class ChangingFloat(ChangingIndex):
     """An object with ``__float__`` and ``__index__`` that return a different number each time, or raise."""
 
     def __float__(self) -> float:
-        return self._make_random_next_number()  # type: ignore[no-any-return]
+        return self._get_next_number()  # type: ignore[no-any-return]
 
 
 class MisreportingInt(int):

@@ -50,7 +50,7 @@ def make_double_tensor(
 
 
 def make_typical_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
-    """Return random values for the input tensors of a graph of `built.py`."""
+    """Return random values for the input tensors of a typical graph."""
     random = np.random.default_rng(seed)
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     given: dict[str | int, Numbers] = {}

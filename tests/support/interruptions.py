@@ -235,7 +235,7 @@ def interrupt_by_signal(
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
+def _is_leaving_block(frame: FrameType, event: str, given: object) -> bool:
     """Return whether Python is leaving a ``with`` block or generator, where a signal handler cannot raise."""
     if event == "c_call":
         return getattr(given, "__name__", "") in ("__exit__", "release")
@@ -251,7 +251,7 @@ def _make_raising_hook(interruption: Interruption, number: int) -> Callable[...,
     left = itertools.count(number, -1)
 
     def hook(frame: FrameType, event: str, given: object) -> Any:
-        if next(left) <= 0 and interruption.fired is None and not _is_leaving(frame, event, given):
+        if next(left) <= 0 and interruption.fired is None and not _is_leaving_block(frame, event, given):
             interruption.raise_once(frame)
         return hook
 

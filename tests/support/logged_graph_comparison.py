@@ -295,7 +295,7 @@ def find_network_difference(mine: Network, theirs: Network) -> str | None:
     colours = [{key: hash((key[0], item.attributes)) for key, item in side.items()} for side in (mine, theirs)]
     links = [_find_neighbours(side) for side in (mine, theirs)]
     for step in range(len(mine) + 1):
-        odd = _find_most_similar_unmatched(colours, mine, theirs)
+        odd = _find_most_similar_unmatched_pair(colours, mine, theirs)
         if odd is not None:
             return _describe_difference(mine[odd[0]], theirs[odd[1]], mine, theirs, step)
         if step and len(set(colours[0].values())) == len(mine):
@@ -304,8 +304,10 @@ def find_network_difference(mine: Network, theirs: Network) -> str | None:
     return None if _find_renaming(mine, theirs, *colours) is not None else "no one-to-one mapping of the tensors fits"
 
 
-def _find_most_similar_unmatched(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
-    """Return the most similar pair of items with colours that are rarer in the other network, tensors first."""
+def _find_most_similar_unmatched_pair(
+    colours: list[dict[str, int]], ours: Network, logs: Network
+) -> tuple[str, str] | None:
+    """Return the most similar pair of items without a counterpart, one per network; tensors first."""
     counts = [Counter(side.values()) for side in colours]
     if counts[0] == counts[1]:
         return None

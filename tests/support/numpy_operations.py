@@ -130,7 +130,7 @@ def _iterate_pool_windows(
 
 
 def compute_max_pool(x: Array, out: tuple[int, ...], padding: float, **sides: Any) -> tuple[Array, Array]:
-    """Return the largest element of each window and its index in the window; `padding` is the value around it."""
+    """Return maximum and index in the window for each window; `padding` is the value around `x`."""
     y, index = np.zeros((*x.shape[:2], *out)), np.zeros((*x.shape[:2], *out), int)
     for n, c in np.ndindex(*x.shape[:2]):
         for place, found in _iterate_pool_windows(x.shape, out=out, **sides):

@@ -21,7 +21,7 @@ from tests.support.attention_cases import make_random_attention_problem
 from tests.support.operations import OPERATION_GRAPHS
 from tests.support.varied_graphs import VARIED_GRAPHS
 
-__all__ = ["make_random_mutants"]
+__all__ = ["iterate_random_mutants"]
 
 Json = dict[str, Any]
 
@@ -73,7 +73,7 @@ def _make_random_attention(rng: random.Random) -> Graph:
 
 
 @cache
-def _choose_fixed_graph_json(name: str) -> str:
+def _get_fixed_graph_json(name: str) -> str:
     return json.dumps(graph_to_json({**VARIED_GRAPHS, **OPERATION_GRAPHS}[name]()))
 
 
@@ -82,12 +82,12 @@ def _make_random_graph_json(rng: random.Random) -> Json:
     if rng.random() < 0.2:
         return graph_to_json(_make_random_attention(rng))
     names = list(OPERATION_GRAPHS) if rng.random() < 0.7 else list(VARIED_GRAPHS)
-    graph: Json = json.loads(_choose_fixed_graph_json(rng.choice(names)))
+    graph: Json = json.loads(_get_fixed_graph_json(rng.choice(names)))
     return graph
 
 
-def make_random_mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
-    """Yield random graphs with up to six changes each without end; an invalid graph gives its error instead."""
+def iterate_random_mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
+    """Yield random graphs with up to six changes, or the error of an invalid one, endlessly."""
     while True:
         data = _make_random_graph_json(rng)
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
@@ -378,7 +378,7 @@ def _change_names(data: Json, rng: random.Random) -> None:
 @_register_change(weight=3)
 def _add_other_graph(data: Json, rng: random.Random) -> None:
     """Add the operations of another graph, often with a shared tensor."""
-    other: Json = json.loads(_choose_fixed_graph_json(rng.choice(list(OPERATION_GRAPHS))))
+    other: Json = json.loads(_get_fixed_graph_json(rng.choice(list(OPERATION_GRAPHS))))
     first = max(tensor["uid"] for tensor in data["tensors"]) + 1
     names = {tensor["name"]: f"{tensor['name']}_2" for tensor in other["tensors"]}
     uids = {tensor["uid"]: first + index for index, tensor in enumerate(other["tensors"])}

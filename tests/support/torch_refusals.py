@@ -22,7 +22,7 @@ B, H, S, D = 2, 4, 16, 64
 
 
 def _make_attention_call_maker(**changes: Any) -> Callable[[MakeTensors], OperatorCall]:
-    """Return a call of `attention` with changed dims, types or options; a tuple has dims and optionally a type."""
+    """Return a function that makes a call of `attention` with changed dims, types or options."""
 
     def make_call(make: MakeTensors) -> OperatorCall:
         given = {name: _make_argument(make, value) for name, value in changes.items()}
@@ -61,7 +61,7 @@ def _make_paged_call_maker(**changes: Any) -> Callable[[MakeTensors], OperatorCa
 
 
 def _make_torch_call_maker(**changes: Any) -> Callable[[MakeTensors], OperatorCall]:
-    """Return a call with the arguments of torch's scaled_dot_product_attention."""
+    """Return a function that makes a call of torch's scaled_dot_product_attention."""
 
     def make_call(make: MakeTensors) -> OperatorCall:
         given = {name: _make_argument(make, value) for name, value in changes.items()}

@@ -67,7 +67,7 @@ class Tensor:
         self.requires_grad = requires_grad
         self._address = next(_addresses)
 
-    def _like(self, **changes: Any) -> Tensor:
+    def _copy_with_changes(self, **changes: Any) -> Tensor:
         options = {"shape": self.shape, "strides": self._strides, "dtype": self.dtype, "device": self.device}
         return Tensor(**{**options, **changes})
 
@@ -111,7 +111,7 @@ class Tensor:
         return (2 if self.is_cuda else 1, 0)
 
     def permute(self, *order: int) -> Tensor:
-        return self._like(shape=[self.shape[i] for i in order], strides=[self._strides[i] for i in order])
+        return self._copy_with_changes(shape=[self.shape[i] for i in order], strides=[self._strides[i] for i in order])
 
     def transpose(self, first: int, second: int) -> Tensor:
         order = list(range(self.ndim))
@@ -119,19 +119,19 @@ class Tensor:
         return self.permute(*order)
 
     def as_strided(self, size: Any, stride: Any) -> Tensor:
-        return self._like(shape=size, strides=stride)
+        return self._copy_with_changes(shape=size, strides=stride)
 
     def half(self) -> Tensor:
-        return self._like(dtype=DTYPES["float16"])
+        return self._copy_with_changes(dtype=DTYPES["float16"])
 
     def float(self) -> Tensor:
-        return self._like(dtype=DTYPES["float32"])
+        return self._copy_with_changes(dtype=DTYPES["float32"])
 
     def cuda(self) -> Tensor:
-        return self._like(device="cuda")
+        return self._copy_with_changes(device="cuda")
 
     def detach(self) -> Tensor:
-        return self._like()
+        return self._copy_with_changes()
 
 
 def _parse_device(given: str | device) -> device:
@@ -152,7 +152,7 @@ def _make_strided_tensor(size: Any, stride: Any, *, dtype: dtype, device: Any = 
 
 
 def _make_tensor_like(other: Tensor, *, dtype: dtype | None = None) -> Tensor:
-    return other._like(dtype=dtype or other.dtype)
+    return other._copy_with_changes(dtype=dtype or other.dtype)
 
 
 class _Stream:

@@ -355,7 +355,7 @@ _NOT_COMPILED_NOTE = "BILINEAR of 16 bits too, but no plan compiles"
 
 
 @_register_graph(D.OPERATION_RESAMPLE_FWD, "resample", name="bilinear upsampling", io=T.FLOAT, note=_NOT_COMPILED_NOTE)
-def _add_bilinear(g: GraphBuilder) -> None:
+def _add_bilinear_resample(g: GraphBuilder) -> None:
     add_bilinear_upsampling(g)
 
 
@@ -636,7 +636,7 @@ def _add_sdpa_backward(g: GraphBuilder) -> None:
 
 @_register_graph(D.OPERATION_RESHAPE, "reshape")
 def _add_reshape(g: GraphBuilder) -> None:
-    """Add the gradients of attention; those of K and V transpose P and dS by reshape operations."""
+    """Add the gradients of attention, in which reshape operations transpose P and dS."""
     q, o, do = _add_head_tensors(g, "q", "o", "do")
     keys, values = (_add_transposed_keys(g, f"{name}_t") for name in ("k", "v"))
     _add_attention_gradients(g, q, o, do, g.pointwise(P.MUL, g.matmul(q, keys), g.scalar(0.125)), keys, values)

@@ -118,7 +118,7 @@ def _make_pointwise_graph(kind: DataType) -> Graph:
     return g.graph()
 
 
-def _make_experts_graph(kind: DataType) -> Graph:
+def _make_moe_matmul_graph(kind: DataType) -> Graph:
     g = GraphBuilder("experts", io_type=kind)
     token, weight = g.tensor("token", (1, 256, 64)), g.tensor("weight", (8, 64, 128), strides=(64 * 128, 1, 64))
     g.moe_grouped_matmul(token, weight, g.tensor("offsets", (8, 1, 1), T.INT32), **IN_MEMORY)
@@ -137,7 +137,7 @@ WRONG_SCALES: dict[str, WrongScale] = {
     "pool": (_make_pool_graph, D.OPERATION_RESAMPLE_FWD, (T.FLOAT, T.HALF)),
     "reduction": (_make_reduction_graph, D.OPERATION_REDUCTION, FLOAT_TYPES),
     "pointwise": (_make_pointwise_graph, D.OPERATION_POINTWISE, FLOAT_TYPES),
-    "experts": (_make_experts_graph, D.OPERATION_MOE_GROUPED_MATMUL, (T.HALF, T.BFLOAT16)),
+    "experts": (_make_moe_matmul_graph, D.OPERATION_MOE_GROUPED_MATMUL, (T.HALF, T.BFLOAT16)),
     "attention": (_make_attention_graph, D.OPERATION_MATMUL, (T.HALF, T.BFLOAT16, T.FP8_E4M3)),
 }
 """By the family: the graph, the operation that is wrong, and the types that cuDNN 9.19 has it in."""
@@ -152,7 +152,7 @@ SCALE_FACTORS = {
 """What is found of each type: float32 operands of tensor cores are rounded to 11 bits, all to the same side."""
 
 
-def _make_graph_of_mode(mode: PointwiseMode) -> Graph:
+def _make_graph_of_pointwise_mode(mode: PointwiseMode) -> Graph:
     g = GraphBuilder("one", io_type=T.FLOAT)
     x = g.tensor("x", (4, 64, 128))
     b = {} if mode in pointwise.UNARY else {"b": g.tensor("b", (4, 64, 128))}
@@ -165,8 +165,12 @@ def _make_causal_attention_graph() -> Graph:
 
 
 WRONG_MODES: dict[str, tuple[Callable[[], Graph], PointwiseMode, PointwiseMode]] = {
-    "GELU as its approximation": (lambda: _make_graph_of_mode(P.GELU_FWD), P.GELU_FWD, P.GELU_APPROX_TANH_FWD),
-    "the smaller for the larger": (lambda: _make_graph_of_mode(P.MAX), P.MAX, P.MIN),
+    "GELU as its approximation": (
+        lambda: _make_graph_of_pointwise_mode(P.GELU_FWD),
+        P.GELU_FWD,
+        P.GELU_APPROX_TANH_FWD,
+    ),
+    "the smaller for the larger": (lambda: _make_graph_of_pointwise_mode(P.MAX), P.MAX, P.MIN),
     "a causal mask off by one": (_make_causal_attention_graph, P.CMP_GE, P.CMP_GT),
 }
 """By the wrong result: the graph, the mode that the interpreter computes wrongly, and the mode it computes instead."""

@@ -1,4 +1,4 @@
-"""Run command lines with random bad arguments and files, and Ctrl-C at random times; none leaves a process."""
+"""Run command lines with bad arguments, bad files and Ctrl-C, and check that no process is left."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from cudnn_backend_py import DataType, EnvironmentNotReady, Graph, GraphBuilder,
 from cudnn_backend_py.diagnose import Judge, Query, matrix
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.target import find_profile
-from cudnn_backend_py.versions.store import child_environment, get_default_root, require_installed
+from cudnn_backend_py.versions.store import get_default_root, make_environment_of_installed_cudnn, require_installed
 from examples import flash_forward, forum_two_matmul
 from tests.support.child import run_code
 from tests.torture.harness import BrokenGuarantee
@@ -93,7 +93,7 @@ def judge_in_fresh_process(name: str, target: str, source: str, switch: str | No
     """Return the answer of a fresh process that uses the libraries in their original folder."""
     key = (name, target, source, switch)
     if key not in _expected_answers:
-        environment = child_environment(require_installed(source, root=_START_VERSION_STORE))
+        environment = make_environment_of_installed_cudnn(require_installed(source, root=_START_VERSION_STORE))
         environment = {
             **_START_ENVIRONMENT,
             **{one: environment[one] for one in environment if one.startswith("CUDNN_BACKEND_")},
@@ -316,7 +316,7 @@ class ChangingEnvironment:
     def _judge_matrix(self, drawn: Any, executor: Executor | None = None) -> dict[tuple[str, str, str], Cell]:
         named, targets, versions = drawn
         found = matrix(named, targets, list(versions), executor=executor, cache=self.kept, progress=False, workers=1)
-        self.counts["stored answers"] += len(found.cells) - found.asked
+        self.counts["stored answers"] += len(found.cells) - found.judged_count
         return dict(found.cells)
 
     def judge_in_children(self) -> None:
@@ -351,7 +351,7 @@ class ChangingEnvironment:
         change: Callable[[], None] = self.chance.choice(
             (self.change_tf32_variable, self.change_library_of_environment_variable)
         )
-        with self._run_during_block(change):
+        with self._make_change_during_block(change):
             try:
                 found = self._judge_matrix(drawn)
             except EnvironmentNotReady as error:
@@ -366,7 +366,7 @@ class ChangingEnvironment:
         self.check_answers("children during a change", after if is_later else before, found, also=FILES_CHANGED_CODE)
 
     @contextmanager
-    def _run_during_block(self, change: Callable[[], None]) -> Iterator[None]:
+    def _make_change_during_block(self, change: Callable[[], None]) -> Iterator[None]:
         begun = threading.Event()
 
         def change_after_delay() -> None:

@@ -30,8 +30,8 @@ from cudnn_backend_py.diagnose import Outcome, SupportTable, Verdict, render_tex
 from cudnn_backend_py.diagnose.breakdown import break_down
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.report.attention_page import render_page
-from cudnn_backend_py.diagnose.report.tables import render_matrix, table_text
-from cudnn_backend_py.diagnose.surveys.baseline import _write_expected, read_baseline
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix
+from cudnn_backend_py.diagnose.surveys.baseline import _update_expected_tables, read_baseline
 from cudnn_backend_py.diagnose.surveys.matrix import Matrix
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.frontend.notebooks import read_cells
@@ -130,7 +130,7 @@ def _read_target(path: Path) -> str:
 
 def _read_baseline(path: Path) -> str:
     found = read_baseline(path)
-    _write_expected(path.read_text(encoding="utf-8"), {})
+    _update_expected_tables(path.read_text(encoding="utf-8"), {})
     return str(len(found.list_cell_keys()))
 
 
@@ -179,7 +179,7 @@ def _read_verdict(path: Path) -> str:
 def _read_matrix(path: Path) -> str:
     found = Matrix.from_dict(read_json(path, code="matrix-schema"))
     json.dumps(found.to_dict())
-    return table_text(render_matrix(found))
+    return render_as_text(render_matrix(found))
 
 
 def _read_trial(path: Path) -> str:

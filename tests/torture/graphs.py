@@ -20,7 +20,7 @@ from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.known_issues import find_known_issues
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.target import find_profile
-from tests.support.randomly_changed_graphs import make_random_mutants
+from tests.support.randomly_changed_graphs import iterate_random_mutants
 from tests.torture.harness import VERSIONS, BrokenGuarantee
 
 __all__ = ["run_random_round"]
@@ -35,7 +35,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
     rng = random.Random(seed)
     version = VERSIONS[seed % len(VERSIONS)]
     counts: Counter[str] = Counter()
-    made = make_random_mutants(rng)
+    made = iterate_random_mutants(rng)
     with Judge(limit_s=QUERY_LIMIT_S) as judge, Judge(limit_s=QUERY_LIMIT_S) as other:
         while counts["graphs"] < GRAPHS_PER_ROUND:
             drawn = next(made)
@@ -53,7 +53,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
     return counts
 
 
-def _describe_broken_guarantee(question: Query, what: str) -> BrokenGuarantee:
+def _make_broken_guarantee(question: Query, what: str) -> BrokenGuarantee:
     asked = f"{question.target}, cuDNN {question.version}, build={question.build}"
     return BrokenGuarantee(f"{what}\n{asked}\n{json.dumps(graph_to_json(question.graph))}")
 
@@ -63,19 +63,19 @@ def _judge_and_check(judge: Judge, question: Query, *, shown: bool) -> Counter[s
     try:
         verdict = judge.run_query(question)
     except Exception as error:
-        raise _describe_broken_guarantee(question, f"no verdict: {type(error).__name__}: {error}") from error
+        raise _make_broken_guarantee(question, f"no verdict: {type(error).__name__}: {error}") from error
     code = "" if verdict.cause is None else verdict.cause.code
     if code == "judging-failed":
-        raise _describe_broken_guarantee(question, f"judging failed: {verdict.cause}")
+        raise _make_broken_guarantee(question, f"judging failed: {verdict.cause}")
     if failed := [line for line in verdict.limits if "of this package failed" in line]:
-        raise _describe_broken_guarantee(question, "\n".join(failed))
+        raise _make_broken_guarantee(question, "\n".join(failed))
     silent = verdict.stage == "heuristics" and not verdict.candidates  # cuDNN returned no configs and no reason
     if verdict.outcome is not Outcome.SUPPORTED and not (verdict.cause or verdict.reasons or silent):
-        raise _describe_broken_guarantee(question, f"{verdict.outcome} without a cause")
+        raise _make_broken_guarantee(question, f"{verdict.outcome} without a cause")
     if Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) != verdict:
-        raise _describe_broken_guarantee(question, "the verdict changes when it is written to JSON and read again")
+        raise _make_broken_guarantee(question, "the verdict changes when it is written to JSON and read again")
     if shown and verdict.outcome.value.upper() not in render_text(verdict):
-        raise _describe_broken_guarantee(question, "the verdict text does not report the outcome")
+        raise _make_broken_guarantee(question, "the verdict text does not report the outcome")
     counts = Counter({"graphs": 1, verdict.outcome.value: 1, f"cuDNN {verdict.cudnn}": 1})
     counts |= Counter({op.kind.name.lower(): 1 for op in iterate_all_ops(question.graph)})
     counts["built"] += any(item.state == "built" for item in verdict.candidates)
@@ -94,10 +94,10 @@ def _check_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> C
         found = lint(graph)
         tried = list(iterate_changes(graph)) if rng.random() < 0.05 and len(graph.ops) < 30 else []
     if lines or any(finding.code == "lint-failed" for finding in found):
-        raise _describe_broken_guarantee(question, "\n".join([*lines, *map(str, found)]))
+        raise _make_broken_guarantee(question, "\n".join([*lines, *map(str, found)]))
     for change in tried:
         if not set(change.tensors) <= names:
-            raise _describe_broken_guarantee(
+            raise _make_broken_guarantee(
                 question, f"{change.title} names {set(change.tensors) - names}, which the graph has not"
             )
     return Counter({"known issues": len(known_issues), "findings of lint": len(found), "changes": len(tried)})
@@ -115,7 +115,7 @@ def _check_two_processes(judge: Judge, other: Judge, question: Query) -> Counter
     if first != second:
         one, two = (json.dumps(verdict.to_dict(), indent=1).splitlines() for verdict in (first, second))
         differing = [f"{a}\n{b}" for a, b in zip(one, two, strict=False) if a != b]
-        raise _describe_broken_guarantee(question, "two processes differ:\n" + "\n".join(differing[:5]))
+        raise _make_broken_guarantee(question, "two processes differ:\n" + "\n".join(differing[:5]))
     return Counter({"judged in two processes": 1})
 
 

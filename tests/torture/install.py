@@ -133,7 +133,7 @@ def _write_huge_record(wheel: Path) -> None:
         archive.writestr(f"nvidia_cudnn_jit_cu12-{VERSION}.dist-info/RECORD", bytes(1 << 25))
 
 
-def _make_wheel_with_hash(**recorded: str | None) -> Callable[[random.Random, Path], object]:
+def _make_writer_of_wheel_with_hash(**recorded: str | None) -> Callable[[random.Random, Path], object]:
     return lambda chance, wheel: make_wheel(wheel.parent, recorded={LIBRARY_FILE: recorded["library"]})
 
 
@@ -172,9 +172,9 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
     "huge RECORD": lambda chance, wheel: _write_huge_record(wheel),
     "no RECORD": lambda chance, wheel: zipfile.ZipFile(wheel, "w").close(),
     "RECORD of another": lambda chance, wheel: make_wheel(wheel.parent, version="9.19.0.57").rename(wheel),
-    "hash missing": _make_wheel_with_hash(library=None),
-    "hash of another kind": _make_wheel_with_hash(library="md5=x"),
-    "hash wrong": _make_wheel_with_hash(library=compute_record_hash(b"other")),
+    "hash missing": _make_writer_of_wheel_with_hash(library=None),
+    "hash of another kind": _make_writer_of_wheel_with_hash(library="md5=x"),
+    "hash wrong": _make_writer_of_wheel_with_hash(library=compute_record_hash(b"other")),
     "file missing": lambda chance, wheel: make_wheel(wheel.parent, recorded={"nvidia/gone": "sha256=x"}),
     "no library": lambda chance, wheel: make_wheel(wheel.parent, files={GRAPH_LIBRARY_FILE: b"x"}),
     "no files": lambda chance, wheel: make_wheel(wheel.parent, files={}),
@@ -278,13 +278,13 @@ def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[
     for kind, change in DAMAGE_BY_NAME.items():
         _install_wheel(root, wheel)
         installed = versions.require_installed(VERSION, root=root)
-        versions.child_environment(installed)
+        versions.make_environment_of_installed_cudnn(installed)
         change(chance, root / INSTALLED_FOLDER_NAME / chance.choice(list(JIT_FILES)))
-        [found] = versions.check_all([VERSION], root=root)
+        [found] = versions.check_installed_versions([VERSION], root=root)
         if found.state != "damaged" or not found.differences or VERSION not in found.repair:
             raise BrokenGuarantee(f"{kind}: {found}")
         try:
-            versions.child_environment(versions.require_installed(VERSION, root=root))
+            versions.make_environment_of_installed_cudnn(versions.require_installed(VERSION, root=root))
         except EnvironmentNotReady as error:
             if error.code != "installed-files-changed":
                 raise

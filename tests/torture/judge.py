@@ -56,7 +56,7 @@ def _make_refused_graph(number: int) -> Graph:
 
 
 @cache
-def make_random_queries() -> tuple[Query, ...]:
+def make_distinct_queries() -> tuple[Query, ...]:
     """Return queries with answers that differ in name, architecture, outcome or candidates."""
     graphs = [_make_supported_graph(number) if number % 4 else _make_refused_graph(number) for number in GRAPH_NUMBERS]
     return tuple(Query(graph, target, modes=("FALLBACK",)) for graph in graphs for target in ("sm80", "sm90"))
@@ -66,7 +66,7 @@ def make_random_queries() -> tuple[Query, ...]:
 def find_expected_answers() -> dict[Query, VerdictSummary]:
     """Return the answers of an uninterrupted judge."""
     with Judge() as calm:
-        return {question: _summarize_verdict(calm.run_query(question)) for question in make_random_queries()}
+        return {question: _summarize_verdict(calm.run_query(question)) for question in make_distinct_queries()}
 
 
 def _summarize_verdict(verdict: Verdict) -> VerdictSummary:
@@ -95,7 +95,7 @@ class _JudgeRound:
         return self.counts
 
     def run_random_query(self, run_query: Callable[[Query], Verdict]) -> tuple[Query, Verdict]:
-        question = self.chance.choice(make_random_queries())
+        question = self.chance.choice(make_distinct_queries())
         self.counts["queries"] += 1
         return question, run_query(question)
 
@@ -120,7 +120,7 @@ class _JudgeRound:
     def interrupt_query(self, moment: float | None = None) -> None:
         """Raise an exception in a signal handler at a random moment of a query."""
         kind = self.chance.choice(INTERRUPTIONS)
-        self._run_with_exception(
+        self._run_interrupted_by_exception(
             kind,
             lambda: self.check_answer(*self.run_random_query(self.judge.run_query)),
             moment or self.make_random_delay_s(),
@@ -136,14 +136,14 @@ class _JudgeRound:
         """Raise a second exception while the first one is handled and the child process is being ended."""
         kind = self.chance.choice(INTERRUPTIONS)
         again = float(10 ** self.chance.uniform(-5, -2.5))
-        self._run_with_exception(
+        self._run_interrupted_by_exception(
             kind,
             lambda: self.check_answer(*self.run_random_query(self.judge.run_query)),
             self.make_random_delay_s(),
             again,
         )
 
-    def _run_with_exception(
+    def _run_interrupted_by_exception(
         self, kind: type[BaseException], act: Callable[[], object], first: float, again: float
     ) -> None:
         def raise_exception(_number: int, _frame: FrameType | None) -> None:
@@ -226,7 +226,7 @@ class _JudgeRound:
     def judge_in_threads(self) -> None:
         """Use one judge from several threads, and interrupt the main thread at the same time."""
         with ThreadPoolExecutor(2) as pool:
-            chosen = [self.chance.choice(make_random_queries()) for _ in range(6)]
+            chosen = [self.chance.choice(make_distinct_queries()) for _ in range(6)]
             coming = [(question, pool.submit(self.judge.run_query, question)) for question in chosen]
             self.interrupt_query()
             for question, answer in coming:
@@ -236,7 +236,7 @@ class _JudgeRound:
 
     def judge_in_tasks(self) -> None:
         """Run queries as asyncio tasks in threads, and cancel some."""
-        chosen = [self.chance.choice(make_random_queries()) for _ in range(2)]
+        chosen = [self.chance.choice(make_distinct_queries()) for _ in range(2)]
         limits = [self.chance.choice((None, self.make_random_delay_s())) for _ in chosen]
 
         async def run_query(question: Query, limit_s: float | None) -> None:

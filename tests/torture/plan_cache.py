@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, open_plan_files, plan_key
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, make_plan_key, open_plan_files
 from cudnn_backend_py.system.private_folder import KeyedRecordFolder
 from tests.torture.harness import BrokenGuarantee
 
@@ -149,7 +149,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
     cache = PlanCache(folder)
     plan = build(graph, "h100", cache=False)
     target = plan.target
-    key = plan_key(graph, target, {})
+    key = make_plan_key(graph, target, {})
     cache.put(key, plan)
     files = open_plan_files(folder, 1 << 28)
     good = files.read(key)

@@ -25,7 +25,7 @@ from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.change_sequence import find_change_sequence
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
 from cudnn_backend_py.system.version import version_numbers
-from tests.support.randomly_changed_graphs import make_random_mutants
+from tests.support.randomly_changed_graphs import iterate_random_mutants
 from tests.torture.harness import VERSIONS, BrokenGuarantee
 from tools.campaign.graphs import make_random_graph
 
@@ -52,7 +52,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
             with collect_reports() as lines:
                 found = whatif(graph, target, version=version, judge=judge, limit=8)
             if lines:
-                raise _describe_broken_guarantee(question, "\n".join(lines))
+                raise _make_broken_guarantee(question, "\n".join(lines))
             for remedy in found:
                 counts["remedies"] += 1
                 counts += _check_remedy(judge, question, remedy, seed)
@@ -62,7 +62,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
 def make_random_graphs(rng: random.Random, version: str | None) -> Iterator[Graph]:
     """Yield an endless stream of random graphs: valid ones, and small ones with unusual features."""
     numbers = None if version is None else version_numbers(version)[:3]
-    made = make_random_mutants(rng)
+    made = iterate_random_mutants(rng)
     while True:
         if rng.random() < 0.3:
             graph = next(made)
@@ -104,7 +104,7 @@ def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> C
     for one in remedy.graphs:
         query = replace(question, graph=one, target=remedy.target, version=remedy.version)
         if not judge.run_query(query).supported:
-            raise _describe_broken_guarantee(question, f"{remedy.title}: cuDNN does not support {one.name!r}")
+            raise _make_broken_guarantee(question, f"{remedy.title}: cuDNN does not support {one.name!r}")
     if remedy.effect != "exact" or not remedy.members:
         return Counter({f"remedies, {remedy.kinds[0] if not remedy.members else remedy.effect}": 1})
     assert remedy.comparison is not None
@@ -112,7 +112,7 @@ def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> C
     counts += Counter({f"exact, {kind}": 1 for kind in remedy.kinds})
     solution = find_change_sequence(question.graph, remedy.kinds, remedy.steps, remedy.members)
     if solution is None or solution.graphs != remedy.graphs:
-        raise _describe_broken_guarantee(question, f"{remedy.title}: applying its steps does not give its graphs")
+        raise _make_broken_guarantee(question, f"{remedy.title}: applying its steps does not give its graphs")
     if remedy.comparison.state == "not compared":
         return counts + Counter({"not compared": 1, f"not compared: {remedy.comparison.words[:60]}": 1})
     again = compare(question.graph, solution, seed + 1000, shrink=False)
@@ -120,10 +120,10 @@ def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> C
     if other:
         again = compare(question.graph, solution, seed + 2000)
     if again.state != "same":
-        raise _describe_broken_guarantee(question, f"{remedy.title}: {again.state}, {again.words}")
+        raise _make_broken_guarantee(question, f"{remedy.title}: {again.state}, {again.words}")
     return counts + Counter({"compared again, same": 1, f"compared again, {'other data' if other else 'own sizes'}": 1})
 
 
-def _describe_broken_guarantee(question: Query, what: str) -> BrokenGuarantee:
+def _make_broken_guarantee(question: Query, what: str) -> BrokenGuarantee:
     query = f"{question.target}, cuDNN {question.version}"
     return BrokenGuarantee(f"{what}\n{query}\n{json.dumps(graph_to_json(question.graph))}")

@@ -206,7 +206,7 @@ def _make_memory_content(tensor: Tensor, numbers: NumberArray | None) -> NDArray
 def compare_outputs(
     expected: Mapping[str, ExpectedOutput], results: Mapping[str, NumberArray], beyond: list[str]
 ) -> OutputDifferences:
-    """Compare outputs with the expected ones."""
+    """Compare each output with its expected values; `beyond` lists the tensors written past their end."""
     return OutputDifferences([item.compare(results[name]) for name, item in expected.items()], beyond)
 
 

@@ -66,15 +66,15 @@ class RandomGraphBuilder:
         """Return whether the cuDNN version to judge is this one or later; True if it is not known."""
         return self.version is None or self.version >= version
 
-    def set_types(self, weights: Mapping[DataType, float]) -> DataType:
-        """Choose the type of stored tensors; integers are summed as INT32, doubles as double."""
+    def choose_io_type(self, weights: Mapping[DataType, float]) -> DataType:
+        """Choose and set the type of stored tensors; with DOUBLE, operations also compute in DOUBLE."""
         kind = self.choose_weighted(weights)
         self.g.io_type = kind
         if kind is DataType.DOUBLE:
             self.g.compute_type = self.g.intermediate_type = DataType.DOUBLE
         return kind
 
-    def set_layout(self, weights: Mapping[str, float], rank: int) -> str:
+    def choose_layout(self, weights: Mapping[str, float], rank: int) -> str:
         """Choose the layout of tensors of the largest rank: row-major, channels last, permuted or with gaps."""
         name = self.choose_weighted(weights)
         order = list(range(rank))
@@ -112,7 +112,7 @@ class RandomGraphBuilder:
         made: dict[str, Any] = {"virtual": True, "strides": strides if sound else packed_strides(dims)}
         return made | ({} if kind is None else {"data_type": kind})
 
-    def make_memory_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+    def make_stored_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
         """Return the options of a stored result."""
         made: dict[str, Any] = {"virtual": False, "strides": self.layout(dims)}
         return made | ({} if kind is None else {"data_type": kind})
@@ -155,7 +155,7 @@ class RandomGraphBuilder:
 
     # chains
 
-    def add_with_chain(
+    def add_operation_with_chain(
         self,
         make: Callable[[dict[str, Any]], Tensor],
         dims: tuple[int, ...],
@@ -165,7 +165,7 @@ class RandomGraphBuilder:
         reduce: float = 0.0,
         kind: DataType | None = None,
     ) -> Tensor:
-        """Add an operation and a chain of elementwise operations that ends in a stored result; return that.
+        """Add an operation and a chain of elementwise operations; return the chain's stored result.
 
         Parameters
         ----------
@@ -183,9 +183,9 @@ class RandomGraphBuilder:
         kind = self.choose_output_type() if kind is None else kind
         reduces = self.make_random_bool(reduce)
         if not length and not reduces:
-            return make(self.make_memory_options(dims, kind))
+            return make(self.make_stored_options(dims, kind))
         spills = self.make_random_bool(0.12)  # the output of the operation is also stored
-        z = make(self.make_memory_options(dims, kind) if spills else self.make_virtual_options(dims))
+        z = make(self.make_stored_options(dims, kind) if spills else self.make_virtual_options(dims))
         return self.add_chain(z, length, channel=channel, kind=kind, reduces=reduces)
 
     def add_chain(
@@ -202,9 +202,9 @@ class RandomGraphBuilder:
         earlier = [z]
         for step in range(length):
             last = step == length - 1 and not reduces and not virtual
-            options = self.make_memory_options(z.dims, kind) if last else self.make_virtual_options(z.dims)
+            options = self.make_stored_options(z.dims, kind) if last else self.make_virtual_options(z.dims)
             if not last and self.make_random_bool(0.06):
-                options = self.make_memory_options(z.dims, self.g.io_type if kind is None else kind)
+                options = self.make_stored_options(z.dims, self.g.io_type if kind is None else kind)
             z = self.add_elementwise(z, options, channel=channel, earlier=earlier)
             earlier.append(z)
         return self.add_reduction(z, virtual=False) if reduces else z
@@ -299,5 +299,5 @@ class RandomGraphBuilder:
         if operator in (_R.MUL, _R.MUL_NO_ZEROS) and count > 64:
             operator = _R.ADD
         kind = DataType.DOUBLE if self.g.io_type is DataType.DOUBLE else DataType.FLOAT
-        options = self.make_virtual_options(dims, kind) if virtual else self.make_memory_options(dims, kind)
+        options = self.make_virtual_options(dims, kind) if virtual else self.make_stored_options(dims, kind)
         return self.g.reduction(operator, x, dims, **options)

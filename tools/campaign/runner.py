@@ -42,7 +42,7 @@ _MAX_TEXT_LENGTH = 300
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignOptions:
-    """Options of a campaign.
+    """Options of a campaign: its time, seed, graph families, target, child processes and limits.
 
     Attributes
     ----------

@@ -15,8 +15,8 @@ from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.graph.serial import graph_to_json
 from cudnn_backend_py.known_issues import (
     KnownIssueWarning,
-    find_issues_before_execution,
     find_issues_explaining_failure,
+    find_issues_failing_before_execution,
 )
 from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
 from cudnn_backend_py.system.serving import AnswerWriter, serve
@@ -70,7 +70,9 @@ class _Worker:
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {request['seed']}")
         kinds = [request["data"]] if request.get("data") else _choose_data_kinds(request["family"], choice)
-        ends = ", ".join(issue.code for issue in find_issues_before_execution(graph, target.sm, target.library.version))
+        ends = ", ".join(
+            issue.code for issue in find_issues_failing_before_execution(graph, target.sm, target.library.version)
+        )
         say(about=_list_operation_names(graph), data=kinds, faults=ends)  # before a crash can prevent further output
         began = time.perf_counter()
         got = find_plan(graph, target, choice=choice, build=request["build"] or target.is_live)
@@ -169,7 +171,7 @@ class _Worker:
 
         def has_same_failure(smaller: Graph, data: str) -> bool:
             nonlocal last
-            if find_issues_before_execution(smaller, target.sm, target.library.version):
+            if find_issues_failing_before_execution(smaller, target.sm, target.library.version):
                 return False
             say(trying=graph_to_json(smaller))
             got = find_plan(smaller, target, choice=random.Random(f"choice {request['seed']}"), engine=engine)
@@ -241,6 +243,6 @@ def _find_known_issue_codes(graph: Graph, got: PlanOrRefusal, wrong: Sequence[st
 
 
 def main() -> None:
-    """Answer the requests of the parent."""
+    """Judge the graphs that the parent process requests, until it closes the pipe."""
     warnings.simplefilter("ignore", KnownIssueWarning)
     serve(_Worker().judge_request)

@@ -67,7 +67,7 @@ class Prototype:
 
 @dataclass(frozen=True)
 class DocumentedAttribute:
-    """Facts about one attribute in a comment block; ``None`` for those that are not stated."""
+    """Facts about one attribute in a comment block; ``None`` for each fact that is not stated."""
 
     types: tuple[str, ...] | None = None
     count: tuple[int, int | None] | None = None

@@ -100,7 +100,7 @@ class FactsFile:
         self.used: set[tuple[str, str]] = set()
 
     def name(self, table: str, key: str) -> str | None:
-        """Return the entry of a key in a table of names, and record that it was used."""
+        """Return the entry of a key in a table of facts.toml, and record that the entry was used."""
         found: str | None = self.data[table].get(key)
         if found is not None:
             self.used.add((table, key))
@@ -122,8 +122,8 @@ class FactsFile:
             if any(fnmatchcase(attribute, pattern) for pattern in entry["attributes"]):
                 yield index, entry
 
-    def uses(self, kind: str) -> dict[str, Any]:
-        """Return facts about the fields of an operation or parameter descriptor, by :data:`OPERATION_FACT_NAMES`."""
+    def find_operation_facts(self, kind: str) -> dict[str, Any]:
+        """Return facts about the fields of an operation or parameter descriptor, by name of the fact."""
         found: dict[str, Any] = {}
         for entry in self.operations:
             if any(fnmatchcase(kind, pattern) for pattern in entry["descriptors"]):
@@ -132,7 +132,7 @@ class FactsFile:
                         found[use] = entry[use] if isinstance(entry[use], list) else found.get(use, {}) | entry[use]
         return found
 
-    def unused(self, changed: set[int]) -> Iterator[str]:
+    def list_unused_entries(self, changed: set[int]) -> Iterator[str]:
         """Yield a message for each entry of facts.toml that matches nothing in the header."""
         for table, names in self.data.items():
             for key in names:
@@ -171,7 +171,7 @@ def build_model(header: Header, facts: FactsFile) -> GeneratedModel:
     for table, letters in ("documented_as", "ATTR"), ("type_documented_as", "TYPE"):
         for said, meant in facts.data[table].items():
             model.renamed.append(f"CUDNN_{letters}_{said}, meant is CUDNN_{letters}_{meant}")
-    model.problems.extend(facts.unused(builder.changed))
+    model.problems.extend(facts.list_unused_entries(builder.changed))
     return model
 
 
@@ -256,24 +256,24 @@ class _DescriptorModelBuilder:
         seen = set()
         for member in self.model.header.enum("cudnnBackendAttributeName_t").members:
             name = member.c_name.removeprefix("CUDNN_ATTR_")
-            owner = self._find_owner(name)
+            owner = self._find_descriptor_of_attribute(name)
             if owner is None:
                 self.model.problems.append(f"{member.c_name} belongs to no descriptor type")
                 continue
             seen.add((owner, name))
             placed[owner].append(self._make_attribute(owner, name, member))
-        self._list_undefined_documented_attributes(seen)
+        self._record_undefined_attributes(seen)
         for source, kind in zip(
             self.model.header.enum("cudnnBackendDescriptorType_t").members, self.kinds, strict=True
         ):
             self.model.descriptors.append(self._make_descriptor_model(kind, source, placed[kind]))
 
-    def _find_owner(self, name: str) -> str | None:
+    def _find_descriptor_of_attribute(self, name: str) -> str | None:
         declared = self.facts.name("owners", name)
         fitting = [kind for kind in self.kinds if name.startswith(self.prefixes[kind])]
         return declared or max(fitting, key=lambda kind: len(self.prefixes[kind]), default=None)
 
-    def _list_undefined_documented_attributes(self, seen: set[tuple[str, str]]) -> None:
+    def _record_undefined_attributes(self, seen: set[tuple[str, str]]) -> None:
         for kind, block in self.documented.items():
             for name in block:
                 if (kind, name) not in seen:
@@ -287,7 +287,9 @@ class _DescriptorModelBuilder:
         if len(set(fields)) != len(fields):
             self.model.problems.append(f"{source.c_name} has two attributes with one field name")
         since = self.facts.since(source)
-        return DescriptorModel(kind, "".join(words), source, since, tuple(attributes), self.facts.uses(kind))
+        return DescriptorModel(
+            kind, "".join(words), source, since, tuple(attributes), self.facts.find_operation_facts(kind)
+        )
 
     def _make_attribute(self, kind: str, name: str, member: Enumerator) -> Attribute:
         says = self.documented[kind].get(name)

@@ -508,7 +508,7 @@ def _format_convolution_fields(model: GeneratedModel) -> Iterator[str]:
 
 
 def _find_enums_of_fields(descriptor: DescriptorModel, given: dict[str, Any], model: GeneratedModel) -> dict[str, str]:
-    """Return the enums of the fields with an enumerator as value."""
+    """Return, by field, the enum of each field that has an enumerator as value."""
     types = {attribute.field: attribute.types[0] for attribute in descriptor.attributes}
     return {name: model.enum_of_type[types[name]] for name, value in given.items() if isinstance(value, str)}
 
@@ -557,7 +557,7 @@ def write_report(model: GeneratedModel) -> str:
         *_format_report_table("Additions to the header's comments", [(a, a.filled) for a in filled]),
         *_format_report_table("Attributes without types in the header", [(a, a.filled) for a in facts_only]),
         *_format_report_section(
-            "Without a version in the header, or with a later version", _list_other_versions(model)
+            "Without a version in the header, or with a later version", _list_differing_first_versions(model)
         ),
     ]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -592,7 +592,7 @@ def _list_undefined_attributes(model: GeneratedModel) -> list[str]:
     return model.renamed + [f"CUDNN_ATTR_{name} (at {kind})" for name, kind in model.undefined.items()]
 
 
-def _list_other_versions(model: GeneratedModel) -> list[str]:
+def _list_differing_first_versions(model: GeneratedModel) -> list[str]:
     return [
         f"{m.source.c_name}, facts.toml says {_format_version(m.since)}"
         for enum in model.enums

@@ -69,7 +69,7 @@ def run_audit_command(file: str, versions: Sequence[str], reduce_s: float) -> di
     return found
 
 
-def audit_and_examine(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
+def audit_and_examine_program(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
     """Audit one program, examine its cases until the known issue is found, and return the findings."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
@@ -149,7 +149,7 @@ def audit_programs(
     """Yield the findings of each audited program."""
     with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(
-            lambda name: audit_and_examine(name, versions, reduce_s),
+            lambda name: audit_and_examine_program(name, versions, reduce_s),
             names or [*PROGRAMS_WITH_KNOWN_ISSUES, *CORRECT_PROGRAMS],
         )
 
@@ -158,7 +158,7 @@ def audit_programs(
 
 
 def _make_workloads() -> dict[str, Callable[[], Any]]:
-    """Return by name a function for each workload, which runs one round."""
+    """Return, by workload name, a function that runs one round of the workload."""
     import torch
 
     from cudnn_backend_py import torch_ops
@@ -266,9 +266,11 @@ def measure_audit_cost(
                 with audit(folder=folder, first=4, patience_s=5.0) as warm:
                     measure_step_time(loop, max(1, rounds // 4))
             pays = (warm.host_s + warm.gpu_s) / max(1, sum(warm.sampled.values())) / COST
-            counting, _, _ = _time_pairs(loop, max(1, rounds // 10), time_calls / 2, 10**9, 1e-9, folder)
+            counting, _, _ = _time_blocks_with_and_without_audit(
+                loop, max(1, rounds // 10), time_calls / 2, 10**9, 1e-9, folder
+            )
             rounds = max(1, round(rounds * min(4.0, max(1.0, 1.2 * pays / block_s))))
-            times, sampled, report = _time_pairs(loop, rounds, time_calls, EVERY, COST, folder)
+            times, sampled, report = _time_blocks_with_and_without_audit(loop, rounds, time_calls, EVERY, COST, folder)
         found = judge_overhead(*times, MAX_COST_SHARE)
         yield {
             "program": name,
@@ -297,7 +299,7 @@ def _measure_overhead_of_pairs(
     return judge_overhead(some[0], some[1], MAX_COST_SHARE) if any(chosen) else None
 
 
-def _time_pairs(
+def _time_blocks_with_and_without_audit(
     loop: Callable[[], Any], rounds: int, time_calls: float, every: int, cost: float, folder: str
 ) -> tuple[tuple[list[StepTime], list[StepTime]], list[int], AuditReport]:
     """Return times without and with an audit in turn, the samples per audited block, and the audit's report.
@@ -335,10 +337,14 @@ def measure_unsampled_call_cost() -> dict[str, int]:
     functional = torch.nn.functional
     original = functional.scaled_dot_product_attention
 
-    def take_positional(query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False) -> None:
+    def accept_positional_arguments(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False
+    ) -> None:
         return None
 
-    def take_keywords(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None, **others: Any) -> None:
+    def accept_keyword_arguments(
+        q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None, **others: Any
+    ) -> None:
         return None
 
     def time_calls(given: tuple[Any, ...], named: dict[str, Any]) -> float:
@@ -350,8 +356,8 @@ def measure_unsampled_call_cost() -> dict[str, int]:
 
     found = {}
     ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
-        "python": (take_positional, (1, 2, 3), {"is_causal": True}),
-        "python, by name": (take_keywords, (1, 2, 3), {"causal": True}),
+        "python": (accept_positional_arguments, (1, 2, 3), {"is_causal": True}),
+        "python, by name": (accept_keyword_arguments, (1, 2, 3), {"causal": True}),
         "builtin": ("a".split, (None,), {"maxsplit": 1}),
     }
     try:

@@ -86,7 +86,7 @@ def _run_first_config(graph: Graph, configs: list[EngineConfig], inputs: Mapping
         }
         # Elements that the graph does not write remain NaN, as in the interpreter.
         got: dict[Any, Any] = {
-            tensor.name: _find_unwritten_output(tensor.dims, tensor.data_type) for tensor in graph.outputs
+            tensor.name: _make_placeholder_output(tensor.dims, tensor.data_type) for tensor in graph.outputs
         }
         _copy_concatenation_input(graph, given, got)
         execute(plan, {**given, **got})
@@ -94,7 +94,7 @@ def _run_first_config(graph: Graph, configs: list[EngineConfig], inputs: Mapping
     return {"said": "no plan is built", "words": words[:MAX_MESSAGE_LENGTH]}
 
 
-def _find_unwritten_output(dims: tuple[int, ...], data_type: DataType) -> Any:
+def _make_placeholder_output(dims: tuple[int, ...], data_type: DataType) -> Any:
     return encode(np.full(dims, np.nan if data_type in TOLERANCES else 77.0), data_type)
 
 

@@ -73,7 +73,7 @@ class VeryLowScoresCase:
         return f"{'backward' if self.backward else 'forward'} {form} {self.mask} {sizes}"
 
     def problem(self) -> Attention:
-        """Return the attention problem."""
+        """Return the attention problem of the case."""
         options: dict[str, Any] = {"padding": self.mask in ("padding", "shorter")}
         if "causal" in self.mask:
             options["right_bound"] = 0
@@ -85,7 +85,7 @@ class VeryLowScoresCase:
         )  # fmt: skip
 
     def graph(self, version: tuple[int, ...]) -> Graph:
-        """Return the graph for a cuDNN version."""
+        """Return the graph of the case for a cuDNN version."""
         make = sdpa_backward if self.backward else sdpa_forward
         form: Any = "unified" if self.unified else "composite"
         known = version if self.unified else (9, 19, 0)
@@ -104,7 +104,7 @@ def make_very_low_scores_cases(version: tuple[int, ...]) -> list[VeryLowScoresCa
     ]
 
 
-def _make_data(case: VeryLowScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+def _make_low_scores_data(case: VeryLowScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Return Q, K, V, dO and bias with every score near the level, and options of the reference."""
     draw = np.random.default_rng([int(-level), case.seq_q, case.seq_kv])
     kind, scale = DataType[case.data_type], case.head_dim**-0.5
@@ -166,7 +166,7 @@ def run_very_low_scores_case(case: VeryLowScoresCase, target: Target) -> dict[st
 
 
 def _run_and_compare(case: VeryLowScoresCase, graph: Graph, plan: Any, level: float) -> str:
-    numbers, options = _make_data(case, level)
+    numbers, options = _make_low_scores_data(case, level)
     wanted = _compute_reference_outputs(case, numbers, options)
     lengths = {name: options[name].reshape(1, 1, 1, 1) for name in ("seq_len_q", "seq_len_kv") if name in options}
     given: dict[str | int, Any] = {}

@@ -16,15 +16,15 @@ from typing import Any
 from cudnn_backend_py.diagnose import Matrix, Outcome, matrix
 from cudnn_backend_py.diagnose.surveys.inputs import find_version_number
 
-__all__ = ["NOT_MEASURED", "SUPPORT_TABLE_PATH", "describe_support", "read_support"]
+__all__ = ["NOT_MEASURED", "SUPPORT_TABLE_PATH", "describe_support", "read_support_table"]
 
 SUPPORT_TABLE_PATH = Path(__file__).parents[2] / "docs" / "tables" / "operation-support.json"
 NOT_MEASURED = "not measured yet"
 JUDGED_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
 
 
-def read_support() -> Matrix:
-    """Return the stored verdicts."""
+def read_support_table() -> Matrix:
+    """Return the stored verdicts of all graphs, by architecture and cuDNN version."""
     return Matrix.from_dict(json.loads(SUPPORT_TABLE_PATH.read_text(encoding="utf-8")))
 
 
@@ -42,7 +42,7 @@ def describe_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
     return (listed or "no") + (" (other versions not judged)" if unknown else "")
 
 
-def _shorten_version(found: Matrix) -> dict[str, Any]:
+def _remove_hazards_and_remarks(found: Matrix) -> dict[str, Any]:
     data, left = found.to_dict(), ("hazards", "remarks")
     return data | {"cells": [{key: cell[key] for key in cell if key not in left} for cell in data["cells"]]}
 
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("versions", nargs="+")
     versions = {find_version_number(name).partition("-")[0]: name for name in parser.parse_args().versions}
     found = matrix({name: case.make() for name, case in TYPICAL_GRAPHS.items()}, JUDGED_TARGETS, versions)
-    data = _shorten_version(found)
+    data = _remove_hazards_and_remarks(found)
     rows = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in data.pop("cells"))
     head = json.dumps(data, indent=1).removesuffix("\n}")
     SUPPORT_TABLE_PATH.write_text(f'{head},\n "cells": [\n{rows}\n]}}\n', encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 
 from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.interpreter import OPERATIONS as INTERPRETED
-from cudnn_backend_py.plans.refusals import find_furthest_reason, read_refusals
+from cudnn_backend_py.plans.refusals import find_reason_after_most_checks, read_refusals
 from tests.support.typical_graphs import (
     BLOCK_SCALED_ENGINES,
     FRONTEND_METHODS,
@@ -18,7 +18,7 @@ from tests.support.typical_graphs import (
     OPERATION_KINDS,
     TYPICAL_GRAPHS,
 )
-from tools.records.operation_support import NOT_MEASURED, describe_support, read_support
+from tools.records.operation_support import NOT_MEASURED, describe_support, read_support_table
 from tools.repository import ROOT
 
 __all__ = [
@@ -88,7 +88,7 @@ def describe_outcome(found: Mapping[str, Any]) -> str:
     needs = _NEEDED_VERSION_PATTERN.search(found["words"])
     if needs:
         return f"needs {needs[1]}"
-    reason = find_furthest_reason(read_refusals(found["words"]))
+    reason = find_reason_after_most_checks(read_refusals(found["words"]))
     words = (found["words"] if reason is None else reason.statement).splitlines()[0]
     return f"refused: `{words.removeprefix('cudnn-status: ')}`"
 
@@ -159,7 +159,7 @@ def make_graphs_table() -> str:
 
 def make_support_table() -> str:
     """Return the table of operations by architecture, with the cuDNN versions that support them."""
-    found = read_support()
+    found = read_support_table()
     lines = [
         f"cuDNN {', '.join(found.versions)} for CUDA 12, full wheels.",
         "",

@@ -31,8 +31,8 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
                 yield dict(zip(header, row, strict=True))
 
 
-def read_options(row: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of the attention problem of a row."""
+def read_attention_options(row: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of the attention problem that a CSV row describes."""
     sizes = {
         "batch": "batch_size",
         "heads": "num_q_heads",
@@ -56,7 +56,7 @@ def read_options(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the record."""
+    """Judge the rows of a CSV file, and write a record of the outcomes."""
     source, file = map(Path, sys.argv[1:])
     seen: dict[str, str] = {}
     counts: Counter[str] = Counter()
@@ -65,7 +65,7 @@ def main() -> None:
             target, sm = TARGET_BY_GPU_NAME[row["gpu_name"]]
             number = int(float(row["cudnn_backend_version"]))
             version = (number // 10000, number // 100 % 100, number % 100)
-            options, backward = read_options(row), row["profile_pass"] == "bwd"
+            options, backward = read_attention_options(row), row["profile_pass"] == "bwd"
             key = json.dumps([target, version, backward, options], default=str, sort_keys=True)
             if key not in seen:
                 build = attention.sdpa_backward if backward else attention.sdpa_forward

@@ -95,16 +95,16 @@ def _make_random_convolution(random: np.random.Generator, which: str) -> RandomP
     x_dims, w_dims = (n, c, *size), (k, c // groups, *taps)
     x, w = (_make_torch_tensor(round_to_data_type(random.normal(size=dims), kind)) for dims in (x_dims, w_dims))
 
-    def apply(image: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def apply_convolution(image: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         pads = [pad for axis in reversed(range(spatial)) for pad in (before[axis], after[axis])]
         flipped = weights.flip(*range(2, 2 + spatial)) if turned else weights
         convolve: Any = (nn.functional.conv1d, nn.functional.conv2d, nn.functional.conv3d)[spatial - 1]
-        result: torch.Tensor = convolve(
+        compute_result_or_gradient: torch.Tensor = convolve(
             nn.functional.pad(image, pads), flipped, stride=stride, dilation=dilation, groups=groups
         )
-        return result
+        return compute_result_or_gradient
 
-    y_dims = tuple(apply(x, w).shape)
+    y_dims = tuple(apply_convolution(x, w).shape)
     dy = _make_torch_tensor(round_to_data_type(random.normal(size=y_dims), kind))
     g = GraphBuilder(f"convolution {which}", io_type=kind)
     options: dict[str, Any] = {"strides": layout}
@@ -120,16 +120,18 @@ def _make_random_convolution(random: np.random.Generator, which: str) -> RandomP
         made = g.convolution_backward_filter(left, right, tuple(taps), groups=groups, **out)
     values = {"x": x, "w": w, "dy": dy}
 
-    def result(image: torch.Tensor, weights: torch.Tensor, gradient: torch.Tensor) -> Array:
+    def compute_result_or_gradient(image: torch.Tensor, weights: torch.Tensor, gradient: torch.Tensor) -> Array:
         image, weights = image.clone().requires_grad_(), weights.clone().requires_grad_()
-        y = apply(image, weights)
+        y = apply_convolution(image, weights)
         if which == "forward":
             return _convert_to_numpy(y)
         y.backward(gradient)
         return _convert_to_numpy(image.grad if which == "data" else weights.grad)
 
     def compute_reference() -> dict[str, tuple[Array, Array]]:
-        return {made.name: (result(x, w, dy), result(x.abs(), w.abs(), dy.abs()))}
+        return {
+            made.name: (compute_result_or_gradient(x, w, dy), compute_result_or_gradient(x.abs(), w.abs(), dy.abs()))
+        }
 
     title = f"{which} {kind.name} x {list(x_dims)} w {list(w_dims)} {sides} {layout}{' turned' if turned else ''}"
     return RandomProblem(title, g.graph(), {name: values[name].numpy() for name in read}, compute_reference, kind, True)
@@ -195,8 +197,8 @@ def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -
         mean = image.mean(axes, keepdim=True) if centered else torch.zeros(sets, dtype=torch.float64)
         return mean, ((image - mean) ** 2).mean(axes, keepdim=True)
 
-    def apply(image: torch.Tensor, factor: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-        """Use PyTorch's own norms if it has them."""
+    def apply_norm(image: torch.Tensor, factor: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        """Return PyTorch's norm of an image, times a factor and plus a shift."""
         if mode is N.LAYER_NORM:
             plain = nn.functional.layer_norm(image, x_dims[1:], eps=epsilon)
         elif mode is N.ADA_LAYER_NORM:
@@ -217,7 +219,7 @@ def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -
     title = f"{mode.name} {which} {kind.name} {list(x_dims)} epsilon {epsilon}"
     if which == "backward":
         return _make_random_norm_backward(
-            title, g, mode, image, factor, inputs, dy, out, options, compute_statistics, apply, epsilon
+            title, g, mode, image, factor, inputs, dy, out, options, compute_statistics, apply_norm, epsilon
         )
     shift = g.tensor("bias", w_dims, weights, **options) if centered else None
     if shift is not None:
@@ -234,7 +236,7 @@ def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -
         mean, variance = compute_statistics(x)
         inverse = 1 / (variance + epsilon).sqrt()
         added = bias if centered else torch.zeros(())
-        y = apply(x, scale, added)
+        y = apply_norm(x, scale, added)
         size = (x.abs() + mean.abs()) * inverse * scale + added.abs()
         found = {made.y: (y, size)}
         if made.mean is not None:

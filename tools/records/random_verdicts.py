@@ -121,7 +121,7 @@ def check_architecture_of_kernels(
 
 
 def main() -> None:
-    """Write the record."""
+    """Judge random graphs for the chosen subject, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("subject", choices=["engines", "versions", "code"])
     parser.add_argument("file", type=Path)

@@ -19,7 +19,7 @@ from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.system.version import version_numbers
-from tests.support.randomly_changed_graphs import make_random_mutants
+from tests.support.randomly_changed_graphs import iterate_random_mutants
 from tools.website.reasons import make_search_key
 
 __all__ = ["REASONS_TABLE_PATH", "collect_reasons", "judge_random_graphs", "list_reasons"]
@@ -39,7 +39,7 @@ def judge_random_graphs(seed: int, version: str | None = None) -> Iterator[tuple
     """Yield queries of random graphs with their verdicts, without end."""
     rng = random.Random(seed)
     with Judge(limit_s=60.0) as judge:
-        for drawn in make_random_mutants(rng):
+        for drawn in iterate_random_mutants(rng):
             if not isinstance(drawn, GraphError):
                 question = Query(drawn, rng.choice(TARGETS), version)
                 yield question, judge.run_query(question)

@@ -114,8 +114,8 @@ def _make_tensor_with_layout(size: tuple[int, ...], layout: str, which: int, tor
     return torch.zeros(b, h, d, s, **how).transpose(2, 3)
 
 
-def make_arguments(case: dict[str, Any], torch: Any) -> dict[str, Any]:
-    """Return the arguments of the call of a case."""
+def make_sdpa_arguments(case: dict[str, Any], torch: Any) -> dict[str, Any]:
+    """Return the arguments of a case for ``scaled_dot_product_attention``."""
     sizes, made = compute_tensor_sizes(case), {}
     for place, name in enumerate("qkv"):
         how = {"dtype": getattr(torch, case.get(f"{name}_dtype", case["dtype"])), "device": case["device"]}
@@ -140,8 +140,8 @@ def make_arguments(case: dict[str, Any], torch: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def apply_switches(case: dict[str, Any], torch: Any) -> Iterator[None]:
-    """Apply the backend switches of a case in the block."""
+def apply_backend_switches(case: dict[str, Any], torch: Any) -> Iterator[None]:
+    """Apply torch's backend switches of a case within a ``with`` block."""
     cuda = torch.backends.cuda
     order = torch._C._get_sdp_priority_order()
     try:
@@ -180,10 +180,10 @@ def _capture_standard_error() -> Iterator[list[str]]:
 
 def report_backends(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     """Return which of cuDNN, flash and efficient attention torch can use for a case, and which it selects."""
-    call = make_arguments(case, torch)
+    call = make_sdpa_arguments(case, torch)
     cuda = torch.backends.cuda
     answer: dict[str, Any] = {"words": []}
-    with apply_switches(case, torch), warnings.catch_warnings():
+    with apply_backend_switches(case, torch), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         given = cuda.SDPAParams(*(call[name] for name in ("q", "k", "v", "mask", "dropout", "causal", "gqa")))
         try:

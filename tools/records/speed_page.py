@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.model.run import draw_model
+from benchmarks.model.run import draw_model_throughput
 from cudnn_backend_py.cli.compare.comparison import draw_comparison, format_markdown
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def get_figure(record: RecordData, *path: str) -> Any:
     return found
 
 
-def describe_kept_rows(record: RecordData) -> str:
+def describe_rows_of_earlier_runs(record: RecordData) -> str:
     """Return a sentence that states how many rows are from earlier runs."""
     counts = [part["rows"] for part in record.get("resumed", ())]
     return f" {counts[-1]} of {len(record['rows'])} rows are from earlier runs." if counts else ""
@@ -45,8 +45,8 @@ def remove_plan_column(table: str) -> str:
     return "\n".join(cut if any(line.endswith("| plans |") for line in lines) else lines)
 
 
-def format_class_rows(record: RecordData) -> Iterator[str]:
-    """Yield a table row for each direction."""
+def format_shape_class_rows(record: RecordData) -> Iterator[str]:
+    """Yield, for each direction, a table row: GPU times of shape-class plans relative to exact plans."""
     accepted = {item["name"]: item["value"] for item in record["accepted"]}
     for direction in ("forward", "backward"):
         median, p90 = (accepted[f"GPU, {direction}: class / exact, {words}"] for words in ("median", "p90"))
@@ -55,7 +55,7 @@ def format_class_rows(record: RecordData) -> Iterator[str]:
 
 
 def format_model_rows(record: RecordData) -> Iterator[str]:
-    """Yield the table rows of the model's providers."""
+    """Yield table rows of the model's training and serving speed, with a column per provider."""
     epochs = ("first epoch", "new lengths", "known lengths")
     rows: list[tuple[str, tuple[str, ...]]] = []
     for way in ("packed", "padded"):
@@ -94,7 +94,7 @@ $ {compared["command"]}
 
 "cuDNN" is the plan alone. "Ours" is this package's torch operator: "exact" with the plan of these dims, "any" with a
 [class plan](execution.md#any-shape). The others are torch's backends. Method: [Compare](compare.md);
-[record](../logs/compare-{RECORD_SUFFIX}.json).{describe_kept_rows(compared)}
+[record](../logs/compare-{RECORD_SUFFIX}.json).{describe_rows_of_earlier_runs(compared)}
 
 ![TFLOP/s by shape](compare.svg)
 
@@ -111,7 +111,7 @@ batches of 1 to 64, causal, 16 heads of 64, or 16 over 4 of 128 ([record](../log
 
 | | class plan / exact, median | 90th percentile | adaptive from the tenth call / exact |
 |---|---:|---:|---:|
-{chr(10).join(format_class_rows(classes))}
+{chr(10).join(format_shape_class_rows(classes))}
 
 cuDNN's ragged kernels take the extra time. Forward: a kernel of 2.5 to 4 microseconds that writes descriptors of each
 sequence, and an attention kernel that takes 1.05 to 1.4 times as long with the same tiles. Backward: also kernels
@@ -146,5 +146,5 @@ Not measured:
 
 
 if __name__ == "__main__":
-    draw_model(read_h200_record("model"), PAGE_PATH.with_name("model.svg"))
+    draw_model_throughput(read_h200_record("model"), PAGE_PATH.with_name("model.svg"))
     draw_comparison(read_h200_record("compare"), PAGE_PATH.with_name("compare.svg"))

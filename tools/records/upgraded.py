@@ -51,7 +51,7 @@ print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
 
 
 def run_with_version(version: str, path: Path) -> str:
-    """Return the output of ``CHILD_PROGRAM`` of a version: verdict, configs, known issues, kernel instructions."""
+    """Run ``CHILD_PROGRAM`` with a cuDNN version; return its output: verdict, configs, instructions."""
     environment = make_version_environment(None if version == "default" else version)
     return run_python(["-c", CHILD_PROGRAM, str(path)], environment=environment, check=True).stdout
 
@@ -76,7 +76,7 @@ def summarize_change(change: Change) -> dict[str, object]:
 
 
 def main() -> None:
-    """Write the record."""
+    """Compare the random graphs between the two versions, and write the record."""
     old, new, file = sys.argv[1:]
     began = time.monotonic()
     all_graphs = make_random_graphs()

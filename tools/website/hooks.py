@@ -59,7 +59,7 @@ def _resolve_link(link: str, folder: str) -> str:
 
 
 def _make_site_path(place: str) -> str:
-    """Return the path in the site of a file of the repository."""
+    """Return the path in the site at which a file of the repository is published."""
     if place in GENERATED_PAGES:
         return GENERATED_PAGES[place]
     if place.startswith(f"{DATA_FOLDER}/"):
@@ -74,10 +74,10 @@ def _rewrite_links(text: str, folder: str, page: str) -> str:
         target = _make_site_path(_resolve_link(match[2], folder))
         return match[1] + posixpath.relpath(target, posixpath.dirname(page) or ".")
 
-    return _split_outside_code(text, lambda part: _LINK_PATTERN.sub(rewrite_link, part))
+    return _change_text_outside_code(text, lambda part: _LINK_PATTERN.sub(rewrite_link, part))
 
 
-def _split_outside_code(text: str, change: Any) -> str:
+def _change_text_outside_code(text: str, change: Any) -> str:
     parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if number % 2 else change(part) for number, part in enumerate(parts))
 
@@ -90,7 +90,7 @@ def _find_linked_files(text: str, folder: str) -> set[str]:
         found.update(_resolve_link(match[2], folder) for match in _LINK_PATTERN.finditer(part))
         return part
 
-    _split_outside_code(text, collect_links)
+    _change_text_outside_code(text, collect_links)
     return {
         place
         for place in found

@@ -202,7 +202,7 @@ def write_reasons() -> str:
     for rule in list_rules():
         mine = [entry for entry in found if entry.rule == rule.name]
         parts.append(f"\n## {rule.title} {{ #{rule.anchor} }}\n\n{rule.text}\n")
-        parts += map(_format_reason_mark, mine)
+        parts += map(_format_reason_entry, mine)
     return "".join(parts)
 
 
@@ -210,18 +210,18 @@ def _write_message_section() -> str:
     """Return the section of messages of other programs: the meaning, and how each program shows cuDNN's reasons."""
     how = "".join(f"\n| {name or 'any other'} | {text} |" for name, text in LOG_INSTRUCTIONS.items())
     parts = [f"\n## Messages of programs {{ #messages }}\n\n| program | cuDNN's own reasons |\n|---|---|{how}\n"]
-    parts += map(_format_message_mark, (*MESSAGE_ENTRIES, *STATUS_ENTRIES))
+    parts += map(_format_message_entry, (*MESSAGE_ENTRIES, *STATUS_ENTRIES))
     return "".join(parts)
 
 
-def _format_message_mark(row: MessagePattern) -> str:
+def _format_message_entry(row: MessagePattern) -> str:
     commands = [row.command] if row.command else ["why", "frontend", "log"]
     helps = " ".join(COMMANDS[name] for name in commands)
     program = f" Printed by {row.program}." if row.program else ""
     return f"\n### {row.title} {{ #{make_message_anchor(row)} }}\n\n{row.meaning}{program}\n\n{row.fix} {helps}\n"
 
 
-def _format_reason_mark(entry: ReasonEntry) -> str:
+def _format_reason_entry(entry: ReasonEntry) -> str:
     statement = re.sub(r"([\\`*_{}\[\]#|~])", r"\\\1", escape(" ".join(entry.statement.split()), quote=False))
     said = f"\n`{entry.status}`"
     if entry.expression:

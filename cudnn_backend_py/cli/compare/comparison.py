@@ -40,7 +40,7 @@ from ...system.streams import format_markdown_table, is_terminal
 from ...system.typed_data import read_fields
 from ...system.untrusted_files import read_json
 from ...target import find_profile
-from ...terminal import WordTable, open_console, table_text
+from ...terminal import WordTable, open_console, render_as_text
 from ...tuning.statistics import Timing
 from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
 from .contenders import (
@@ -56,7 +56,7 @@ from .problems import DIRECTIONS, Direction, build_problem_graph, count_flops, f
 from .timing import (
     KEEP_BUSY_US,
     call_in_context,
-    make_batches_in_context,
+    make_batch_in_context,
     measure_gpu_times,
     measure_host_times,
     summarize_microseconds,
@@ -71,11 +71,11 @@ __all__ = [
     "find_fastest",
     "format_markdown",
     "format_text",
+    "make_cases_in_both_directions",
     "make_comparison_cases",
-    "make_forty_problems",
     "make_grid_problems",
-    "make_grid_table",
-    "make_shape_cases",
+    "make_standard_problems",
+    "make_time_table",
     "read_log_cases",
     "read_record",
     "run_compare_command",
@@ -106,8 +106,8 @@ class ComparisonCase:
     graph: Graph | None = None
     reason_without_torch: str = ""
 
-    def build_graph_for_plans(self, plans: TimedPlans) -> Graph:
-        """Return the graph to judge with a cuDNN version."""
+    def build_graph_for_version(self, plans: TimedPlans) -> Graph:
+        """Return the case's graph for the cuDNN version and GPU of the timed plans."""
         if self.graph is not None:
             return self.graph
         assert self.problem is not None
@@ -131,7 +131,7 @@ def make_grid_problems(
             yield _make_dense_problem(tokens[-1] // seq, 16, seq, 128, causal=True, kv_heads=4)
 
 
-def make_forty_problems() -> Iterator[Attention]:
+def make_standard_problems() -> Iterator[Attention]:
     """Yield 40 attention problems: the grid, head dims 96 and 256, float16, a long sequence, cross attention."""
     yield from make_grid_problems()
     for seq in SEQUENCE_LENGTHS[1:]:
@@ -151,7 +151,7 @@ def _make_dense_problem(batch: int, heads: int, seq_q: int, head_dim: int, **opt
 
 
 SHAPE_GRIDS: dict[str, Callable[[], Iterable[Attention]]] = {
-    "--grid=whole": make_forty_problems,
+    "--grid=whole": make_standard_problems,
     "--grid=little": lambda: make_grid_problems(SMALL_GRID_TOKENS, SEQUENCE_LENGTHS[:2]),
 }
 
@@ -165,10 +165,10 @@ def make_comparison_cases(what: str) -> list[ComparisonCase]:
         ``log-file``; ``compare-no-attention`` where no graph of a log is attention.
     """
     grid = SHAPE_GRIDS.get(what)
-    return read_log_cases(what) if grid is None else make_shape_cases(grid())
+    return read_log_cases(what) if grid is None else make_cases_in_both_directions(grid())
 
 
-def make_shape_cases(problems: Iterable[Attention]) -> list[ComparisonCase]:
+def make_cases_in_both_directions(problems: Iterable[Attention]) -> list[ComparisonCase]:
     """Return a forward and a backward case for each problem."""
     return [
         ComparisonCase(format_problem(problem), direction, problem) for problem in problems for direction in DIRECTIONS
@@ -282,7 +282,7 @@ class Comparison:
 def _make_our_contenders(
     p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
 ) -> Iterator[tuple[str, Callable[[], Any], Any]]:
-    """Yield (name, call, context) for each of our attention functions that supports it; add its plan tag to `plans`."""
+    """Yield (name, call, context) for our functions that can run a problem; add tags to `plans`."""
     torch_ops.clear_plans()
     for shapes in OUR_SHAPE_POLICIES:
         q, k, v = (buffers[name].detach().clone() for name in "qkv")
@@ -342,7 +342,7 @@ def _make_comparison_row(
     configs: dict[str, list[dict[str, Any]]] = {}
     for name, child in children.items():
         title = _format_row_title(child)
-        configs[title] = _select_timed(built[name], child, rounds)
+        configs[title] = _time_built_configs(built[name], child, rounds)
         notes += [f"{title}: {built[name].refused}"] * (built[name].refused != "")
         for suffix, one in _select_first_and_best(configs[title]):
             gpu[title + suffix], plans[title + suffix] = one["gpu"], one["tag"]
@@ -353,7 +353,7 @@ def _make_comparison_row(
     timed = measure_gpu_times(on_gpu, rounds, ahead_us=KEEP_BUSY_US) if on_gpu else {}
     gpu |= {name: summarize_microseconds(timing) for name, timing in timed.items()}
     short = {
-        name: make_batches_in_context(context, call)
+        name: make_batch_in_context(context, call)
         for name, (call, context) in calls.items()
         if timed[name].median_us < HOST_BOUND_US
     }
@@ -363,7 +363,7 @@ def _make_comparison_row(
     spent = {
         what: round(to - at, 2) for what, at, to in zip(("build", "cuDNN", "torch"), clock, clock[1:], strict=False)
     }
-    return {**_format_table_header(case), "plans": plans, "gpu": gpu, "host": host, "fastest": find_fastest(gpu)} | {
+    return {**_make_common_row_fields(case), "plans": plans, "gpu": gpu, "host": host, "fastest": find_fastest(gpu)} | {
         "configs": configs,
         "notes": notes,
         "seconds": spent,
@@ -375,10 +375,10 @@ def _format_row_title(child: TimedPlans) -> str:
 
 
 def _build_plan(child: TimedPlans, case: ComparisonCase) -> BuiltPlans:
-    return child.build(case.build_graph_for_plans(child))
+    return child.build(case.build_graph_for_version(child))
 
 
-def _select_timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
+def _time_built_configs(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
     """Time the built engine configs, and return them with their times."""
     times = child.measure(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
     return [
@@ -388,7 +388,7 @@ def _select_timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dic
     ]
 
 
-def _format_table_header(case: ComparisonCase) -> dict[str, Any]:
+def _make_common_row_fields(case: ComparisonCase) -> dict[str, Any]:
     flops = {} if case.problem is None else {"flops": count_flops(case.problem, case.direction)}
     return {"shape": case.name, "direction": case.direction, **flops}
 
@@ -421,7 +421,7 @@ def _make_row_without_gpu(case: ComparisonCase, children: Mapping[str, TimedPlan
                 notes.append(f"{_format_row_title(child)}: {built.refused}")
             else:
                 plans[_format_row_title(child)] = ", ".join(config["tag"] for config in built.configs)
-    return {**_format_table_header(case), "plans": plans, "notes": notes}
+    return {**_make_common_row_fields(case), "plans": plans, "notes": notes}
 
 
 _RECORD_FIELDS = {"rows": tuple[Mapping[str, Any], ...], "seconds": float, "command": str}
@@ -465,10 +465,12 @@ def read_record(path: str | Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _reuse_rows(earlier: Mapping[str, Any], record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the rows of an earlier record by shape and direction, if it has the same settings and GPU."""
+def _collect_reusable_rows(
+    earlier: Mapping[str, Any], record: Mapping[str, Any]
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return an earlier record's rows by shape and direction; raise if settings or GPU differ."""
     told = [
-        {name: one.get(name) for name in _FIELDS_THAT_MUST_MATCH} | {"command": _remove_time_limit(one)}
+        {name: one.get(name) for name in _FIELDS_THAT_MUST_MATCH} | {"command": _split_command_without_limit(one)}
         for one in (earlier, record)
     ]
     for name, there in told[0].items():
@@ -480,7 +482,7 @@ def _reuse_rows(earlier: Mapping[str, Any], record: Mapping[str, Any]) -> dict[t
     return {(row["shape"], row["direction"]): row for row in earlier["rows"]}
 
 
-def _remove_time_limit(record: Mapping[str, Any]) -> list[str]:
+def _split_command_without_limit(record: Mapping[str, Any]) -> list[str]:
     return [word for word in shlex.split(record["command"]) if not word.startswith("--limit=")]
 
 
@@ -530,7 +532,7 @@ def run_comparison(
     before: float = 0.0 if earlier is None else earlier["seconds"]
     began = time.perf_counter()
 
-    def so_far() -> RecordTables:
+    def make_partial_record() -> RecordTables:
         return RecordTables(
             {**record, "rows": rows, "seconds": round(before + time.perf_counter() - began, 1)}, format_all_tables
         )
@@ -546,7 +548,7 @@ def run_comparison(
             record["versions"] = list(pool.map(lambda child: child.child_properties["cudnn"], children.values()))
         kept = {}
         if earlier is not None:
-            kept = _reuse_rows(earlier, record)
+            kept = _collect_reusable_rows(earlier, record)
             record["resumed"] = [*earlier.get("resumed", []), _describe_earlier_run(earlier)]
         for case in cases:
             if (row := kept.get((case.name, case.direction))) is not None:
@@ -560,8 +562,8 @@ def run_comparison(
             else:
                 rows.append(_make_comparison_row(case, children, wanted.rounds, record["torch"] is not None))
                 _release_memory()
-            keep(so_far())
-        return so_far()
+            keep(make_partial_record())
+        return make_partial_record()
 
 
 def _describe_earlier_run(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -606,7 +608,7 @@ def _list_contender_names(record: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(name for row in record["rows"] for name in row["gpu"]))
 
 
-def make_grid_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
+def make_time_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
     """Return the table of GPU times or host times."""
     names = _list_contender_names(record)
     table = WordTable(title=f"{'GPU' if what == 'gpu' else 'Host'} time of attention, microseconds")
@@ -619,7 +621,7 @@ def make_grid_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
     return table
 
 
-def _select_reported_plans(row: Mapping[str, Any]) -> str:
+def _format_reported_plans(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} `{plan}`" for name, plan in row["plans"].items())
 
 
@@ -644,7 +646,7 @@ def format_markdown(record: Mapping[str, Any]) -> str:
     """Return the record as a Markdown table of times, or of plans if it has no times, with the machine."""
     lines = [*_format_report_head(record), ""]
     if "described" in record:
-        cells = [(row["shape"], row["direction"], _select_reported_plans(row)) for row in record["rows"]]
+        cells = [(row["shape"], row["direction"], _format_reported_plans(row)) for row in record["rows"]]
         lines += format_markdown_table(("shape", "direction", "plans"), cells)
     else:
         names = _list_contender_names(record)
@@ -652,7 +654,7 @@ def format_markdown(record: Mapping[str, Any]) -> str:
         for row in record["rows"]:
             gpu, host = (_format_table_cells(row, what, names, "**{}**") for what in ("gpu", "host"))
             both = [f"{one} / {two}" if two else one for one, two in zip(gpu, host, strict=True)]
-            rows.append((row["shape"], row["direction"], *both, _select_reported_plans(row)))
+            rows.append((row["shape"], row["direction"], *both, _format_reported_plans(row)))
         lines += format_markdown_table(("shape", "direction", *names, "plans"), rows, right=names)
     lines += _list_missing_rows(record, "* ")
     if "command" in record:
@@ -684,7 +686,7 @@ def format_all_tables(record: Mapping[str, Any]) -> list[Table]:
     plans = WordTable("shape", "direction", "plans")
     for row in record["rows"]:
         plans.add_row(row["shape"], row["direction"], "\n".join(f"{a}: {b}" for a, b in row["plans"].items()))
-    return [*(make_grid_table(record, what) for what in ("gpu", "host") if "described" not in record), plans]
+    return [*(make_time_table(record, what) for what in ("gpu", "host") if "described" not in record), plans]
 
 
 def format_text(record: Mapping[str, Any]) -> str:
@@ -694,7 +696,7 @@ def format_text(record: Mapping[str, Any]) -> str:
         *_list_missing_rows(record, ""),
         f"again: {record['command']}",
     )
-    return table_text(*format_all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
+    return render_as_text(*format_all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _format_shape_with_plans(row: Mapping[str, Any]) -> str:

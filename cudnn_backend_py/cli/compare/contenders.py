@@ -105,7 +105,7 @@ def make_flash_attn_calls(
 
 
 def prepare_torch_operators() -> str:
-    """Prepare our torch operators and build their compiled step if missing; return its state."""
+    """Prepare our torch operators and their compiled extension; return the extension's state."""
     import torch
 
     torch_ops.attention(*(torch.zeros(1, 1, 64, 64, device="cuda", dtype=torch.half) for _ in range(3)))

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from ...errors import EnvironmentNotReady
-from ...printable import brief
+from ...printable import format_in_angle_brackets
 
 __all__ = ["RecordTables", "draw_point_chart", "load_figure_class"]
 
@@ -23,7 +23,7 @@ class RecordTables(dict[str, Any]):
 
     def __repr__(self) -> str:
         where = self.get("gpu_name") or self.get("described", "")
-        return brief(f"Record {self['schema']} of {self['date']}: {where}, {self['seconds']} s")
+        return format_in_angle_brackets(f"Record {self['schema']} of {self['date']}: {where}, {self['seconds']} s")
 
     def _repr_html_(self) -> str | None:
         from ...diagnose.report.notebook import render_tables_for_notebook

@@ -13,7 +13,7 @@ from ...tuning.statistics import Timing
 __all__ = [
     "KEEP_BUSY_US",
     "call_in_context",
-    "make_batches_in_context",
+    "make_batch_in_context",
     "measure_gpu_times",
     "measure_host_times",
     "summarize_microseconds",
@@ -56,15 +56,15 @@ def measure_gpu_times(
 
 
 def measure_host_times(contenders: Mapping[str, Batch], batches: int, calls: int) -> dict[str, Timing]:
-    """Return host microseconds per call, as :func:`cudnn_backend_py.execution.timing.time_host_calls`."""
+    """Return host microseconds per call, measured by ``execution.timing.time_host_calls``."""
     import torch
 
     times = timing.time_host_calls(contenders, batches, calls, torch.cuda.synchronize)
     return {name: Timing.from_times(found) for name, found in times.items()}
 
 
-def make_batches_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
-    """Return a timing function that repeats a call, with each timed series inside a new context manager."""
+def make_batch_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
+    """Return a batch function that repeats a call inside a new context manager for each batch."""
     timed = make_repeated_batch(call)
 
     def run(batch: int, calls: int) -> float:

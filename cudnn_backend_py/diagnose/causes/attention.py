@@ -13,7 +13,7 @@ from ...plans.refusals import Reason
 from ...rewrite.changes import Change, find_attention_dims, join_names
 from ...rewrite.dims import DimClass, resize_dims
 from ..verdict import Basis, Cause
-from .case import RefusalCase, blame_change, blame_exact_change, format_quote, format_statement, get_type_word
+from .case import RefusalCase, blame_change, blame_exact_change, format_quote, format_statement, get_data_type_word
 from .rules import _is_tensor_named, format_target_remedy, name_head_dims, register_phrase_rule
 from .together import REFUSED_ALONE_DETAIL, blame_combined_options, blame_options, blame_other_options
 
@@ -180,11 +180,12 @@ def explain_low_precision(case: RefusalCase, reason: Reason) -> Cause | None:
         return None
     kinds = dict.fromkeys(tensor.data_type for tensor in small)
     named = (
-        f"{join_names([t for t in small if t.data_type is kind])} data type {get_type_word(kind)}" for kind in kinds
+        f"{join_names([t for t in small if t.data_type is kind])} data type {get_data_type_word(kind)}"
+        for kind in kinds
     )
     found = " and ".join(named).replace(" data type", f" {'has' if len(small) == 1 else 'have'} data type", 1)
     wide = [t for t in case.graph.outputs if t.data_type in HALF_TYPES]
-    found += f" and the output {join_names(wide)} {get_type_word(wide[0].data_type)}" if wide else ""
+    found += f" and the output {join_names(wide)} {get_data_type_word(wide[0].data_type)}" if wide else ""
     if said := blame_other_options(case, "data type") or blame_combined_options(case, "data type"):
         return said
     if near := blame_exact_change(case, reason):

@@ -12,7 +12,7 @@ from ...rewrite.changes.types import change_scale_types
 from ...rewrite.relations import BLOCK_SCALES
 from ...target import Target
 from ..verdict import Basis, Cause
-from .case import RefusalCase, describe_contrast, get_type_word
+from .case import RefusalCase, describe_found_and_needed_values, get_data_type_word
 from .rules import format_target_remedy
 
 __all__ = ["FIRST_SM_WITH_BLOCK_SCALES", "explain_block_scale", "explain_scale_dims", "has_block_scales"]
@@ -47,7 +47,7 @@ def explain_block_scale(case: RefusalCase) -> Cause | None:
         return None
     scaled = [op for op in case.graph.ops if op.kind in BLOCK_SCALES and isinstance(op, Operation)]
     tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
-    kinds = dict.fromkeys(get_type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
+    kinds = dict.fromkeys(get_data_type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
     names = ", ".join(dict.fromkeys(op.display_name() for op in scaled))
     headline = f"block-scaled {', '.join(kinds)} ({names}) is not supported on sm_{case.target.sm}"
     headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
@@ -75,7 +75,7 @@ def explain_scale_dims(case: RefusalCase) -> Cause | None:
     change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
     if change is None or not _is_accepted(change.graph, case.target):
         return None
-    headline = describe_contrast(case.graph, change)
+    headline = describe_found_and_needed_values(case.graph, change)
     detail = "with these dims cuDNN accepts the operation graph; whether an engine supports it was not asked"
     return Cause("shape", headline, Basis.MEASURED, detail, change.advice, "not asked")
 

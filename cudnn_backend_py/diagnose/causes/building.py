@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ...graph.ir import Graph
 from ...rewrite.changes import Change, iterate_changes
 from ..verdict import Basis, Cause
-from .case import RefusalCase, describe_contrast, format_quote, order_reasons
+from .case import RefusalCase, describe_found_and_needed_values, format_quote, order_reasons
 from .rules import format_target_remedy
 from .together import OPTION_CHANGE_KINDS
 
@@ -89,7 +89,11 @@ class _Variation:
 
 def _find_buildable_variation(case: RefusalCase) -> _Variation | None:
     for one in _list_variations(case.graph):
-        if one.change.title not in case.wrong_claims and case.supports(one.change.graph) and case.add_claim(one.change):
+        if (
+            one.change.title not in case.wrong_claims
+            and case.supports(one.change.graph)
+            and case.store_exact_change(one.change)
+        ):
             return one
     return None
 
@@ -98,7 +102,7 @@ def _list_variations(graph: Graph) -> Iterator[_Variation]:
     for change in iterate_changes(graph, BUILD_CHANGE_KINDS):
         if len(change.graphs) != 1:
             continue
-        title, found = f"with {change.title}", describe_contrast(graph, change)
+        title, found = f"with {change.title}", describe_found_and_needed_values(graph, change)
         if change.title.startswith("without "):
             title, found = change.title, f"with {change.title.removeprefix('without ')}"
         elif change.kind == "smaller_head_dim":

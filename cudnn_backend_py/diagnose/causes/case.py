@@ -14,10 +14,10 @@ from ...generated.enums import BehaviorNote, DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.strides import channels_last
-from ...known_issues import find_issues_before_execution
+from ...known_issues import find_issues_failing_before_execution
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
-from ...plans.refusals import Reason, read_error, read_refusals
+from ...plans.refusals import Reason, read_error_reasons, read_refusals
 from ...rewrite.changes import Change, iterate_changes, join_names
 from ...rewrite.changes.change import MAX_NAMED_TENSORS
 from ...rewrite.relations import BLOCK_SCALES
@@ -38,11 +38,11 @@ __all__ = [
     "blame_change",
     "blame_exact_change",
     "compute_plan_cost",
-    "describe_contrast",
+    "describe_found_and_needed_values",
     "format_best_quote",
     "format_quote",
     "format_statement",
-    "get_type_word",
+    "get_data_type_word",
     "is_known_to_fail_building",
     "is_supported",
     "order_reasons",
@@ -69,7 +69,7 @@ def is_supported(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
 
 def is_known_to_fail_building(graph: Graph, target: Target) -> bool:
     """Return whether a known issue says that no plan of the graph can be built although its support check passes."""
-    found = find_issues_before_execution(graph, target.sm, target.library.version)
+    found = find_issues_failing_before_execution(graph, target.sm, target.library.version)
     return any(fault.is_measured and not fault.depends_on for fault in found)
 
 
@@ -140,7 +140,7 @@ def _collect_innermost_reasons(graph: Graph, target: Target, modes: Sequence[str
             refusals = read_refusals(answer.answer.text)
             found |= {refusal.reasons[0].text for refusal in refusals if refusal.reasons and refusal.engine is not None}
     except CudnnStatusError as error:  # of the operation graph itself
-        return {read_error(error)[0].text}
+        return {read_error_reasons(error)[0].text}
     except CudnnBackendError:
         return None
     return found
@@ -220,7 +220,7 @@ class RefusalCase:
 
     def judge_variation(self, graph: Graph, target: Target | None = None) -> bool | None:
         """Return whether cuDNN supports a variation, also for another target; None beyond the limit of variations."""
-        if not self._use_up_variation():
+        if not self._take_variation_from_limit():
             return None
         if self.budget is None:
             return self.passes_support_check(graph, target)
@@ -238,7 +238,7 @@ class RefusalCase:
         where = target or self.target
         return is_supported(graph, where, self.modes) and not is_known_to_fail_building(graph, where)
 
-    def _use_up_variation(self) -> bool:
+    def _take_variation_from_limit(self) -> bool:
         self.variations_left -= 1
         return self.measure and self.variations_left >= 0 and (self.budget is None or self.budget.left > 0)
 
@@ -247,18 +247,20 @@ class RefusalCase:
         for change in iterate_changes(self.graph, kinds) if self.measure else ():
             if self.variations_left <= 0:
                 return None
-            if keep(change) and len(change.graphs) == 1 and self._is_supported_by(change):
+            if keep(change) and len(change.graphs) == 1 and self._is_supported_after(change):
                 return change
         return None
 
-    def _is_supported_by(self, change: Change) -> bool:
+    def _is_supported_after(self, change: Change) -> bool:
         """Return whether cuDNN supports the graphs of a change; if so, store an exact change for verification."""
         return (
-            change.title not in self.wrong_claims and all(map(self.supports, change.graphs)) and self.add_claim(change)
+            change.title not in self.wrong_claims
+            and all(map(self.supports, change.graphs))
+            and self.store_exact_change(change)
         )
 
-    def add_claim(self, change: Change) -> bool:
-        """Store an exact change, to be verified if the cause names it; return True."""
+    def store_exact_change(self, change: Change) -> bool:
+        """Store a change for verification if it is exact; always return True."""
         if change.effect == "exact":
             self.claims[change.title] = change
         return True
@@ -269,7 +271,7 @@ class RefusalCase:
         for change in iterate_changes(self.graph, kinds) if self.measure else ():
             if self.variations_left <= 0:
                 break
-            if len(change.graphs) == 1 and self._is_supported_by(change):
+            if len(change.graphs) == 1 and self._is_supported_after(change):
                 found.append(change)
         return found
 
@@ -282,7 +284,7 @@ class RefusalCase:
         """Return the first split of the graph in two that cuDNN supports."""
         made = (change for change in iterate_changes(self.graph, ("split",)) if change.graphs)
         for change in islice(made, _MAX_SPLITS) if self.measure else ():
-            if self._is_supported_by(change):
+            if self._is_supported_after(change):
                 return change
         return None
 
@@ -316,12 +318,12 @@ class RefusalCase:
             other = open_target(name, on=self.target.library)
             try:
                 if other.sm != self.target.sm:
-                    found += [f"sm_{other.sm}"] if self._supports_on(other) else []
+                    found += [f"sm_{other.sm}"] if self._is_supported_on_target(other) else []
             finally:
                 other.close()
         return found
 
-    def _supports_on(self, other: Target) -> bool:
+    def _is_supported_on_target(self, other: Target) -> bool:
         """Return whether another target supports the graph; this does not count towards the limit of 40."""
         if self.budget is not None:
             return self.supports(self.graph, other)
@@ -329,7 +331,7 @@ class RefusalCase:
 
 
 def order_reasons(refused: Iterable[Candidate]) -> list[Reason]:
-    """Return the distinct innermost reasons, that of the longest chain first and vague ones last."""
+    """Return the distinct innermost reasons, those with the longest chain first, vague ones last."""
     chains = [candidate.reasons for candidate in refused if candidate.reasons]
     chains.sort(key=lambda chain: (is_vague(chain[0].text), -len(chain)))
     return list(dict.fromkeys(chain[0] for chain in chains))
@@ -352,12 +354,12 @@ _COMPUTE_TYPE_TITLE = re.compile(r"(?:(.+): )?computation in (.+) -> (.+)")
 _PADDING_TITLE = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
 
 
-def get_type_word(kind: DataType) -> str:
+def get_data_type_word(kind: DataType) -> str:
     """Return the usual name of a data type, such as "float16"."""
     return DATA_TYPES[kind].word or kind.name.lower()
 
 
-def describe_contrast(graph: Graph, change: Change) -> str:
+def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
     """Describe a change by values found and needed: "bias is float32, float16 is needed"."""
     if change.kind == "ragged_stats":
         return f"{', '.join(change.tensors)} has no ragged offsets, and the sequences are ragged"
@@ -422,7 +424,7 @@ def _list_differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]
         else:
             yield "strides", _format_strides(old), _format_strides(new)
     if old.data_type is not new.data_type:
-        yield "data type", get_type_word(old.data_type), get_type_word(new.data_type)
+        yield "data type", get_data_type_word(old.data_type), get_data_type_word(new.data_type)
     if old.alignment != new.alignment:
         yield "alignment", f"{old.alignment} byte{'' if old.alignment == 1 else 's'}", str(new.alignment)
     if old.reordering is not new.reordering:
@@ -489,7 +491,7 @@ _WORDS_OF_CAUSES = {
 }
 
 
-def format_fitting_quote(code: str, reason: Reason) -> str:
+def format_quote_for_cause_code(code: str, reason: Reason) -> str:
     """Return the quoted reason if it is about causes of this code; else an empty text."""
     words = _WORDS_OF_CAUSES.get(code)
     return format_quote(reason) if words is None or re.search(words, format_statement(reason)) else ""
@@ -497,6 +499,8 @@ def format_fitting_quote(code: str, reason: Reason) -> str:
 
 def blame_change(code: str, case: RefusalCase, change: Change, reason: Reason | None = None) -> Cause:
     """Return the cause proven by a successful change."""
-    headline = describe_contrast(case.graph, change) + (format_fitting_quote(code, reason) if reason else "")
+    headline = describe_found_and_needed_values(case.graph, change) + (
+        format_quote_for_cause_code(code, reason) if reason else ""
+    )
     detail = "with only this changed, cuDNN supports the graph"
     return Cause(code, headline, Basis.MEASURED, detail, change.advice)

@@ -19,7 +19,7 @@ from ...graph.guard import call_and_report_errors, collect_reports, report_line
 from ...graph.ir import Graph, Op, Parameters
 from ...graph.strides import has_overlapping_elements
 from ...known_issues import find_known_issues
-from ...plans.refusals import Reason, find_furthest_reason
+from ...plans.refusals import Reason, find_reason_after_most_checks
 from ...rewrite.changes import AttentionDims, Change, find_attention_dims, iterate_changes
 from ...rewrite.unusual import OTHER_RESULTS, find_deviations
 from ...target import Target
@@ -28,7 +28,14 @@ from ..verdict import Basis, Candidate, Cause, RemedyCheck
 from .attention import blame_options
 from .block_scales import FIRST_SM_WITH_BLOCK_SCALES, explain_block_scale, explain_scale_dims, has_block_scales
 from .building import explain_build_failure
-from .case import FORM_CHANGES, PlanBudget, RefusalCase, blame_change, describe_contrast, format_statement
+from .case import (
+    FORM_CHANGES,
+    PlanBudget,
+    RefusalCase,
+    blame_change,
+    describe_found_and_needed_values,
+    format_statement,
+)
 from .claims import verify_exact_changes
 from .phrases import find_device_queries, find_rules, is_vague
 from .rules import (
@@ -43,7 +50,7 @@ from .rules import (
     format_target_remedy,
     get_rule_name,
 )
-from .unusual import blame_unusual_properties, has_only_operations, is_every_set_reported
+from .unusual import are_only_operations_refused, blame_unusual_properties, is_every_set_reported
 
 __all__ = [
     "DEVICE_NEEDED_CODE",
@@ -93,7 +100,7 @@ def find_cause(
     cause = _apply_message_rules(case)
     if cause is not None:
         return _complete_remedy(case, cause)
-    return _complete_remedy(case, _explain_device_need(case, _find_in_fork(case, _find_most_certain_cause)))
+    return _complete_remedy(case, _blame_missing_device(case, _find_cause_in_fork(case, _find_most_certain_cause)))
 
 
 def find_build_cause(
@@ -115,7 +122,7 @@ def find_build_cause(
         As for :func:`find_cause`; the search is bounded by a :class:`.case.PlanBudget`.
     """
     case = _make_refusal_case(failed, graph, target, modes, measure, True, step)
-    found = _find_in_fork(case, lambda one: _apply_rule(explain_build_failure, one))
+    found = _find_cause_in_fork(case, lambda one: _apply_rule(explain_build_failure, one))
     headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
     cause = _complete_remedy(case, found)
     return cause or Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here")
@@ -182,11 +189,11 @@ def find_graph_cause(
     """Return why cuDNN refused the operation graph itself; None if no rule matches its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = _make_refusal_case(refused, graph, target, modes, measure, build, step)
-    cause = _complete_remedy(case, _find_in_fork(case, _find_graph_cause_in_process))
+    cause = _complete_remedy(case, _find_cause_in_fork(case, _find_graph_cause_in_process))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
-def _find_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause | None]) -> Cause | None:
+def _find_cause_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause | None]) -> Cause | None:
     """Search for the cause in a forked process; after a crash, repeat without the variation that caused it.
 
     Without querying cuDNN where that does not help.
@@ -214,7 +221,7 @@ def _find_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause | None]
     if cause is not None and claims:
         cause, wrong = verify_exact_changes(case.graph, cause, claims)
         if wrong:
-            return _find_in_fork(dataclasses.replace(case, wrong_claims=case.wrong_claims | wrong), find)
+            return _find_cause_in_fork(dataclasses.replace(case, wrong_claims=case.wrong_claims | wrong), find)
     return cause
 
 
@@ -258,7 +265,7 @@ def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause |
     remedies = (measured.remedy, found.remedy)  # what rules find is more often exact
     if "(idea)" not in found.remedy:
         return dataclasses.replace(found, remedy="; or ".join(remedies[::-1]))
-    if "(idea)" in measured.remedy or not has_only_operations(case):
+    if "(idea)" in measured.remedy or not are_only_operations_refused(case):
         return dataclasses.replace(found, remedy="; or ".join(remedies))
     without = found.remedy.partition("; or ")[0].removesuffix(" (idea)")  # all that helps is to leave operations out
     headline = f"{measured.headline}; supported {without}"
@@ -312,7 +319,7 @@ def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
         return cause
     said, remedies = [], [cause.remedy]
     if cause.code == "data-type":
-        alone = case.find_split() or case.find_remedy("drop_operation", keep=_has_same_results)
+        alone = case.find_split() or case.find_remedy("drop_operation", keep=_can_keep_results)
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
     if cause.code != "data-type" and (change := case.find_remedy("data_type", keep=_changes_several_tensors)):
@@ -330,8 +337,8 @@ def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
 
 
-def _has_same_results(change: Change) -> bool:
-    """Return whether what the graph no longer computes can be computed outside."""
+def _can_keep_results(change: Change) -> bool:
+    """Return whether a change preserves the results, with removed parts computed outside."""
     return OTHER_RESULTS not in change.title
 
 
@@ -356,7 +363,7 @@ def _apply_phrase_rules(case: RefusalCase) -> Cause | None:
     return first
 
 
-def _explain_device_need(case: RefusalCase, other: Cause | None) -> Cause | None:
+def _blame_missing_device(case: RefusalCase, other: Cause | None) -> Cause | None:
     """Return the given cause, or a new one if an engine was refused only because there is no device to query.
 
     Problem
@@ -506,7 +513,7 @@ def _blame_change_and_architecture(case: RefusalCase) -> Cause | None:
     for change in islice(changes, _MAX_CHANGES_ELSEWHERE) if case.measure else ():
         others = dataclasses.replace(case, graph=change.graph).supporting_architectures
         if others:
-            contrast = describe_contrast(case.graph, change)
+            contrast = describe_found_and_needed_values(case.graph, change)
             headline = f"{format_architectures(case, others, how=' with another change')}: {contrast}"
             remedy = f"{format_target_remedy(others)}; and {change.advice}"
             return Cause(
@@ -554,7 +561,7 @@ def blame_most_specific_reason(case: RefusalCase) -> Cause | None:
     if not innermost:
         return _blame_missing_engine(case)
     specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.specific_reasons]
-    reason = find_furthest_reason(specific or case.refused)
+    reason = find_reason_after_most_checks(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)
     which = (

@@ -136,7 +136,7 @@ class _RefusedOptionSearch:
     def _find_refused_sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
         """Return the options refused alone; if none, one refused set with all options that help if left out."""
         core = self._add_needed_options(cures)
-        single = self._find_refused_alone(
+        single = self._find_options_refused_alone(
             [one for one in self.options if one in options and core <= self._add_needed_options([one])]
         )
         if single:
@@ -144,7 +144,7 @@ class _RefusedOptionSearch:
         found = self._find_minimal_set(options, core)
         return (self._drop_implied_options(found),) if found else ()
 
-    def _find_refused_alone(self, options: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    def _find_options_refused_alone(self, options: Collection[str]) -> tuple[tuple[str, ...], ...]:
         """Return the options refused alone, without those that only require a refused option."""
         alone = [one for one in options if self._is_supported_with([one]) is False]
         return tuple(

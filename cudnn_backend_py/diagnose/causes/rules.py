@@ -33,12 +33,12 @@ from .case import (
     RefusalCase,
     blame_change,
     blame_exact_change,
-    describe_contrast,
+    describe_found_and_needed_values,
     format_best_quote,
-    format_fitting_quote,
     format_quote,
+    format_quote_for_cause_code,
     format_statement,
-    get_type_word,
+    get_data_type_word,
     is_supported,
 )
 from .phrases import is_vague
@@ -93,7 +93,7 @@ def format_target_remedy(others: Sequence[str]) -> str:
 
 
 def format_architectures(case: RefusalCase, others: Sequence[str], *, graph: str = "the graph", how: str = "") -> str:
-    """Return the words that this architecture does not support a graph and others do; `how` says with what."""
+    """Return text such as "sm_90 does not support the graph, sm_100 does", followed by `how`."""
     do = "do" if len(others) > 1 else "does"
     return f"sm_{case.target.sm} does not support {graph}, {', '.join(others)} {do}{how}"
 
@@ -145,7 +145,7 @@ _SHARED_MEMORY_STEP_BYTES = 1024
 def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Sequence[str]) -> int | None:
     """Return the smallest shared memory limit of the GPU, to 1 KiB, at which cuDNN supports the graph."""
 
-    def supports_with(size_bytes: int) -> bool:
+    def is_supported_with_limit(size_bytes: int) -> bool:
         properties = {**target.profile.properties, "maxSharedMemoryPerBlockOptin": size_bytes}
         varied = open_target(dataclasses.replace(target.profile, properties=properties), on=target.library)
         try:
@@ -154,11 +154,11 @@ def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: 
             varied.close()
 
     low, high = limit // _SHARED_MEMORY_STEP_BYTES, _LARGEST_SHARED_MEMORY // _SHARED_MEMORY_STEP_BYTES
-    if low >= high or not supports_with(high * _SHARED_MEMORY_STEP_BYTES):
+    if low >= high or not is_supported_with_limit(high * _SHARED_MEMORY_STEP_BYTES):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if supports_with(middle * _SHARED_MEMORY_STEP_BYTES):
+        if is_supported_with_limit(middle * _SHARED_MEMORY_STEP_BYTES):
             high = middle
         else:
             low = middle
@@ -313,8 +313,8 @@ def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | N
         if not others:
             continue
         how = " with other dims" if more is None else " with other dims and another type of the scales"
-        contrasts = [describe_contrast(case.graph, change)]
-        contrasts += [] if more is None else [describe_contrast(change.graph, more)]
+        contrasts = [describe_found_and_needed_values(case.graph, change)]
+        contrasts += [] if more is None else [describe_found_and_needed_values(change.graph, more)]
         headline = f"{format_architectures(case, others, how=how)}: {'; '.join(contrasts)}{format_quote(reason)}"
         steps = [change.title, *([] if more is None else [more.title])]
         remedy = f"{format_target_remedy(others)}; and {'; and '.join(steps)}"
@@ -401,7 +401,7 @@ def _describe_tensor_difference(one: Tensor, other: Tensor) -> str:
     pairs = {
         "dims": (list(one.dims), list(other.dims)),
         "strides": (list(one.strides), list(other.strides)),
-        "data type": (get_type_word(one.data_type), get_type_word(other.data_type)),
+        "data type": (get_data_type_word(one.data_type), get_data_type_word(other.data_type)),
         "reordering": (one.reordering.name, other.reordering.name),
     }
     return next((f"{name}, {a} and {b}" for name, (a, b) in pairs.items() if a != b), "")
@@ -532,7 +532,7 @@ def explain_data_type(case: RefusalCase, reason: Reason) -> Cause | None:
     memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
-        kinds.setdefault(get_type_word(tensor.data_type), []).append(tensor)
+        kinds.setdefault(get_data_type_word(tensor.data_type), []).append(tensor)
     found = "; ".join(f"{join_names(tensors)} {kind}" for kind, tensors in kinds.items())
     if quote := format_quote(reason):
         headline = f"data types are not supported: {found}{quote}"
@@ -549,7 +549,7 @@ def _list_unusual_compute_types(graph: Graph) -> str:
     for op in graph.ops:
         kind = getattr(op, "compute_type", DataType.FLOAT)
         if kind is not DataType.FLOAT:
-            kinds.setdefault(get_type_word(kind), []).append(op.name)
+            kinds.setdefault(get_data_type_word(kind), []).append(op.name)
     return ", ".join(
         f"{', '.join(names)} {'compute' if len(names) > 1 else 'computes'} in {kind}" for kind, names in kinds.items()
     ) + (", which the engine does not support" if kinds else "")
@@ -619,10 +619,10 @@ def explain_alignment(case: RefusalCase, reason: Reason) -> Cause | None:
         typed = case.find_remedy("data_type", keep=lambda one: {*one.tensors} <= {*change.tensors})
         if typed is not None:
             return blame_change("data-type", case, typed, reason)
-        contrast, remedy = describe_contrast(case.graph, change), change.title
+        contrast, remedy = describe_found_and_needed_values(case.graph, change), change.title
         aligned = dataclasses.replace(case, graph=change.graph)
         if more := aligned.find_remedy("layout", "flatten", "data_type", "dims"):
-            headline = f"{contrast}; and also {describe_contrast(change.graph, more)}"
+            headline = f"{contrast}; and also {describe_found_and_needed_values(change.graph, more)}"
             remedy = f"{remedy}; and {more.advice}"
             return Cause("alignment", headline, Basis.MEASURED, "with both changed, cuDNN supports the graph", remedy)
         if case.measure:
@@ -648,7 +648,7 @@ def explain_misalignment(case: RefusalCase) -> Cause | None:
     change = next(align_to_elements(case.graph), None)
     if change is None or not case.supports(change.graph):
         return None
-    case.add_claim(change)
+    case.store_exact_change(change)
     said = next((reason for reason in case.specific_reasons if "alignment" in reason.text), None)
     return blame_change("alignment", case, change, said)
 
@@ -723,7 +723,7 @@ def explain_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
     where = format_architectures(case, others, graph=f"the graph{what}")
     return Cause(
         "architecture",
-        where + format_fitting_quote("architecture", reason),
+        where + format_quote_for_cause_code("architecture", reason),
         Basis.MEASURED,
         "the same graph was judged there",
         format_target_remedy(others),
@@ -770,7 +770,9 @@ def explain_shape(case: RefusalCase, reason: Reason) -> Cause | None:
 def _format_pattern(graph: Graph) -> str:
     """Return operations and types of a graph, such as "matmul, relu_fwd of float16"."""
     verbs = [op.display_name() for op in graph.ops]
-    types = dict.fromkeys(get_type_word(t.data_type) for op in graph.ops for t in op.inputs().values() if not t.virtual)
+    types = dict.fromkeys(
+        get_data_type_word(t.data_type) for op in graph.ops for t in op.inputs().values() if not t.virtual
+    )
     more = f" and {len(verbs) - 6} more" if len(verbs) > 6 else ""
     return f"{', '.join(verbs[:6])}{more} of {', '.join(types)}"
 

@@ -154,18 +154,18 @@ def _find_refused_changes(case: RefusalCase) -> Cause | None:
         return None
     offered = [change.title for change in _iterate_option_removals(case.graph)]
 
-    def run_query(kept: frozenset[str]) -> bool | None:
+    def judge_with_options(kept: frozenset[str]) -> bool | None:
         reduced = _remove_options(case.graph, kept)
         return None if reduced is None else case.judge_variation(reduced)
 
-    blame = find_refused_options(offered, {}, run_query)
+    blame = find_refused_options(offered, {}, judge_with_options)
     named = [change for change in cures if blame is not None and change.title in blame.options]
     remedy = " or ".join(f"{change.title} ({change.effect})" for change in (named or cures)[:3])
     if blame is None or not blame.options:
         names = " or ".join(_format_option_name(change.title) for change in cures[:3])
         headline = f"without {names} the graph is supported on sm_{case.target.sm}"
         detail = "whether it is refused alone is not known"
-        return Cause("option", headline + _format_telling_quote(case), Basis.MEASURED, detail, remedy)
+        return Cause("option", headline + _format_first_specific_quote(case), Basis.MEASURED, detail, remedy)
     parts = []
     for one in blame.sets:
         beside = ", though each alone is" if blame.alone and len(one) > 1 else ""
@@ -175,7 +175,7 @@ def _find_refused_changes(case: RefusalCase) -> Cause | None:
     left_out = (
         "without the graph's other biases, masks, statistics and dropout: refused; also without this one: supported"
     )
-    headline = "; and also ".join(parts) + _format_telling_quote(case)
+    headline = "; and also ".join(parts) + _format_first_specific_quote(case)
     return Cause("option", headline, Basis.MEASURED, left_out if single else _REFUSED_TOGETHER_DETAIL, remedy)
 
 
@@ -189,7 +189,7 @@ def _iterate_option_removals(graph: Graph) -> Iterator[Change]:
     )
 
 
-def _format_telling_quote(case: RefusalCase) -> str:
+def _format_first_specific_quote(case: RefusalCase) -> str:
     return next(filter(None, map(format_quote, case.specific_reasons)), "")
 
 

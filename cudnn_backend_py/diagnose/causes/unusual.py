@@ -17,7 +17,7 @@ from .case import RefusalCase, format_quote, format_statement
 from .refused_part import RefusedOptions, SupportQuery, find_refused_options
 from .rules import explain_two_graphs
 
-__all__ = ["blame_unusual_properties", "has_only_operations", "is_every_set_reported"]
+__all__ = ["are_only_operations_refused", "blame_unusual_properties", "is_every_set_reported"]
 
 _MAX_VARIATIONS = 48  # about one graph: some 5 ms each
 _MAX_UNUSUAL_PROPERTIES = 16  # unusual things that are looked at
@@ -104,7 +104,7 @@ def is_every_set_reported(case: RefusalCase, headline: str) -> bool:
     )
 
 
-def has_only_operations(case: RefusalCase) -> bool:
+def are_only_operations_refused(case: RefusalCase) -> bool:
     """Return whether only operations are refused, so that leaving them out is the only remedy."""
     found = _find_refused_properties(case)
     return found is not None and all(found[1][key].aspect == "operation" for keys in found[0].sets for key in keys)
@@ -131,16 +131,16 @@ def _find_refused_properties(case: RefusalCase) -> tuple[RefusedOptions, dict[st
         return None
     if case.unusual is None:
         options = {one.key: one for one in find_deviations(case.graph)[:_MAX_UNUSUAL_PROPERTIES]}
-        case.unusual = (_judge_options(case, options), options)
+        case.unusual = (_find_refused_deviations(case, options), options)
     blame, options = case.unusual
     return (blame, options) if blame is not None and blame.options else None
 
 
-def _judge_options(case: RefusalCase, options: dict[str, Deviation]) -> RefusedOptions | None:
+def _find_refused_deviations(case: RefusalCase, options: dict[str, Deviation]) -> RefusedOptions | None:
     answers: dict[frozenset[str], bool | None] = {frozenset(options): False}
     deadly = False  # where one variation kills cuDNN, more do, and each costs another process
 
-    def run_query(kept: frozenset[str]) -> bool | None:
+    def judge_deviations(kept: frozenset[str]) -> bool | None:
         nonlocal deadly
         if kept not in answers:
             graph = undo_deviations(case.graph, [one for key, one in options.items() if key not in kept])
@@ -151,8 +151,8 @@ def _judge_options(case: RefusalCase, options: dict[str, Deviation]) -> RefusedO
 
     if not options:
         return None
-    blame = _find_smallest_sets(case, options, run_query)
-    cures = [key for key in options if run_query(frozenset(options) - {key}) is True]
+    blame = _find_smallest_refused_sets(case, options, judge_deviations)
+    cures = [key for key in options if judge_deviations(frozenset(options) - {key}) is True]
     of_it = [key for key in cures if options[key].aspect != "operation"]
     extra = blame is not None and all(options[key].aspect == "operation" for key in blame.options)
     if of_it and (blame is None or extra):  # whole patterns are known of which no part is
@@ -160,7 +160,7 @@ def _judge_options(case: RefusalCase, options: dict[str, Deviation]) -> RefusedO
     return blame or (RefusedOptions((tuple(cures[:1]),), tuple(cures)) if cures else None)
 
 
-def _find_smallest_sets(
+def _find_smallest_refused_sets(
     case: RefusalCase, options: dict[str, Deviation], run_query: SupportQuery
 ) -> RefusedOptions | None:
     needs = find_required_operations(case.graph, list(options.values()))
@@ -218,7 +218,7 @@ def _format_replacements(
     cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
     for one in cures[:_MAX_REMEDIES]:
         if (changed := undo_deviations(case.graph, [one])) is not None:
-            case.add_claim(Change("usual", one.title, one.effect, (), (changed,)))
+            case.store_exact_change(Change("usual", one.title, one.effect, (), (changed,)))
     if cures:
         return "; or ".join(dict.fromkeys(format_replacement(one) for one in cures[:_MAX_REMEDIES]))
     together = [one[0] for one in sets]

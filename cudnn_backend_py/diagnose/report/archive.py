@@ -90,7 +90,7 @@ def write_repro(
         hide = _PathRedactor(folder)
         question = Query(graph, GPU if target == GPU else profile, version, modes, build)
         environment = question.setup.environment()
-        versions = _list_versions(environment, hide)
+        versions = _collect_environment_facts(environment, hide)
         verdict = judge(question, limit_s=limit_s)
         if verdict.cause is not None and verdict.cause.code in (CRASH_CODE, TIMEOUT_CODE, START_FAILURE_CODE):
             verdict = replace(verdict, cudnn=versions["cudnn"])  # a dead process does not say its version
@@ -168,7 +168,7 @@ def _run_script_with_log(folder: Path, environment: Mapping[str, str], limit_s: 
     return f"{'crashed' if done.returncode < 0 else 'ended'} with {describe_exit_status(done.returncode)}"
 
 
-def _list_versions(environment: Mapping[str, str], hide: _PathRedactor) -> dict[str, Any]:
+def _collect_environment_facts(environment: Mapping[str, str], hide: _PathRedactor) -> dict[str, Any]:
     command = make_call_command("cudnn_backend_py.info:print_info")
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     facts = json.loads(done.stdout) if done.returncode == 0 else {}

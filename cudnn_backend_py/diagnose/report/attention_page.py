@@ -136,7 +136,7 @@ class _SupportPage:
 
     def _format_support(self, state: SupportState) -> str:
         text, reasons = state
-        return text + self._refer_to_reason(reasons)
+        return text + self._format_reason_reference(reasons)
 
     def _find_support_state(
         self, table: SupportTable, name: str, row: AttentionRow, form: str, target: str
@@ -156,7 +156,7 @@ class _SupportPage:
         wrong = tuple(f"`{one.code}`: {one.what}: {one.effect}" for one in find_measured_issues(use))
         return ("wrong" if wrong else "yes"), wrong
 
-    def _refer_to_reason(self, texts: Iterable[str]) -> str:
+    def _format_reason_reference(self, texts: Iterable[str]) -> str:
         numbers = [self.notes.setdefault(text, len(self.notes) + 1) for text in texts]
         return ",".join(str(number).translate(_SUPERSCRIPTS) for number in numbers)
 

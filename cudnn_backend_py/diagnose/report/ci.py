@@ -72,10 +72,10 @@ def list_test_cases(results: _TestResults) -> Iterator[VerdictTestCase]:
             )
         return
     for item in results:
-        yield item if isinstance(item, VerdictTestCase) else _make_case(item)
+        yield item if isinstance(item, VerdictTestCase) else _make_verdict_test_case(item)
 
 
-def _make_case(verdict: Verdict) -> VerdictTestCase:
+def _make_verdict_test_case(verdict: Verdict) -> VerdictTestCase:
     outcome, cause = verdict.outcome, verdict.cause
     case = VerdictTestCase(
         graph=verdict.graph,
@@ -164,12 +164,14 @@ def make_github_annotations(results: _TestResults, *, files: Mapping[str, str] |
         where = f"{case.graph} on {case.target}, cuDNN {case.version}"
         if case.state != "passed":
             code = f" [{case.code}]" if case.code else ""
-            lines.append(_format_command("error", file, where, f"{case.message or case.state}{code}"))
-        lines += [_format_command("warning", file, f"known issue: {where}", warning) for warning in case.warnings]
+            lines.append(_format_workflow_command("error", file, where, f"{case.message or case.state}{code}"))
+        lines += [
+            _format_workflow_command("warning", file, f"known issue: {where}", warning) for warning in case.warnings
+        ]
     return lines
 
 
-def _format_command(kind: str, file: str, title: str, message: str) -> str:
+def _format_workflow_command(kind: str, file: str, title: str, message: str) -> str:
     given = {"file": file, "title": title}
     properties = ",".join(f"{name}={_escape_property(value)}" for name, value in given.items() if value)
     return f"::{kind} {properties}::{_escape_message(message)}"

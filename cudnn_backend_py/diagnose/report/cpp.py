@@ -142,7 +142,7 @@ def _list_all_tensors(graph: Graph) -> Iterator[Any]:
 
 
 def _find_element_type(items: Sequence[Any], facts: AttributeFacts) -> AttributeType:
-    """Return the first type of an attribute that can hold all values, like setting them from Python does."""
+    """Return an attribute's first type that can hold all values, as if they were set from Python."""
     for kind in facts.types:
         if kind is AttributeType.BACKEND_DESCRIPTOR:
             if isinstance(items[0], DescriptorValue):

@@ -23,11 +23,11 @@ def to_mermaid(graph: Graph) -> str:
 
 def to_dot(graph: Graph) -> str:
     """Return a Graphviz digraph with the same nodes and edges as :func:`to_mermaid`."""
-    lines = [f"digraph {_quote(graph.name)} {{", "  node [fontname=monospace]"]
+    lines = [f"digraph {_quote_label(graph.name)} {{", "  node [fontname=monospace]"]
     for key, label, is_operation in _list_nodes(graph):
-        lines.append(f"  {key} [shape={'box' if is_operation else 'oval'}, label={_quote(label)}]")
+        lines.append(f"  {key} [shape={'box' if is_operation else 'oval'}, label={_quote_label(label)}]")
     for start, end, label in _list_edges(graph):
-        lines.append(f"  {start} -> {end}" + (f" [style=dashed, label={_quote(label)}]" if label else ""))
+        lines.append(f"  {start} -> {end}" + (f" [style=dashed, label={_quote_label(label)}]" if label else ""))
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -62,6 +62,6 @@ def _make_node_key(tensor: Tensor) -> str:
     return f"t{tensor.uid}".replace("-", "_")
 
 
-def _quote(text: str) -> str:
+def _quote_label(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -109,7 +109,7 @@ def draw_graph(graph: Graph, named: Collection[str] = ()) -> str:
     layers, edges = _assign_layers(graph)
     _sort_layers(layers)
     width, height = _place_nodes(layers)
-    label = f"graph {_shorten(graph.name)}: {len(graph.ops)} operations, {len(graph.tensors)} tensors"
+    label = f"graph {_shorten_label(graph.name)}: {len(graph.ops)} operations, {len(graph.tensors)} tensors"
     parts = [
         f'<svg class="graph" role="img" aria-label="{escape(label)}" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" xmlns="http://www.w3.org/2000/svg">'
@@ -181,7 +181,7 @@ def _make_tensor_node(tensor: Tensor, layer: int) -> _Node:
 
 def _make_name_line(op: Op) -> str:
     """Return the operation's name where it differs from its output's."""
-    return "" if any(tensor.name == op.name for tensor in op.outputs().values()) else _shorten(op.name)
+    return "" if any(tensor.name == op.name for tensor in op.outputs().values()) else _shorten_label(op.name)
 
 
 def _measure_head_height(op: Op) -> float:
@@ -201,19 +201,19 @@ def _format_tensor(tensor: Tensor) -> list[str]:
         unusual.append(f"ragged by {tensor.ragged_offset.name}")
     if tensor.by_value:
         unusual.append("by value" if tensor.value is None else f"value {tensor.value:g}")
-    return [_shorten(line) for line in (tensor.type_text, *unusual)]
+    return [_shorten_label(line) for line in (tensor.type_text, *unusual)]
 
 
 def _measure_tensor(tensor: Tensor) -> tuple[float, float]:
     lines = _format_tensor(tensor)
     width = max(
-        _measure_width(_shorten(tensor.name), _LETTER_WIDTH),
+        _measure_width(_shorten_label(tensor.name), _LETTER_WIDTH),
         *(_measure_width(line, _SMALL_LETTER_WIDTH) for line in lines),
     )
     return width + 2 * _PADDING, _LINE_HEIGHT * (1 + len(lines)) + 8
 
 
-def _shorten(text: str) -> str:
+def _shorten_label(text: str) -> str:
     plain = printable(" ".join(text.split())) or "(no name)"
     return plain if len(plain) <= _MAX_LABEL_LETTERS else f"{plain[: _MAX_LABEL_LETTERS - 1]}…"
 
@@ -335,7 +335,7 @@ def _draw_node(node: _Node, named: Collection[str]) -> str:
             f'<g class="op"><title>{escape(str(node.op))}</title>',
             f'<rect x="{left:.1f}" y="{node.y:.1f}" width="{node.width:.1f}" '
             f'height="{_measure_head_height(node.op):.1f}" rx="3"/>',
-            _draw_text(node.x, node.y + 17, _shorten(node.op.display_name()), "verb"),
+            _draw_text(node.x, node.y + 17, _shorten_label(node.op.display_name()), "verb"),
         ]
         if line := _make_name_line(node.op):
             parts.append(_draw_text(node.x, node.y + 31, line, "small"))
@@ -347,7 +347,7 @@ def _draw_node(node: _Node, named: Collection[str]) -> str:
         parts += [
             f'<g class="{classes}"><title>{escape(str(tensor))}</title>',
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{radius}"/>',
-            _draw_text(x + width / 2, y + 16, _shorten(tensor.name), "name"),
+            _draw_text(x + width / 2, y + 16, _shorten_label(tensor.name), "name"),
         ]
         for index, line in enumerate(_format_tensor(tensor)):
             parts.append(_draw_text(x + width / 2, y + 30 + index * _LINE_HEIGHT, line, "small"))

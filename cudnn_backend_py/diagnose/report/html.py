@@ -212,8 +212,8 @@ def _make_environment() -> Environment:
         knob=lambda name: name.removeprefix("CUDNN_KNOB_TYPE_"),
         headline=_make_headline,
         file_name=os.path.basename,
-        where=_format_place,
-        sorted_candidates=_sort_candidates,
+        where=_format_target_title,
+        sorted_candidates=_group_candidates_by_state,
         csp_hash=_hash_for_csp,
     )
     loader = environment.loader
@@ -228,7 +228,7 @@ def _hash_for_csp(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _format_place(verdict: Verdict) -> str:
+def _format_target_title(verdict: Verdict) -> str:
     return f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
 
 
@@ -253,8 +253,8 @@ def _format_cell(cell: Cell) -> str:
     return "; ".join([first, *(f"known issue: {hazard}" for hazard in cell.hazards), *cell.remarks])
 
 
-def _sort_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
-    """Return refused and supported engine configs, each list with a title."""
+def _group_candidates_by_state(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
+    """Return (title, engine configs) for the refused and for the supported ones."""
     taken = [item for item in verdict.candidates if item.state in ("supported", "built")]
     refused = [item for item in verdict.candidates if item not in taken]
     count = len(verdict.candidates)
@@ -354,20 +354,20 @@ def _make_remedy_view(remedy: Remedy, verdict: Verdict | None, graph: Graph | No
     return {
         "title": remedy.title,
         "effect": remedy.effect,
-        "claim": remedy.claim,
+        "claim": remedy.effect_with_check,
         "steps": remedy.steps,
         "verified": remedy.verified,
-        "answer": _make_answer_view(remedy),
+        "answer": _format_remedy_answer(remedy),
         "diff": None if before is None else _make_diff(before, after),
     }
 
 
-def _make_answer_view(remedy: Remedy) -> str:
+def _format_remedy_answer(remedy: Remedy) -> str:
     version = f", cuDNN {remedy.version}" if remedy.version else ""
     if remedy.verdict is None:
         return f"for {remedy.target}{version}; not judged by cuDNN"
     verdict = remedy.verdict
-    return f"{_format_place(verdict)}, cuDNN {verdict.cudnn}: {verdict.outcome}, {_make_headline(verdict)}"
+    return f"{_format_target_title(verdict)}, cuDNN {verdict.cudnn}: {verdict.outcome}, {_make_headline(verdict)}"
 
 
 def _format_graph(graph: Graph) -> str:

@@ -32,7 +32,7 @@ def render_summary(verdict: Verdict) -> Group:
 
     from .text import OUTCOME_STYLES
 
-    rows = list(_make_lines(verdict))
+    rows = list(_make_summary_lines(verdict))
     head, *rest = rows
     parts = [Text(head, OUTCOME_STYLES[verdict.outcome], no_wrap=True)]
     parts += [Text.assemble((line[:_LABEL_COLUMNS], "bold"), line[_LABEL_COLUMNS:]) for line in rest]
@@ -41,10 +41,10 @@ def render_summary(verdict: Verdict) -> Group:
 
 def format_summary(verdict: Verdict) -> str:
     """Return the short form as plain text."""
-    return printable_lines("".join(f"{line}\n" for line in _make_lines(verdict)))
+    return printable_lines("".join(f"{line}\n" for line in _make_summary_lines(verdict)))
 
 
-def _make_lines(verdict: Verdict) -> Iterator[str]:
+def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     by_others = "" if verdict.only_fallback is not None else verdict.support_note
     only = " by FALLBACK only" if verdict.only_fallback is not None else by_others
@@ -64,15 +64,15 @@ def _make_lines(verdict: Verdict) -> Iterator[str]:
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
         yield from _format_row("remedy", verdict.only_fallback.advice)
     if known and (verdict.outcome is not Outcome.NOT_SUPPORTED or verdict.stage in STAGES_AFTER_CHECK):
-        yield from _format_row("issue", _format_first(known), lines=2 if cause is None else 1)
+        yield from _format_row("issue", _format_first_and_count(known), lines=2 if cause is None else 1)
     if verdict.lint:
-        yield from _format_row("lint", _format_first(verdict.lint))
+        yield from _format_row("lint", _format_first_and_count(verdict.lint))
     yield from _format_row("graph", format_graph_line(verdict.graph_text))
     if (configs := _format_configs(verdict)) is not None:
         yield from _format_row("configs", configs)
 
 
-def _format_first(texts: Sequence[str]) -> str:
+def _format_first_and_count(texts: Sequence[str]) -> str:
     """Return the first text, followed by the number of the remaining ones: "text (and 2 more)"."""
     return texts[0] + (f" (and {len(texts) - 1} more)" if len(texts) > 1 else "")
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from ...graph import Graph
 from ...printable import printable
 from ...system.streams import format_markdown_table
-from ...terminal import WordTable, table_text
+from ...terminal import WordTable, render_as_text
 from ..remedy import Remedies, Remedy
 from ..surveys.baseline import CheckedVerdict
 from ..surveys.inputs import DEFAULT_VERSION
@@ -24,12 +24,12 @@ from .text import make_indented_lines, make_line
 
 __all__ = [
     "format_matrix_markdown",
+    "render_as_text",
     "render_check",
     "render_matrix",
     "render_remedies",
     "render_since",
     "render_upgrade",
-    "table_text",
 ]
 
 _MAX_VERSION_COLUMNS = 8  # versions in one table: so many fit into eighty columns
@@ -47,7 +47,7 @@ def render_matrix(matrix: Matrix) -> Group:
         version for (*_, version), cell in matrix.cells.items() if cell.cause == ENGINES_MISSING_CODE
     )
     remarks = (Text.assemble(("remark: ", "bold yellow"), make_line(one)) for one in sorted(everywhere))
-    return Group(*parts, _render_legend(list(matrix.cells.values())), *remarks, *_format_full_wheels(lacking))
+    return Group(*parts, _render_legend(list(matrix.cells.values())), *remarks, *_format_full_wheel_commands(lacking))
 
 
 def format_matrix_markdown(matrix: Matrix) -> str:
@@ -75,7 +75,7 @@ def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_<>\[\]])", r"\\\1", " ".join(printable(text).split()))
 
 
-def _format_full_wheels(lacking: Iterable[str]) -> list[Text]:
+def _format_full_wheel_commands(lacking: Iterable[str]) -> list[Text]:
     """Return a line about how to install the engines that some versions lack."""
     names = dict.fromkeys(version.removesuffix("-jit") for version in lacking if version != DEFAULT_VERSION)
     wheels = [f"cudnn-backend cudnn install {name} --full" for name in names]
@@ -105,7 +105,7 @@ def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> li
 def _number_causes(
     matrix: Matrix, graph: str
 ) -> tuple[dict[str, list[Cell | None]], dict[tuple[str, str], str], dict[str, str]]:
-    """Return a graph's cells by target (None if not judged), the mark of each letter and cause, and a text per mark.
+    """Return a graph's cells by target, the mark of each (letter, cause), and each mark's text.
 
     Causes that differ only in the architecture they name first have one mark, and a text that names all of them.
     """
@@ -195,7 +195,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     elif not remedies:
         parts.append(make_line(f"no change was found with which it is supported: {remedies.extent}", "yellow"))
     for number, remedy in enumerate(remedies, 1):
-        asked = f"  [{remedy.claim}; {_describe_checks(remedy)}]"
+        asked = f"  [{remedy.effect_with_check}; {_describe_checks(remedy)}]"
         parts.append(Text.assemble(f"\n{number}. ", make_line(remedy.title, "bold"), asked))
         before = str(graph).splitlines()
         after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]
@@ -268,7 +268,7 @@ def render_since(since: Since) -> Group:
         )
     lacking = [version for version, cell in since.asked.items() if cell.cause == ENGINES_MISSING_CODE]
     remarks = _render_remarks({(since.target, version): cell for version, cell in since.asked.items()})
-    return Group(*lines, table, *remarks, *_format_full_wheels(lacking))
+    return Group(*lines, table, *remarks, *_format_full_wheel_commands(lacking))
 
 
 def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
@@ -323,14 +323,14 @@ def render_upgrade(found: Upgrade) -> Group:
     if listed := sum(one.is_limited_to_engine_lists for one in found.changes):
         counts += f" ({listed} only in the listed configs)"
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
-    old = _name_version(found.old, (one.old for one in found.changes))
-    new = _name_version(found.new, (one.new for one in found.changes))
+    old = _format_full_version_name(found.old, (one.old for one in found.changes))
+    new = _format_full_version_name(found.new, (one.new for one in found.changes))
     parts.append(make_line(f"cuDNN {old} -> {new}: {len(found.changes)} judged, {counts}", style))
     parts += [make_indented_lines(limit, 0, "dim") for limit in found.limits]
     return Group(*parts)
 
 
-def _name_version(name: str, verdicts: Iterable[Verdict]) -> str:
+def _format_full_version_name(name: str, verdicts: Iterable[Verdict]) -> str:
     """Return the name of a version; ``default`` or 9.19 is followed by the full version."""
     whole = name.count(".") > 1
     told = next((one.cudnn for one in verdicts if one.outcome is not Outcome.NOT_JUDGED and not whole), "")

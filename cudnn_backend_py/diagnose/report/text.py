@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...printable import printable, printable_lines
-from ...terminal import table_text
+from ...terminal import render_as_text
 from ..verdict import Candidate, Outcome, Verdict
 
 __all__ = ["make_indented_lines", "make_line", "render_text", "render_verdict"]
@@ -136,5 +136,5 @@ def render_verdict(verdict: Verdict, frameworks: Mapping[str, str] | None = None
 
 
 def render_text(verdict: Verdict, width: int = 160, frameworks: Mapping[str, str] | None = None) -> str:
-    """Return the verdict as plain text; `frameworks` is that of :func:`render_verdict`."""
-    return table_text(render_verdict(verdict, frameworks), width=width)
+    """Return the verdict as plain text, with `frameworks` as in :func:`render_verdict`."""
+    return render_as_text(render_verdict(verdict, frameworks), width=width)

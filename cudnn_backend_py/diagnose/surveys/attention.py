@@ -14,8 +14,8 @@ from ...graph import Graph
 from ...graph.attention import Attention, Implementation, SoftCap, sdpa_backward, sdpa_forward
 from ...graph.attention.builder import SINGLE_OPS_SINCE
 from ...native import library
-from ...plans.refusals import find_furthest_reason
-from ...printable import brief
+from ...plans.refusals import find_reason_after_most_checks
+from ...printable import format_in_angle_brackets
 from ...system.typed_data import read_fields
 from ...system.untrusted_files import parse_json
 from ...system.version import VersionTuple
@@ -233,7 +233,9 @@ class SupportTable:
     cells: Mapping[str, Mapping[str, Mapping[str, SupportCell]]]
 
     def __repr__(self) -> str:
-        return brief(f"SupportTable of cuDNN {self.cudnn}: {len(self.cells)} rows on {', '.join(self.targets)}")
+        return format_in_angle_brackets(
+            f"SupportTable of cuDNN {self.cudnn}: {len(self.cells)} rows on {', '.join(self.targets)}"
+        )
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -259,7 +261,7 @@ class SupportTable:
             fields |= {
                 form: {on: _pack_cell(cell, number) for on, cell in cells.items()} for form, cells in forms.items()
             }
-            inner = ",\n".join(f"   {json.dumps(key)}: {_compact_cells(value)}" for key, value in fields.items())
+            inner = ",\n".join(f"   {json.dumps(key)}: {_dump_compact_json(value)}" for key, value in fields.items())
             parts.append(f"  {json.dumps(name)}: {{\n{inner}\n  }}")
         lines.append('"rows": {\n' + ",\n".join(parts) + "\n }")
         return "{\n " + ",\n ".join(lines) + "\n}\n"
@@ -308,7 +310,7 @@ class SupportTable:
         return cls(parts["cudnn"], parts["targets"], cells)
 
 
-def _compact_cells(value: Any) -> str:
+def _dump_compact_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -406,19 +408,19 @@ def _judge_row(
     if cause is not None and cause.code == CRASH_CODE:
         return SupportCell("crash", reason="; ".join([cause.headline, *map(str.strip, cause.detail.splitlines())]))
     if verdict.outcome is Outcome.NOT_JUDGED:
-        return SupportCell("?", reason=_describe_own_refusal(verdict))
+        return SupportCell("?", reason=_describe_refusal_cause(verdict))
     if cause is not None and cause.code.endswith("-newer-than-library"):
-        return SupportCell("-", reason=_describe_own_refusal(verdict))
+        return SupportCell("-", reason=_describe_refusal_cause(verdict))
     return SupportCell("no", reason=_find_innermost_reason(verdict))
 
 
 def _find_innermost_reason(verdict: Verdict) -> str:
     """Return the innermost reason of the engine config that passed most checks."""
-    furthest = find_furthest_reason(verdict.candidates)
+    furthest = find_reason_after_most_checks(verdict.candidates)
     if furthest is not None:
         return str(furthest)
-    return str(verdict.reasons[0]) if verdict.reasons else _describe_own_refusal(verdict)
+    return str(verdict.reasons[0]) if verdict.reasons else _describe_refusal_cause(verdict)
 
 
-def _describe_own_refusal(verdict: Verdict) -> str:
+def _describe_refusal_cause(verdict: Verdict) -> str:
     return f"{verdict.cause.code}: {verdict.cause.headline}" if verdict.cause else "cuDNN gave no reason"

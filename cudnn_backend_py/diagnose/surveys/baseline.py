@@ -30,7 +30,7 @@ from typing import Any, TypedDict, Unpack
 
 from ...errors import GraphError, UsageError
 from ...graph import Graph, load_graph
-from ...printable import brief
+from ...printable import format_in_angle_brackets
 from ...system.untrusted_files import read_text
 from ..report.ci import VerdictTestCase
 from ..verdict import CRASH_CODE, ENGINES_MISSING_CODE, Outcome
@@ -132,7 +132,7 @@ class CheckedVerdict:
 
     def __repr__(self) -> str:
         said = f"changed, {self.why}" if self.changed else self.cell.outcome.value
-        return brief(f"CheckedVerdict {self.name!r} on {self.target}, cuDNN {self.version}: {said}")
+        return format_in_angle_brackets(f"CheckedVerdict {self.name!r} on {self.target}, cuDNN {self.version}: {said}")
 
     @property
     def is_unexpectedly_unjudged(self) -> bool:
@@ -259,7 +259,7 @@ def update_baseline(
             expected[triple] = baseline.expected[triple]
     new = path.with_name(f".{path.name}.new")
     try:
-        new.write_text(_write_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
+        new.write_text(_update_expected_tables(read_text(path, code="check-file"), expected), encoding="utf-8")
         if read_baseline(new) != replace(baseline, path=new, expected=expected):
             raise _make_file_error(
                 path, "its tables [[expected]] are mixed with others: move them to the end of the file"
@@ -376,7 +376,7 @@ def _read_expected_row(row: Mapping[str, Any]) -> tuple[CellKey, ExpectedVerdict
     return triple, ExpectedVerdict(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
 
 
-def _write_expected(text: str, expected: Mapping[CellKey, ExpectedVerdict]) -> str:
+def _update_expected_tables(text: str, expected: Mapping[CellKey, ExpectedVerdict]) -> str:
     """Return the text of a baseline file with its ``[[expected]]`` tables updated; comments and equal tables stay.
 
     Rows that are changed keep their place, new ones stand at the end, and those of which nothing is expected go.

@@ -16,7 +16,7 @@ from ...native import library
 from ...native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE
 from ...native.version_store import VersionRequest, find_version_folder
 from ...system.child import make_call_command
-from ...system.version import is_same_version, leading_numbers
+from ...system.version import is_same_version, parse_leading_numbers
 from ...target import Profile
 from ...versions.judging_environment import JudgingEnvironment, read_judging_environment
 from ...versions.store import InstalledCudnn, find_installed, list_judging_versions
@@ -24,10 +24,10 @@ from ..query import GPU, read_target
 
 __all__ = [
     "DEFAULT_VERSION",
-    "add_build_name",
     "available_versions",
     "choose_wheels",
     "count_cores",
+    "find_exact_version_name",
     "find_own_version",
     "find_version_number",
     "read_graphs",
@@ -39,14 +39,14 @@ DEFAULT_VERSION = "default"  # name of the cuDNN this process would load
 
 
 def available_versions() -> tuple[str, ...]:
-    """Return every cuDNN that can judge, oldest first: the installed ones, and the one used if none is named."""
+    """Return every cuDNN that can judge, oldest first, including the default library's version."""
     own = _query_version(read_judging_environment(None, _leave_out_named_version(os.environ)))
     names = {one.version_with_cuda for one in list_judging_versions()} | ({own} if own else set())
-    return tuple(sorted(names, key=leading_numbers))
+    return tuple(sorted(names, key=parse_leading_numbers))
 
 
 def _leave_out_named_version(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the installed version that ``--cudnn`` has named in it."""
+    """Return an environment without the variables for the version named by ``--cudnn``."""
     library = environ.get(LIBRARY_VARIABLE)
     is_installed = library is not None and find_version_folder(Path(library)) is not None
     named = (LIBRARY_VARIABLE, NVRTC_VARIABLE) if is_installed else ()
@@ -74,7 +74,7 @@ def choose_wheels(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, 
     return {name: find_wheel(name) if wheels else name for name in names}
 
 
-def add_build_name(name: str) -> str:
+def find_exact_version_name(name: str) -> str:
     """Return the exact version with its CUDA major, such as ``9.19.0+cu12`` for ``9.19``; other names unchanged."""
     if name == DEFAULT_VERSION:
         return name

@@ -18,9 +18,9 @@ from typing import Any
 
 from ...errors import CudnnBackendError, UsageError
 from ...graph import Graph
-from ...printable import brief, shown
+from ...printable import format_in_angle_brackets, format_repr
 from ...system.notebook import HtmlDisplay
-from ...system.private_folder import KeyedRecordFolder, PrivateFolder, user_folder
+from ...system.private_folder import KeyedRecordFolder, PrivateFolder, get_user_folder
 from ...system.typed_data import convert_to_type, read_fields
 from ...versions.judging_environment import JudgingEnvironment
 from ..fork import TIMEOUT_REMARK
@@ -108,14 +108,14 @@ class Cell:
 class Matrix(HtmlDisplay):
     """The answers for every graph, target and version; ``cells`` is keyed by these three names.
 
-    ``asked`` is how many questions this run put to cuDNN; the other answers were kept from earlier runs.
+    ``judged_count`` is the number of cells that this run judged; the other verdicts were stored by earlier runs.
     """
 
     graphs: tuple[str, ...]
     targets: tuple[str, ...]
     versions: tuple[str, ...]
     cells: Mapping[tuple[str, str, str], Cell]
-    asked: int = field(default=0, compare=False)
+    judged_count: int = field(default=0, compare=False)
 
     @property
     def exit_code(self) -> int:
@@ -129,7 +129,9 @@ class Matrix(HtmlDisplay):
         names = (("graph", self.graphs), ("target", self.targets), ("version", self.versions))
         counts = ", ".join(f"{len(items)} {name}{'s' if len(items) != 1 else ''}" for name, items in names)
         outcomes = Counter(cell.outcome for cell in self.cells.values())
-        return brief(f"Matrix of {counts}: " + ", ".join(f"{outcomes[one]} {one}" for one in Outcome if outcomes[one]))
+        return format_in_angle_brackets(
+            f"Matrix of {counts}: " + ", ".join(f"{outcomes[one]} {one}" for one in Outcome if outcomes[one])
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the matrix as plain data."""
@@ -157,7 +159,7 @@ class Matrix(HtmlDisplay):
         found = (data.get("schema"), data.get("version")) if isinstance(data, Mapping) else data
         if found != (SCHEMA, SCHEMA_VERSION):
             raise UsageError(
-                f"not a matrix: schema and version are {shown(found)}, {(SCHEMA, SCHEMA_VERSION)} is needed",
+                f"not a matrix: schema and version are {format_repr(found)}, {(SCHEMA, SCHEMA_VERSION)} is needed",
                 code="matrix-schema",
             )
         plain = read_fields(_MATRIX_FIELDS, data, "the matrix", code="matrix-schema")
@@ -177,7 +179,7 @@ def _cell_to_dict(cell: Cell) -> dict[str, Any]:
 
 def find_cache_folder() -> Path:
     """Return the folder of cached answers."""
-    return user_folder("answers")
+    return get_user_folder("answers")
 
 
 def matrix(

@@ -11,9 +11,9 @@ from typing import Any
 from ...errors import UsageError
 from ...graph import Graph
 from ...graph.ir import check_graph
-from ...printable import brief
+from ...printable import format_in_angle_brackets
 from ...system.notebook import HtmlDisplay
-from ...system.version import leading_numbers
+from ...system.version import parse_leading_numbers
 from ..judges import Judge
 from ..query import GPU, Query, read_target
 from ..verdict import Outcome
@@ -46,7 +46,9 @@ class Since(HtmlDisplay):
 
     def __repr__(self) -> str:
         span = f"{self.first} to {self.last}" if self.first else "no version"
-        return brief(f"Since {self.graph!r} on {self.target}: {span}, {len(self.asked)} of {len(self.versions)} judged")
+        return format_in_angle_brackets(
+            f"Since {self.graph!r} on {self.target}: {span}, {len(self.asked)} of {len(self.versions)} judged"
+        )
 
     @property
     def first(self) -> str | None:
@@ -108,7 +110,7 @@ class Since(HtmlDisplay):
         return (
             ()
             if self.first is None
-            else self._list_leading_unjudged(reversed(self.versions[: self.versions.index(self.first)]))
+            else self._list_leading_unjudged_versions(reversed(self.versions[: self.versions.index(self.first)]))
         )
 
     @property
@@ -117,7 +119,7 @@ class Since(HtmlDisplay):
         return (
             ()
             if self.last is None
-            else self._list_leading_unjudged(self.versions[self.versions.index(self.last) + 1 :])
+            else self._list_leading_unjudged_versions(self.versions[self.versions.index(self.last) + 1 :])
         )
 
     @property
@@ -158,7 +160,7 @@ class Since(HtmlDisplay):
     def _has_outcome(self, version: str, outcome: Outcome) -> bool:
         return version in self.asked and self.asked[version].outcome is outcome
 
-    def _list_leading_unjudged(self, versions: Iterable[str]) -> tuple[str, ...]:
+    def _list_leading_unjudged_versions(self, versions: Iterable[str]) -> tuple[str, ...]:
         """Return the leading versions that could not judge, up to the first that judged or crashed."""
         asked = (one for one in versions if one in self.asked)
         return tuple(takewhile(lambda one: self.asked[one].letter == "?", asked))
@@ -204,7 +206,7 @@ def since(
     if not setups:
         raise UsageError("there are no versions to judge", code="matrix-empty")
     profile = read_target(target) or GPU
-    ordered = sorted(setups, key=leading_numbers)
+    ordered = sorted(setups, key=parse_leading_numbers)
     answers = AnswerCache(cache)
     asked: dict[str, Cell] = {}
     with Judge(limit_s=limit_s) as children:

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import UsageError
 from ...graph import Graph
 from ...plans.candidate import Candidate
-from ...printable import brief
+from ...printable import format_in_angle_brackets
 from ...terminal import progress_bar
 from ..judges import Judge, Query
 from ..report.ci import VerdictTestCase
@@ -83,7 +83,9 @@ class Change:
     times: PlanTimes | None = None
 
     def __repr__(self) -> str:
-        return brief(f"Change {self.effect}: {self.graph!r} on {self.target}, {self.old.cudnn} to {self.new.cudnn}")
+        return format_in_angle_brackets(
+            f"Change {self.effect}: {self.graph!r} on {self.target}, {self.old.cudnn} to {self.new.cudnn}"
+        )
 
     @property
     def plans(self) -> tuple[Candidate | None, Candidate | None]:
@@ -220,7 +222,7 @@ class Upgrade:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
-        return brief(f"Upgrade from {self.old} to {self.new}: {counts or 'nothing judged'}")
+        return format_in_angle_brackets(f"Upgrade from {self.old} to {self.new}: {counts or 'nothing judged'}")
 
     @property
     def counts(self) -> dict[Effect, int]:
@@ -353,7 +355,7 @@ def compare_versions(
     with (
         Judge(limit_s=limit_s, fresh=True) as judge,
         progress_bar(len(questions), "judging", shown=progress) as (step, _),
-        closing(_judge_all(judge, questions, workers or count_cores(), until)) as coming,
+        closing(_judge_all_queries(judge, questions, workers or count_cores(), until)) as coming,
     ):
         for key, verdict in coming:
             if verdict is not None:
@@ -385,16 +387,16 @@ def _make_upgrade(
     return Upgrade(old, new, places, tuple(changes), tuple(left))
 
 
-def _judge_all(
+def _judge_all_queries(
     judge: Judge, questions: Mapping[_VerdictKey, Query], workers: int, until: float
 ) -> Generator[tuple[_VerdictKey, Verdict | None], None, None]:
     """Yield verdicts as they complete; None for a query not started before `until`."""
 
-    def run_query(question: Query) -> Verdict | None:
+    def judge_before_deadline(question: Query) -> Verdict | None:
         return _judge_without_variations(judge.run_query, question) if time.monotonic() < until else None
 
     with ThreadPoolExecutor(workers) as pool:
-        asked = {pool.submit(run_query, question): key for key, question in questions.items()}
+        asked = {pool.submit(judge_before_deadline, question): key for key, question in questions.items()}
         try:
             for future in as_completed(asked):
                 yield asked[future], future.result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..as_cudnn import not_offered_error
+from ..as_cudnn import make_not_offered_error
 from ..enums import knob_type
 from ..plan_list import PlanConfig
 from . import manifest
@@ -40,4 +40,4 @@ def public_knobs_repr(public: Mapping[knob_type | int, int]) -> str:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    raise not_offered_error(f"cudnn.engines.{name}")
+    raise make_not_offered_error(f"cudnn.engines.{name}")

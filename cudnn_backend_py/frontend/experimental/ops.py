@@ -7,7 +7,7 @@ from typing import Any
 
 from ..decorators import graph_cache
 from ..enums import data_type, heur_mode, moe_grouped_matmul_mode, to_data_type
-from ..errors import attribute_not_set_error, kernel_not_offered_error
+from ..errors import make_attribute_not_set_error, make_kernel_not_offered_error
 from ..graphs import pygraph
 from ..wrapper import get_default_handle
 
@@ -76,10 +76,10 @@ def moe_grouped_matmul(
 
 def _check_mode(mode: str, given: dict[str, Any]) -> None:
     if mode not in _MODE_NAMES:
-        raise attribute_not_set_error(f"invalid mode {mode!r}", fix=f"use one of {', '.join(_MODE_NAMES)}")
+        raise make_attribute_not_set_error(f"invalid mode {mode!r}", fix=f"use one of {', '.join(_MODE_NAMES)}")
     missing = [name for name in _MODE_NAMES[mode] if given[name] is None]
     if missing:
-        raise attribute_not_set_error(
+        raise make_attribute_not_set_error(
             f"mode {mode!r} requires {' and '.join(missing)}", fix="give int32 tensors [1, n, 1]"
         )
 
@@ -105,5 +105,5 @@ def _build_graph(
 
 def __getattr__(name: str) -> Any:
     if name in _KERNEL_NAMES:
-        raise kernel_not_offered_error(f"cudnn.experimental.ops.{name}")
+        raise make_kernel_not_offered_error(f"cudnn.experimental.ops.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

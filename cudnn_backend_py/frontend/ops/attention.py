@@ -7,7 +7,7 @@ from typing import Any
 
 from ..arguments import to_float32
 from ..enums import attention_implementation, data_type, diagonal_alignment
-from ..errors import invalid_value_error
+from ..errors import make_invalid_value_error
 from ..tensors import tensor
 from .attention_node import AttentionNode, ScoreMod, get_port_name
 from .attention_rules import AttentionRequest, Kind
@@ -37,30 +37,30 @@ def _check_int(name: str, value: Any) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int):
-        raise invalid_value_error(f"{name} must be an int (or None), got {value!r}: invalid")
+        raise make_invalid_value_error(f"{name} must be an int (or None), got {value!r}: invalid")
     return int(value)
 
 
 def _read_stats(generate_stats: Any, is_inference: Any) -> bool:
     if (generate_stats is None) == (is_inference is None):
-        raise invalid_value_error(
+        raise make_invalid_value_error(
             "exactly one of generate_stats and is_inference must be set", fix="generate_stats=True or False"
         )
     for name, value in (("generate_stats", generate_stats), ("is_inference", is_inference)):
         if value is not None and not isinstance(value, bool):
-            raise invalid_value_error(f"{name} must be a bool, got {value!r}: invalid")
+            raise make_invalid_value_error(f"{name} must be a bool, got {value!r}: invalid")
     return bool(generate_stats) if is_inference is None else not is_inference
 
 
 def _read_mask(
     causal: bool, corner: bool, alignment: diagonal_alignment, right: Any, name: str
 ) -> tuple[diagonal_alignment, int | None]:
-    """Return the mask's alignment and right bound, given by one of the causal-mask flags or as such, not by both."""
+    """Return a mask's alignment and right bound, from a causal-mask flag or the explicit values."""
     if causal and corner:
-        raise invalid_value_error("use_causal_mask and use_causal_mask_bottom_right cannot both be true")
+        raise make_invalid_value_error("use_causal_mask and use_causal_mask_bottom_right cannot both be true")
     for flag, wanted in (("use_causal_mask", causal), ("use_causal_mask_bottom_right", corner)):
         if wanted and right is not None:
-            raise invalid_value_error(f"{flag} and {name} cannot be set at the same time")
+            raise make_invalid_value_error(f"{flag} and {name} cannot be set at the same time")
     if causal or corner:
         return (_BOTTOM_RIGHT if corner else _TOP_LEFT), 0
     return diagonal_alignment(alignment), _check_int(name, right)
@@ -68,7 +68,7 @@ def _read_mask(
 
 def _read_left_bound(window: Any, left: Any, name: str) -> int | None:
     if window is not None and left is not None:
-        raise invalid_value_error("sliding window and left_bound cannot be set at the same time")
+        raise make_invalid_value_error("sliding window and left_bound cannot be set at the same time")
     return _check_int(name, left if window is None else window)
 
 
@@ -77,7 +77,7 @@ def _read_scale(attn_scale: Any) -> tuple[float | None, tensor | None]:
         return to_float32("attn_scale", attn_scale), None
     if attn_scale is None or isinstance(attn_scale, tensor):
         return None, attn_scale
-    raise invalid_value_error(f"attn_scale must be a cudnn_tensor or float, got {attn_scale!r}: invalid")
+    raise make_invalid_value_error(f"attn_scale must be a cudnn_tensor or float, got {attn_scale!r}: invalid")
 
 
 _DROPOUT_REQUIREMENT = (
@@ -95,7 +95,7 @@ def _read_dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float
     others = parts if probability is None else parts[1:]
     sizes = (3,) if backward or probability is not None else (2, 3)
     if len(parts) not in sizes or not all(isinstance(item, tensor) for item in others):
-        raise invalid_value_error(f"{_DROPOUT_REQUIREMENT}, got {dropout!r}: invalid")
+        raise make_invalid_value_error(f"{_DROPOUT_REQUIREMENT}, got {dropout!r}: invalid")
     if probability is not None:
         return probability, {"dropout_seed": parts[1], "dropout_offset": parts[2], "rng_dump": rng_dump}
     names = ("dropout_mask", "dropout_scale", "dropout_scale_inv") if backward else ("dropout_mask", "dropout_scale")
@@ -155,7 +155,7 @@ class AttentionOps(OpsBase):
         cu_seq_len_kv: tensor | None = None,
         stats_use_log2: bool = False,
     ) -> list[tensor | None]:
-        """Return [O, Stats], Stats None if it is not requested; 16-bit floats.
+        """Add 16-bit attention; return [O, Stats], with None for Stats if not requested.
 
         With a page table ``k`` and ``v`` are containers [pages, h, page size, d]. ``dropout`` is (probability, seed,
         offset) or (mask, scale). ``score_mod(graph, score)`` returns the changed score. ``cu_seq_len_q`` and
@@ -244,7 +244,7 @@ class AttentionOps(OpsBase):
         sink_token: tensor | None = None,
         dSink_token: tensor | None = None,
     ) -> list[tensor | None]:
-        """Return [dQ, dK, dV]; 16-bit floats.
+        """Add the backward pass of 16-bit attention; return [dQ, dK, dV].
 
         ``dropout`` is (probability, seed, offset) or (mask, scale, inverse of the scale). A bound that is given goes
         before the flags of causal masks, and the left bound before the length of the sliding window.
@@ -326,7 +326,7 @@ class AttentionOps(OpsBase):
         cu_seq_len_kv: tensor | None = None,
         stats_use_log2: bool = False,
     ) -> list[tensor | None]:
-        """Return [O, Stats, Amax_S, Amax_O]; 8-bit floats with one scale per tensor."""
+        """Add 8-bit attention with one scale per tensor; return [O, Stats, Amax_S, Amax_O]."""
         window = _read_left_bound(sliding_window, left_bound, "left_bound")
         stats = _read_stats(generate_stats, is_inference)
         alignment, right = _read_mask(
@@ -407,7 +407,7 @@ class AttentionOps(OpsBase):
         paged_attention_v_table: tensor | None = None,
         paged_attention_max_seq_len_kv: int | None = None,
     ) -> list[tensor | None]:
-        """Return [O, Stats, Amax_O]; 8-bit floats with an E8M0 scale for each 32 elements, in F8_128x4 order."""
+        """Add 8-bit attention with an E8M0 scale per 32 elements; return [O, Stats, Amax_O]."""
         alignment, right = _read_mask(
             use_causal_mask,
             use_causal_mask_bottom_right,
@@ -416,7 +416,7 @@ class AttentionOps(OpsBase):
             "diagonal_band_right_bound",
         )
         if generate_stats is None:
-            raise invalid_value_error("generate_stats must be provided", fix="generate_stats=True or False")
+            raise make_invalid_value_error("generate_stats must be provided", fix="generate_stats=True or False")
         stats = _read_stats(generate_stats, None)
         required = {"q": q, "k": k, "v": v, "descale_q": descale_q, "descale_k": descale_k, "descale_v": descale_v}
         request = _make_request(
@@ -482,7 +482,7 @@ class AttentionOps(OpsBase):
         max_total_seq_len_q: int | None = None,
         max_total_seq_len_kv: int | None = None,
     ) -> list[tensor | None]:
-        """Return [dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV, Amax_dP]; 8-bit floats with one scale per tensor."""
+        """Add the backward pass of :meth:`sdpa_fp8`; return the gradients and their Amax values."""
         required = {
             "q": q,
             "k": k,
@@ -558,7 +558,7 @@ class AttentionOps(OpsBase):
         max_total_seq_len_q: int | None = None,
         max_total_seq_len_kv: int | None = None,
     ) -> list[tensor | None]:
-        """Return [dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV]; 8-bit floats with a scale for each 32 elements.
+        """Add the backward pass of :meth:`sdpa_mxfp8`; return [dQ, dK, dV] and their Amax values.
 
         Tensors with ``_T`` have their blocks along s; O and dO are there in 16 bits for the row sums.
         """

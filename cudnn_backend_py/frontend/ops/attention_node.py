@@ -19,7 +19,7 @@ from ...graph.data_types import FP8_TYPES
 from ...graph.ir import Tensor
 from ...plans.choice import EngineChoice
 from ..enums import data_type, diagonal_alignment
-from ..errors import not_supported_error
+from ..errors import make_not_supported_error
 from ..recorded import GraphRecord
 from ..tensors import tensor, to_float32_hex
 from .attention_rules import AttentionRequest, Kind, check_request, check_softmax_outputs, is_deterministic, is_unified
@@ -137,16 +137,16 @@ class AttentionNode(Node):
         b, h, s_q, _ = r.tensors["q"].dim
         for name, item in r.tensors.items():
             if name in _ROW_STATISTICS and not (name == "stats" and r.backward):
-                _fill_output(item, [b, h, s_q, 1], data_type.FLOAT)
+                _fill_output_properties(item, [b, h, s_q, 1], data_type.FLOAT)
             elif name.startswith("amax_"):
-                _fill_output(item, [1, 1, 1, 1], data_type.FLOAT)
+                _fill_output_properties(item, [1, 1, 1, 1], data_type.FLOAT)
             elif name == "rng_dump":
-                _fill_output(item, [b, h, s_q, r.s_kv], data_type.FLOAT)
+                _fill_output_properties(item, [b, h, s_q, r.s_kv], data_type.FLOAT)
             elif name in ("dq", "dk", "dv", "dbias", "dsink"):
                 like = r.tensors.get(name[1:])
-                _fill_output(item, item.dim if like is None else like.dim)
+                _fill_output_properties(item, item.dim if like is None else like.dim)
         if not r.backward:
-            _fill_output(r.tensors["o"], [b, h, s_q, r.size("v", 3)])
+            _fill_output_properties(r.tensors["o"], [b, h, s_q, r.size("v", 3)])
 
     # to the graph
 
@@ -155,7 +155,7 @@ class AttentionNode(Node):
         to.get_compute_type(self)
         unified = is_unified(r, context)
         if unified and r.unfuse_fma and context.version < SINGLE_OPS_SINCE:
-            raise not_supported_error(f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0")
+            raise make_not_supported_error(f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0")
         if not unified and not r.backward:
             check_softmax_outputs(r, context)
         problem = self.to_problem(to)
@@ -170,7 +170,7 @@ class AttentionNode(Node):
             to.constants[frame.get_per_head_tensor("alibi_slopes").uid] = make_alibi_slopes(problem.heads)
 
     def _map_graph_tensors(self, to: Emitter) -> dict[str, Tensor]:
-        """Return the graph values of the user's tensors, by their names in the attention problem."""
+        """Return the graph's tensors for the user's tensors, by their names in the attention problem."""
         r = self.request
         values = {name: to.emit_tensor(item) for name, item in r.tensors.items()}
         if r.kind == "mxfp8" and r.backward:
@@ -185,7 +185,7 @@ class AttentionNode(Node):
         q, k, v = (r.tensors[name] for name in ("q", "k", "v"))
         kind = to.emit_tensor(q).data_type
         if (kind in FP8_TYPES) != (r.kind != "half"):
-            raise not_supported_error(
+            raise make_not_supported_error(
                 f"attention node {r.name!r} has Q of {kind.name}, which is not supported by this method",
                 fix="use sdpa and sdpa_backward for 16-bit floats, sdpa_fp8 and sdpa_mxfp8 with their backward for fp8",
             )
@@ -255,7 +255,7 @@ class AttentionNode(Node):
         """
         r = self.request
         if r.has("block_mask") and context.sm // 10 == 10 and context.version < (9, 26, 0):
-            raise not_supported_error(
+            raise make_not_supported_error(
                 f"a block mask on sm_{context.sm} requires cuDNN 9.26.0, the loaded library is {context.version}: "
                 "earlier versions read uninitialized memory where the first block of keys is masked",
                 fix="cudnn-backend cudnn install 9.26.0, or a bias instead of the block mask",
@@ -293,7 +293,7 @@ def _use_frontend_strides(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
     return replace(scales, strides=(h * blocks, blocks, b * h * blocks, 1))
 
 
-def _fill_output(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) -> None:
+def _fill_output_properties(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) -> None:
     """Set an output's missing dims, packed strides and type."""
     item.dim = item.dim or list(dims)
     item.stride = item.stride or pack_strides(item.dim)

@@ -14,7 +14,7 @@ from ...graph.data_types import HALF_TYPES
 from ...graph.strides import packed_strides
 from ...system.version import Version, VersionTuple, version_text
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
-from ..errors import attribute_not_set_error, not_supported_error
+from ..errors import make_attribute_not_set_error, make_not_supported_error
 from ..tensors import tensor
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = [
     "AttentionRequest",
     "check_request",
     "check_softmax_outputs",
-    "find_unified_obstacle",
+    "find_reason_against_unified_sdpa",
     "is_deterministic",
     "is_unified",
 ]
@@ -154,11 +154,11 @@ class _RuleChecker:
 
     def refuse_unsupported(self, condition: bool, headline: str, fix: str | None = None) -> None:
         if condition:
-            raise not_supported_error(headline, where=self.where, fix=fix)
+            raise make_not_supported_error(headline, where=self.where, fix=fix)
 
-    def refuse_unset(self, condition: bool, headline: str, fix: str | None = None) -> None:
+    def refuse_unset_attribute(self, condition: bool, headline: str, fix: str | None = None) -> None:
         if condition:
-            raise attribute_not_set_error(headline, where=self.where, fix=fix)
+            raise make_attribute_not_set_error(headline, where=self.where, fix=fix)
 
 
 def check_request(request: AttentionRequest, context: Context) -> None:
@@ -185,7 +185,7 @@ def is_unified(request: AttentionRequest, context: Context) -> bool:
     if request.backward:
         return False
     if request.implementation == attention_implementation.AUTO:
-        return find_unified_obstacle(request, context) is None
+        return find_reason_against_unified_sdpa(request, context) is None
     return request.implementation == attention_implementation.UNIFIED
 
 
@@ -205,7 +205,7 @@ def is_deterministic(request: AttentionRequest, context: Context) -> bool:
     return request.deterministic or request.kind == "mxfp8" or small
 
 
-def find_unified_obstacle(request: AttentionRequest, context: Context) -> str | None:
+def find_reason_against_unified_sdpa(request: AttentionRequest, context: Context) -> str | None:
     """Return the first reason why a forward pass cannot be one SDPA operation, None if it can."""
     version: Version = context.version
     has = request.has
@@ -246,7 +246,7 @@ def find_unified_obstacle(request: AttentionRequest, context: Context) -> str | 
 
 
 def check_softmax_outputs(request: AttentionRequest, context: Context) -> None:
-    """Raise for statistics that the expanded softmax of cuDNN before 9.21 does not write."""
+    """Raise if cuDNN before 9.21 cannot write the requested combination of softmax statistics."""
     given = (request.stats, request.has("max"), request.has("sum_exp"))
     fits = given in ((False, False, False), (True, False, False), (False, True, True))
     _RuleChecker(request).refuse_unsupported(
@@ -263,10 +263,10 @@ def _check_shape(request: AttentionRequest, say: _RuleChecker, *names: str, is_o
     for name in names:
         item = request.tensors[name]
         fits = (0, 4) if is_output else (4,)
-        say.refuse_unset(
+        say.refuse_unset_attribute(
             len(item.dim) not in fits, f"the dim for {name} is invalid: {item.dim}, it must have the 4 dims b, h, s, d"
         )
-        say.refuse_unset(
+        say.refuse_unset_attribute(
             len(item.stride) not in fits, f"the stride for {name} is invalid: {item.stride}, it must have 4 strides"
         )
         last = item.stride[3] if item.stride else 1
@@ -291,7 +291,7 @@ def _check_heads(request: AttentionRequest, say: _RuleChecker) -> None:
 
 
 def _check_scale(request: AttentionRequest, say: _RuleChecker) -> None:
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         request.scale is not None and request.has("scale"),
         "attn_scale with tensor and value cannot be set at the same time",
     )
@@ -306,9 +306,11 @@ def _check_bias(request: AttentionRequest, say: _RuleChecker) -> None:
 
 def _check_padding(request: AttentionRequest, say: _RuleChecker, *, modifier_may: bool = True) -> None:
     lengths = request.has_lengths
-    say.refuse_unset(request.padding and not all(lengths), "padding mask requires seq_len_q and seq_len_kv to be set")
+    say.refuse_unset_attribute(
+        request.padding and not all(lengths), "padding mask requires seq_len_q and seq_len_kv to be set"
+    )
     modified = modifier_may and request.score_mod is not None
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         not request.padding and not modified and any(lengths),
         "seq_len_q and seq_len_kv need to be set only if padding mask is enabled",
         fix="use_padding_mask=True",
@@ -316,11 +318,11 @@ def _check_padding(request: AttentionRequest, say: _RuleChecker, *, modifier_may
 
 
 def _check_dropout(request: AttentionRequest, say: _RuleChecker) -> None:
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         request.dropout is not None and request.has("dropout_mask"),
         "using both, custom dropout mask and dropout probability, is ill-formed",
     )
-    say.refuse_unset(request.dropout == 1.0, "dropout probability cannot be 1, its scale would be infinite")
+    say.refuse_unset_attribute(request.dropout == 1.0, "dropout probability cannot be 1, its scale would be infinite")
 
 
 def _check_known_bugs(request: AttentionRequest, version: Version, say: _RuleChecker) -> None:
@@ -448,18 +450,20 @@ def _check_forward(request: AttentionRequest, context: Context, say: _RuleChecke
     else:
         _check_forward_fp8(request, version, major, say)
     _check_implementation(request, context, say)
-    say.refuse_unset(version < (9, 13, 0) and request.has("sink"), "SDPA with sink_token is not supported before 9.13")
+    say.refuse_unset_attribute(
+        version < (9, 13, 0) and request.has("sink"), "SDPA with sink_token is not supported before 9.13"
+    )
     if request.kind == "mxfp8":
         _check_mx_forward(version, major, say)
 
 
 def _check_cumulative_lengths(request: AttentionRequest, version: Version, say: _RuleChecker) -> None:
     for side in ("q", "kv"):
-        say.refuse_unset(
+        say.refuse_unset_attribute(
             request.has(f"seq_len_{side}") and request.has(f"cu_seq_len_{side}"),
             f"seq_len_{side} and cu_seq_len_{side} cannot both be set: invalid",
         )
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         request.has_lengths[0] != request.has_lengths[1],
         "a length of Q and one of K and V must be provided together, as lengths or as running sums",
     )
@@ -474,13 +478,13 @@ def _check_cumulative_lengths(request: AttentionRequest, version: Version, say: 
 
 def _check_implementation(request: AttentionRequest, context: Context, say: _RuleChecker) -> None:
     if request.implementation == attention_implementation.UNIFIED:
-        lacks = find_unified_obstacle(request, context)
+        lacks = find_reason_against_unified_sdpa(request, context)
         say.refuse_unsupported(lacks is not None, lacks or "", fix="implementation=cudnn.attention_implementation.AUTO")
     elif not is_unified(request, context) and (
         request.has("cu_seq_len_q", "cu_seq_len_kv") or request.has_offset_multiplier
     ):
         what = "a ragged offset multiplier" if request.has_offset_multiplier else "running sums of lengths (cu_seq_len)"
-        lacks = find_unified_obstacle(request, context)
+        lacks = find_reason_against_unified_sdpa(request, context)
         say.refuse_unsupported(True, f"the composite SDPA node does not support {what}, not supported; {lacks}")
     elif not is_unified(request, context) and not request.has_types((*_NARROW_FLOAT_TYPES, data_type.FLOAT)):
         say.refuse_unsupported(
@@ -520,7 +524,7 @@ def _check_fp8_dims(request: AttentionRequest, version: Version, major: int, say
     if major >= 10:
         wide = "" if request.backward else " from cuDNN 9.19 on, both 256 from 9.26 on, or both above 256, up to 512"
         say.refuse_unsupported(
-            not _has_blackwell_dims(request, version),
+            not _are_head_dims_valid_on_blackwell(request, version),
             f"hidden_dim should be a multiple of 16 less than or equal to 128, or d_qk 192 with d_v 128{wide}, {found}",
         )
     elif request.backward:
@@ -532,7 +536,7 @@ def _check_fp8_dims(request: AttentionRequest, version: Version, major: int, say
         )
 
 
-def _has_blackwell_dims(request: AttentionRequest, version: Version) -> bool:
+def _are_head_dims_valid_on_blackwell(request: AttentionRequest, version: Version) -> bool:
     """Return whether 8-bit attention on Blackwell supports these head dims."""
     widths = request.size("q", 3), request.size("v", 3)
     if any(width % 16 for width in widths):
@@ -577,7 +581,7 @@ def _check_forward_half_precision(request: AttentionRequest, version: Version, s
         version < (9, 10, 2) and left is not None and (right is None or request.uses_dropout or request.has("bias")),
         "left and right bounds are only supported with is_dropout=False, is_bias=False and a right bound below 9.10.2",
     )
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         right is not None and right < 0, f"right bound needs to be larger than or equal to zero, it is {right}: invalid"
     )
     decode = s_q == 1
@@ -649,23 +653,23 @@ def _check_page_tables(request: AttentionRequest, version: Version, widest: int,
 def _check_mx_scale_tensor(
     request: AttentionRequest, say: _RuleChecker, name: str, of: str, axis: int, blocks: int
 ) -> None:
-    """Check an E8M0 scale tensor: type, memory order, batch and heads equal to those of `of`, blocks along `axis`."""
+    """Check an E8M0 scale tensor's type and memory order, and its dims against those of tensor `of`."""
     item = request.tensors[name]
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         item.data_type != data_type.FP8_E8M0,
         f"MXFP8 SDPA requires {name} to have FP8_E8M0 data type, it has {item.data_type.name}",
     )
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         item.reordering != tensor_reordering.F8_128x4,
         f"MXFP8 SDPA requires {name} to have F8_128x4 reordering, it has {item.reordering.name}",
     )
-    say.refuse_unset(len(item.dim) != 4, f"the dim for {name} is invalid: {item.dim}")
-    say.refuse_unset(
+    say.refuse_unset_attribute(len(item.dim) != 4, f"the dim for {name} is invalid: {item.dim}")
+    say.refuse_unset_attribute(
         item.dim[:2] != request.tensors[of].dim[:2],
         f"MXFP8 SDPA: {name} batch/head dimensions must match those of {of}, got {item.dim[:2]} and "
         f"{request.tensors[of].dim[:2]}",
     )
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         item.dim[axis] < blocks,
         f"MXFP8 SDPA: {name} dimension {axis} is too small (expected >= {blocks}, got {item.dim[axis]})",
     )
@@ -736,7 +740,7 @@ def _check_backward(request: AttentionRequest, context: Context, say: _RuleCheck
     _check_ragged_sink(request, version, say)
     _check_stats_layout(request, version, (9, 26, 0), say)
     _check_backward_kernels(request, version, major, say)
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         request.has("dsink") and not request.has("sink"), "if dSink_token is set, sink_token needs to be set"
     )
 
@@ -769,7 +773,7 @@ def _check_backward_bounds(request: AttentionRequest, version: Version, major: i
     say.refuse_unsupported(
         request.is_bottom_right and loose, "bottom right causal mask with ragged offsets is only supported with padding"
     )
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         left is not None and left <= 0,
         f"left bound (sliding window length) should be greater than zero, it is {left}: invalid",
     )
@@ -786,7 +790,7 @@ def _check_backward_bounds(request: AttentionRequest, version: Version, major: i
             "left and right bounds are only supported with is_dropout=False, is_bias=False and a right bound below "
             "9.10.2",
         )
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         right is not None and right < 0, f"right bound needs to be larger than or equal to zero, it is {right}: invalid"
     )
 
@@ -862,7 +866,7 @@ def _check_backward_fp8(request: AttentionRequest, context: Context, say: _RuleC
     _check_fp8_output(request, ("dq", "dk", "dv"), version, major, say)
     if request.kind == "mxfp8":
         _check_mx_backward(request, version, say)
-    say.refuse_unset(
+    say.refuse_unset_attribute(
         request.has("dsink") and not request.has("sink"),
         "if dSink_token output is requested, sink_token input must also be set",
     )

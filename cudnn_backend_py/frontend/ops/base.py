@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ...printable import shown
+from ...printable import format_repr
 from ..context import Context
 from ..recorded import GraphRecord
 from ..tensors import tensor
@@ -33,7 +33,7 @@ class OpsBase:
         for port, item in node.inputs.items():
             if not isinstance(item, tensor):
                 raise TypeError(
-                    f"{port} of {node.tag.lower()} {node.name!r} is {shown(item)}, a cudnn.tensor is needed"
+                    f"{port} of {node.tag.lower()} {node.name!r} is {format_repr(item)}, a cudnn.tensor is needed"
                 )
         self._nodes.append(node)
         return node

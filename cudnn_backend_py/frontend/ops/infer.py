@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...graph.strides import channels_last, preserve_order
+from ...graph.strides import channels_last, copy_stride_order
 from ...system.version import version_text
 from ..enums import data_type, scalar_type
-from ..errors import attribute_not_set_error, invalid_value_error, not_supported_error
+from ..errors import make_attribute_not_set_error, make_invalid_value_error, make_not_supported_error
 from ..tensors import tensor
 from .node import Emitter, Node, broadcast_dims, check_data_type, fill_data_type, pack_strides
 
@@ -42,7 +42,7 @@ class OpNode(Node):
         """
         missing = [port for port in self.needs if port not in self.inputs]
         if missing:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"{self.tag.lower()} {self.name!r} has no {', '.join(missing)}",
                 where="None was given for it",
                 fix="give a tensor of the graph",
@@ -65,7 +65,7 @@ class OpNode(Node):
             return
         others = [len(item.dim) for item in self.inputs.values() if not _has_value(item)]
         if not others and not any(item.dim for item in self.outputs.values()):
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"every input of {self.tag.lower()} {self.name!r} is a number, so the dims of its result cannot "
                 "be inferred",
                 fix="set_dim([...]) and set_stride([...]) on the result",
@@ -91,7 +91,7 @@ def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
         ``frontend-not-supported``.
     """
     if to.context.version < version:
-        raise not_supported_error(
+        raise make_not_supported_error(
             f"{what} is not supported by cuDNN {version_text(to.context.version)}",
             fix=f"use cuDNN {version[0]}.{version[1]} or later",
         )
@@ -107,7 +107,7 @@ def fill_dims_and_strides(item: tensor, dims: Sequence[int] | None, strides: Seq
     """
     if not item.dim:
         if dims is None:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"dims of {item.name!r} are not set and cannot be inferred from its operation", fix="set_dim([...])"
             )
         item.dim = list(dims)
@@ -129,9 +129,11 @@ def infer_matmul(name: str, inputs: Mapping[str, tensor], c: tensor) -> None:
     headline = f"dims of the matmul {name!r} mismatch: A is {a}, B is {b}"
     apart = any(1 not in pair and len(set(pair)) > 1 for pair in zip(a[:-2], b[:-2], strict=False))
     if min(len(a), len(b)) >= 2 and (a[-1] != b[-2] or (len(a) == len(b) and apart)):
-        raise attribute_not_set_error(headline, fix="give A [..., M, K] and B [..., K, N], the others the same or 1")
+        raise make_attribute_not_set_error(
+            headline, fix="give A [..., M, K] and B [..., K, N], the others the same or 1"
+        )
     if not c.dim and (len(a) != len(b) or len(a) < 2):
-        raise invalid_value_error(headline, fix="give both the same number of dims, at least 2")
+        raise make_invalid_value_error(headline, fix="give both the same number of dims, at least 2")
     batch = [max(pair) for pair in zip(a[:-2], b[:-2], strict=False)]
     if not c.dim:
         c.dim = [*batch, a[-2], b[-1]]
@@ -149,7 +151,7 @@ def infer_pointwise(name: str, inputs: Sequence[tensor], out: tensor) -> None:
     if not out.dim:
         shapes = [item.dim for item in inputs if item.dim]
         if not shapes:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"no input of pointwise {name!r} has dims", fix="set_dim(...) and set_stride(...)"
             )
         out.dim = broadcast_dims(*shapes)
@@ -159,9 +161,9 @@ def infer_pointwise(name: str, inputs: Sequence[tensor], out: tensor) -> None:
     if same is not None:
         out.stride = list(same.stride)
     elif out.virtual:
-        fill_dims_and_strides(out, None, preserve_order(out.dim, inputs[0].stride))
+        fill_dims_and_strides(out, None, copy_stride_order(out.dim, inputs[0].stride))
     else:
-        raise attribute_not_set_error(
+        raise make_attribute_not_set_error(
             f"strides of output {out.name!r} cannot be inferred: no input has its dims {out.dim}",
             fix="set_stride([...])",
         )

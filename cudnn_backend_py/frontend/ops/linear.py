@@ -9,10 +9,10 @@ from ...generated.enums import ConvolutionMode, DescriptorType, MoeGroupedMatmul
 from ...generated.operations import OUTPUT_PORTS
 from ...graph.ir import Matmul, Parameters
 from ...graph.shapes import compute_expert_output_dims, infer_convolution_input_dims, infer_convolution_output_dims
-from ...graph.strides import column_major
+from ...graph.strides import make_column_major_strides
 from ..arguments import to_int, to_int_list
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
-from ..errors import attribute_not_set_error, invalid_value_error, kernel_not_offered_error
+from ..errors import make_attribute_not_set_error, make_invalid_value_error, make_kernel_not_offered_error
 from ..tensors import tensor
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_data_type, fill_dims_and_strides, infer_matmul, require_version
@@ -102,7 +102,7 @@ class _Reduction(OpNode):
 
     def emit(self, to: Emitter) -> None:
         if self.mode is reduction_mode.NOT_SET:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"reduction {self.name!r} has an invalid mode, NOT_SET", fix="give a mode: ADD, MAX ..."
             )
         deterministic = False if to.context.version >= (9, 11) else None
@@ -194,12 +194,12 @@ class _Convolution(OpNode):
         super().check(context)
         for side, values in self.window.items():
             if not values:
-                raise attribute_not_set_error(
+                raise make_attribute_not_set_error(
                     f"{side.replace('_', ' ')} of {self.tag.lower()} {self.name!r} is not set",
                     fix=f"{side}=[...], one int for each spatial dim",
                 )
         if len({len(values) for values in self.window.values()}) > 1:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"padding, stride and dilation of {self.tag.lower()} {self.name!r} have different lengths",
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
                 fix="give one int for each spatial dim",
@@ -210,7 +210,7 @@ class _Convolution(OpNode):
         dims: Sequence[int] | None = None
         if self.tag == "CONV_FPROP":
             if 0 in self.window["stride"]:
-                raise attribute_not_set_error(
+                raise make_attribute_not_set_error(
                     f"stride of conv_fprop {self.name!r} is {self.window['stride']}: dims cannot be inferred from it",
                     fix="give at least 1 for each spatial dim",
                 )
@@ -225,13 +225,13 @@ class _Convolution(OpNode):
         one, other = ((port, item.dim) for port, item in self.inputs.items())
         for port, dims in (one, other):
             if len(dims) != rank:
-                raise invalid_value_error(
+                raise make_invalid_value_error(
                     f"dims of {self.tag.lower()} {self.name!r} mismatch: {port} is {dims}, {rank} dims are needed",
                     where=f"{rank - 2} spatial dims, by the stride",
                     fix=f"give {port} {rank} dims, or padding, stride and dilation {len(dims) - 2} ints each",
                 )
             if min(dims) < 1:
-                raise attribute_not_set_error(
+                raise make_attribute_not_set_error(
                     f"dims of {self.tag.lower()} {self.name!r} are not positive: {port} is {dims}",
                     fix="give at least 1 for each dim",
                 )
@@ -425,14 +425,16 @@ class _MoeMatmul(OpNode):
     def check(self, context: Context) -> None:
         super().check(context)
         if self.mode is moe_grouped_matmul_mode.COMBINE:
-            raise kernel_not_offered_error("moe_grouped_matmul_mode.COMBINE, with top_k_scores,")
+            raise make_kernel_not_offered_error("moe_grouped_matmul_mode.COMBINE, with top_k_scores,")
         routed = {
             moe_grouped_matmul_mode.GATHER: ("TokenIndex",),
             moe_grouped_matmul_mode.SCATTER: ("TokenIndex", "TokenKs"),
         }
         for port in routed.get(self.mode, ()):
             if port not in self.inputs:
-                raise attribute_not_set_error(f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} needs {port}")
+                raise make_attribute_not_set_error(
+                    f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} needs {port}"
+                )
 
     def infer_shapes(self) -> None:
         gathered = self.mode is moe_grouped_matmul_mode.GATHER
@@ -475,7 +477,7 @@ class _MoeBackward(OpNode):
         if not out.dim:
             groups, token, doutput = (self.inputs[port].dim for port in ("FirstTokenOffset", "Token", "DOutput"))
             out.dim = [groups[0], token[2], doutput[2]]
-        fill_dims_and_strides(out, None, column_major(out.dim))
+        fill_dims_and_strides(out, None, make_column_major_strides(out.dim))
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 22), "moe grouped matmul backward")

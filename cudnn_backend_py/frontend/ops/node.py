@@ -1,4 +1,4 @@
-"""``Node``: an operation of a graph under construction, and its conversion to graph values."""
+"""``Node``: an operation of a graph under construction, and its conversion to graph operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...graph.booleans import BOOLEANS_IN_MEMORY, describe_booleans
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...known_issues import KnownIssueWarning, find_known_issues, warn_about_issues, warn_once
 from ..enums import data_type, to_data_type
-from ..errors import attribute_not_set_error, invalid_value_error
+from ..errors import make_attribute_not_set_error, make_invalid_value_error
 from ..tensors import tensor as UserTensor
 
 if TYPE_CHECKING:
@@ -73,17 +73,17 @@ class Node:
         yield from self.outputs.values()
 
     def list_required_ranks(self) -> dict[UserTensor, int]:
-        """Return the rank that cuDNN requires, by tensor; those with fewer dims are extended by dims of size 1."""
+        """Return the rank that cuDNN requires, by tensor; lower ranks are extended by dims of size 1."""
         return {}
 
     def check(self, context: Context) -> None:
-        """Raise the exception with which cudnn-frontend refuses this operation before it queries cuDNN."""
+        """Raise cudnn-frontend's exception if it would refuse this operation before it queries cuDNN."""
 
     def infer(self, context: Context) -> None:
         """Fill in dims and strides of outputs that the user did not set."""
 
     def emit(self, to: Emitter) -> None:
-        """Add the node's operations to the graph value under construction."""
+        """Add the node's operations to the graph that the emitter `to` builds."""
         raise NotImplementedError
 
     def choose_engine(self, context: Context) -> EngineChoice | None:
@@ -114,7 +114,7 @@ def add_dims_to_errors(node: Node) -> Iterator[None]:
     except CudnnBackendError:
         raise
     except (LookupError, ArithmeticError, ValueError) as error:
-        raise attribute_not_set_error(
+        raise make_attribute_not_set_error(
             f"{node.tag.lower()} {node.name!r} does not fit the dims of its inputs",
             fix="give tensors of the rank that the operation needs: "
             + ", ".join(f"{port} has {list(item.dim)}" for port, item in node.inputs.items()),
@@ -162,7 +162,7 @@ class Emitter:
         self.slices: dict[int, tuple[int, int]] = {}
 
     def make_graph(self) -> Graph:
-        """Return the graph value, and warn about its known issues."""
+        """Return the finished graph, and warn about its known issues."""
         made = self.builder.graph()
         warn_about_known_issues(made, self.context.sm, self.context.version)
         return made
@@ -173,7 +173,7 @@ class Emitter:
         if made is None:
             kind = source.data_type.backend
             if kind is None:
-                raise invalid_value_error(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
+                raise make_invalid_value_error(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
             offset = None if source.ragged_offset is None else self.emit_tensor(source.ragged_offset)
             ones = (1,) * (self._ranks.get(source, 0) - len(source.dim))
             made = self.builder.tensor(
@@ -239,5 +239,5 @@ def broadcast_dims(*shapes: Sequence[int]) -> list[int]:
     full = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
     for sizes in zip(*full, strict=True):
         if len(set(sizes) - {1}) > 1:
-            raise attribute_not_set_error(f"shapes {', '.join(map(str, map(list, shapes)))} do not broadcast")
+            raise make_attribute_not_set_error(f"shapes {', '.join(map(str, map(list, shapes)))} do not broadcast")
     return [max(sizes) for sizes in zip(*full, strict=True)]

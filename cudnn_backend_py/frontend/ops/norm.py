@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
 from ...graph.shapes import infer_statistics_dims, make_per_channel_dims
-from ...graph.strides import channels_last, preserve_order
+from ...graph.strides import channels_last, copy_stride_order
 from ..enums import data_type, norm_forward_phase
-from ..errors import attribute_not_set_error, invalid_value_error
+from ..errors import make_attribute_not_set_error, make_invalid_value_error
 from ..tensors import tensor
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_data_type, fill_dims_and_strides
@@ -124,12 +124,12 @@ class _NormForward(_Norm):
     def check(self, context: Context) -> None:
         super().check(context)
         if self.phase is norm_forward_phase.NOT_SET:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"the forward phase of {self.tag.lower()} {self.name!r} is not set",
                 fix="give norm_forward_phase.TRAINING or norm_forward_phase.INFERENCE",
             )
         if "BIAS" in self.inputs and "SCALE" not in self.inputs:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"{self.tag.lower()} {self.name!r} has a bias but no scale; a bias needs a scale",
                 fix="give a scale of ones",
             )
@@ -146,25 +146,27 @@ class _NormForward(_Norm):
             if port in self.outputs:
                 item = self.outputs[port]
                 dims = item.dim or self._infer_statistics_dims()
-                fill_dims_and_strides(item, dims, channels_last(dims) if by_channel else preserve_order(dims, x.stride))
+                fill_dims_and_strides(
+                    item, dims, channels_last(dims) if by_channel else copy_stride_order(dims, x.stride)
+                )
 
     def _infer_scale_and_bias(self, x: tensor) -> None:
         for port in ("SCALE", "BIAS"):
             if port in self.inputs:
                 item = self.inputs[port]
                 dims = item.dim or [1, *x.dim[1:]]
-                fill_dims_and_strides(item, dims, preserve_order(dims, x.stride))
+                fill_dims_and_strides(item, dims, copy_stride_order(dims, x.stride))
         ones = [1] * len(x.dim)
         fill_dims_and_strides(self.inputs["EPSILON"], ones, ones)
 
     def _get_given_statistics_dims(self) -> list[int]:
-        """Return the dims that the user gave mean or inverse variance, empty if none."""
+        """Return the dims that the user set for mean or inverse variance, empty if none."""
         return next((item.dim for port in _STATISTICS_PORTS if (item := self.outputs.get(port)) and item.dim), [])
 
     def _check_normalized_dims(self, x: list[int]) -> None:
         """Raise if neither a scale nor the statistics determine the normalized dims."""
         if sum(size != 1 for size in x[1:]) > 1 and not self._get_given_statistics_dims():
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"{self.tag.lower()} {self.name!r} has no scale, and x has dims {x}: the normalized dims are unknown",
                 fix="give a scale, or give x the dims [rows, hidden, 1, 1], or (training) set the statistics dims",
             )
@@ -177,7 +179,7 @@ class _NormForward(_Norm):
         x, scale = self.inputs["X"].dim, self.inputs["SCALE"].dim if "SCALE" in self.inputs else []
         dims = infer_statistics_dims(self.mode, x, scale)
         if dims is None:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"statistics of {self.tag.lower()} {self.name!r} cannot be inferred: scale has dims {scale}, x {x}",
                 fix=f"give a scale of {len(x)} dims",
             )
@@ -240,7 +242,7 @@ class _NormBackward(_Norm):
         """Raise if an input is missing, and leave out gradients that are not requested."""
         super().check(context)
         if self.has_dbias and "DBIAS" not in self.outputs:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"{self.tag.lower()} {self.name!r} has no scale, so there is no DBIAS", fix="has_dbias=False"
             )
         if self.mode is NormMode.ADA_LAYER_NORM and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
@@ -261,7 +263,7 @@ class _NormBackward(_Norm):
                 fill_dims_and_strides(
                     item,
                     size,
-                    model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride),
+                    model.stride if len(model.stride) == len(size) else copy_stride_order(size, model.stride),
                 )
             else:
                 adaptive = self.mode is NormMode.ADA_LAYER_NORM
@@ -403,7 +405,7 @@ class NormOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> list[tensor | None]:
-        """Normalize each n and c; return [Y, mean, inv_variance], statistics [n, c, 1 ...]."""
+        """Normalize each channel of each n; return [Y, mean, inv_variance], statistics [n, c, 1 ...]."""
         tensors = (input, scale, bias, epsilon)
         return self._add_norm(NormMode.INSTANCE_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
@@ -420,7 +422,7 @@ class NormOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> list[tensor | None]:
-        """Normalize each c, in the training phase.
+        """Normalize each channel in the training phase; return Y, statistics and running statistics.
 
         Parameters
         ----------
@@ -449,7 +451,7 @@ class NormOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> tensor:
-        """Normalize each c with given statistics; return Y."""
+        """Normalize each channel with given statistics; return Y."""
         inputs = {"X": input, "MEAN": mean, "INV_VARIANCE": inv_variance, "SCALE": scale, "BIAS": bias}
         return self._add_node(_BatchNormInference(name, compute_data_type, inputs)).outputs["Y"]
 
@@ -556,7 +558,7 @@ class NormOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> list[tensor]:
-        """Return the results of :meth:`genstats` for a batch norm.
+        """Compute batch norm's equivalent scale and bias, and statistics from :meth:`genstats` sums.
 
         Parameters
         ----------

@@ -262,7 +262,7 @@ class PointwiseOps(OpsBase):
         return self._add_pointwise(PointwiseMode.BINARY_SELECT, (input0, input1, mask), compute_data_type, name)
 
     def gen_index(self, input: tensor, axis: int, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor:
-        """Return the position along `axis`, in the dims of `input`."""
+        """Return the index of each element along `axis`, in a tensor with the dims of `input`."""
         return self._add_pointwise(PointwiseMode.GEN_INDEX, (input,), compute_data_type, name, axis=axis)
 
     def relu(
@@ -274,7 +274,7 @@ class PointwiseOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> tensor:
-        """Return `input` clipped to `lower_clip` (0) and `upper_clip` (none), with a slope (0) below."""
+        """Clip `input` to `lower_clip` (default 0) and `upper_clip`, with `negative_slope` below."""
         numbers = {"negative_slope": negative_slope, "lower_clip": lower_clip, "upper_clip": upper_clip}
         return self._add_pointwise(PointwiseMode.RELU_FWD, (input,), compute_data_type, name, numbers)
 

@@ -16,10 +16,10 @@ from ...generated.enums import (
 from ...graph.data_types import ELEMENT_BITS
 from ...graph.ir import Parameters
 from ...graph.shapes import compute_concatenated_dims, compute_pooled_size, compute_sliced_dims, permute_dims
-from ...graph.strides import make_strides_in_order, preserve_order
+from ...graph.strides import copy_stride_order, make_strides_in_order
 from ..arguments import check_instance, to_float, to_int, to_int_list, to_list
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
-from ..errors import attribute_not_set_error, invalid_value_error
+from ..errors import make_attribute_not_set_error, make_invalid_value_error
 from ..tensors import tensor, to_float32_hex
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_data_type, fill_dims_and_strides, require_version
@@ -39,7 +39,7 @@ def _require_same_type(node: OpNode) -> None:
     if y.data_type == NOT_SET:
         y.data_type = x.data_type
     if y.data_type != x.data_type:
-        raise invalid_value_error(
+        raise make_invalid_value_error(
             f"data types of {node.tag.lower()} {node.name!r} mismatch: x {x.data_type.name}, y {y.data_type.name}",
             fix=f"set_data_type(cudnn.data_type.{x.data_type.name}) on the result, or give the graph no other type",
         )
@@ -94,11 +94,11 @@ class _Transpose(OpNode):
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         if not self.permutation:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"transpose {self.name!r} has no permutation", fix="give one int for each dim"
             )
         if sorted(self.permutation) != list(range(len(x.dim))):
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"the permutation {self.permutation} of transpose {self.name!r} is invalid",
                 where=f"its input has {len(x.dim)} dims",
                 fix=f"give each of 0 to {len(x.dim) - 1} once",
@@ -147,12 +147,12 @@ class _Slice(OpNode):
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
         if len(self.slices) != len(x.dim):
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"slice {self.name!r} has {len(self.slices)} slices for {len(x.dim)} dims", fix="give one for each dim"
             )
         for axis, (_, _, step) in enumerate(self.ranges):
             if step <= 0:
-                raise invalid_value_error(
+                raise make_invalid_value_error(
                     f"slice {self.name!r} has an invalid step of {step} in dim {axis}: it must be at least 1"
                 )
         dims = list(compute_sliced_dims(self.ranges))
@@ -160,7 +160,7 @@ class _Slice(OpNode):
             y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)]
         )
         if list(y.dim) != dims:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"the result of slice {self.name!r} has dims {list(y.dim)}, but its slices have dims {dims}",
                 fix="give it these dims, or none",
             )
@@ -216,14 +216,16 @@ class _Concatenate(OpNode):
 
     def check(self, context: Context) -> None:
         if not self.inputs:
-            raise invalid_value_error(f"concatenate {self.name!r} has no inputs", fix="give at least one tensor")
+            raise make_invalid_value_error(f"concatenate {self.name!r} has no inputs", fix="give at least one tensor")
 
     def infer_shapes(self) -> None:
         first = self.inputs["0"]
         if not 0 <= self.axis < len(first.dim):
-            raise invalid_value_error(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
+            raise make_invalid_value_error(
+                f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}"
+            )
         dims = compute_concatenated_dims([item.dim for item in self.inputs.values()], self.axis)
-        fill_dims_and_strides(self.outputs["Y"], dims, preserve_order(dims, first.stride))
+        fill_dims_and_strides(self.outputs["Y"], dims, copy_stride_order(dims, first.stride))
 
     def emit(self, to: Emitter) -> None:
         y = to.emit_tensor(self.outputs["Y"])
@@ -256,7 +258,7 @@ class _Rng(OpNode):
 
     def emit(self, to: Emitter) -> None:
         if self.distribution is not rng_distribution.BERNOULLI or self.probability is None:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"rng {self.name!r} has distribution {self.distribution.name} and probability {self.probability}; "
                 "only BERNOULLI with a probability is supported"
             )
@@ -302,11 +304,11 @@ class _Resample(OpNode):
     def check(self, context: Context) -> None:
         super().check(context)
         if self.mode is resample_mode.NOT_SET or self.padding is padding_mode.NOT_SET:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"resample {self.name!r} has an invalid mode: {self.mode.name}, padding {self.padding.name}"
             )
         if len({len(values) for values in self.window.values()}) > 1:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"window, stride and padding of resample {self.name!r} have different lengths",
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
             )
@@ -370,7 +372,7 @@ class _PagedCacheLoad(OpNode):
         sequence = y.dim[3 if y.stride[2] == 1 else 2]
         needed = -(-sequence // container.dim[2])
         if table.ragged_offset is None and needed != table.dim[2]:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"page table of {self.name!r} has {table.dim[2]} pages, but {needed} are needed: a mismatch",
                 where=f"{sequence} positions in blocks of {container.dim[2]}",
             )
@@ -586,7 +588,7 @@ class ShapeOps(OpsBase):
 
 def _check_block_size(node: OpNode, sizes: Sequence[int]) -> None:
     if min(sizes) < 1:
-        raise invalid_value_error(
+        raise make_invalid_value_error(
             f"block size {list(sizes)} of {node.tag.lower()} {node.name!r} is not positive", fix="give at least 1"
         )
 
@@ -611,7 +613,7 @@ class _Quantize(OpNode):
         _check_block_size(self, [self.block_size])
         rank = len(self.inputs["X"].dim)
         if self.axis is not None and not -rank <= self.axis < rank:
-            raise attribute_not_set_error(
+            raise make_attribute_not_set_error(
                 f"axis {self.axis} of block_scale_quantize {self.name!r} is out of range for the input of {rank} dims",
                 fix=f"give one of 0 to {rank - 1}",
             )
@@ -626,7 +628,7 @@ class _Quantize(OpNode):
             dims = list(x.dim)
             dims[-1 if self.axis is None else self.axis] //= self.block_size
         fill_dims_and_strides(
-            scale, dims, self._make_transposed_strides(dims) if self.transpose else preserve_order(dims, x.stride)
+            scale, dims, self._make_transposed_strides(dims) if self.transpose else copy_stride_order(dims, x.stride)
         )
 
     def _make_transposed_strides(self, dims: Sequence[int]) -> tuple[int, ...]:
@@ -669,10 +671,10 @@ class _Dequantize(OpNode):
     def check(self, context: Context) -> None:
         super().check(context)
         if not self.block_size:
-            raise attribute_not_set_error(f"block_scale_dequantize {self.name!r} has no block size")
+            raise make_attribute_not_set_error(f"block_scale_dequantize {self.name!r} has no block size")
         _check_block_size(self, self.block_size)
         if not self.outputs["Y"].virtual:
-            raise invalid_value_error(
+            raise make_invalid_value_error(
                 f"the result of block_scale_dequantize {self.name!r} is an output, but must be virtual",
                 fix="use it in another operation, such as identity, and make that operation's result the output",
             )

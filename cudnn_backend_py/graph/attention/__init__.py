@@ -90,7 +90,7 @@ def sdpa_forward(
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
-        check_measured_issues(AttentionUse(p, False, _choose_form(unified, version), version, sm))
+        check_measured_issues(AttentionUse(p, False, _choose_graph_form(unified, version), version, sm))
     if unified:
         return build_unified_forward(p, version)
     from .forward import build_composite_forward
@@ -131,7 +131,7 @@ def sdpa_backward(
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
-        check_measured_issues(AttentionUse(p, True, _choose_form(unified, version), version, sm))
+        check_measured_issues(AttentionUse(p, True, _choose_graph_form(unified, version), version, sm))
     if unified:
         return build_unified_backward(p, version)
     from .backward import build_composite_backward
@@ -139,7 +139,7 @@ def sdpa_backward(
     return build_composite_backward(p, version)
 
 
-def _choose_form(unified: bool, version: VersionTuple | None) -> Form:
+def _choose_graph_form(unified: bool, version: VersionTuple | None) -> Form:
     if unified:
         return "unified"
     return "expanded" if version is None or version < SINGLE_OPS_SINCE else "single operations"

@@ -65,7 +65,7 @@ class _HalfPrecisionBackward:
         """Return exp(scores - stats)."""
         f = self.f
         self.score = score = self.add_raw_scores()
-        score = f.add_biases(f.modify(score))
+        score = f.add_biases(f.apply_score_modifier(score))
         # The statistics of an empty row are -inf: they are subtracted before its scores become -inf.
         score = self.add_stats_subtraction(score)
         return f.pointwise(_MODE.EXP, f.mask_outside_band(f.mask_padding(score)), name="p")
@@ -107,7 +107,7 @@ class _HalfPrecisionBackward:
         if p.dbias:
             dbias = f.get_or_make_tensor("dbias", p.bias or f.score_dims, p.data_type)
             f.add_sum(dp, dbias.dims, out=dbias)
-        return f.add_product(f.modify_gradient(dp, self.score), self.scale)
+        return f.add_product(f.backpropagate_through_modifier(dp, self.score), self.scale)
 
     def find_row_sum_factor(self) -> Tensor | None:
         """Return the factor of the row sums: the inverse dropout factor; None without dropout."""

@@ -285,12 +285,12 @@ class AttentionBuilder:
             self._once["scale"] = self.scalar(self.p.scale_value, "scale")
         return self._once["scale"]
 
-    def modify(self, score: Tensor) -> Tensor:
-        """Return the scaled scores as the problem's modifier changes them, unchanged without one."""
+    def apply_score_modifier(self, score: Tensor) -> Tensor:
+        """Return the scaled scores after the problem's score modifier, unchanged if there is none."""
         modifier = self.p.score_modifier
         return score if modifier is None else modifier.forward(cast("GraphBuilder", self.g), score)
 
-    def modify_gradient(self, d_score: Tensor, score: Tensor) -> Tensor:
+    def backpropagate_through_modifier(self, d_score: Tensor, score: Tensor) -> Tensor:
         """Return the gradient with respect to the scaled scores from that with respect to the modified ones."""
         modifier = self.p.score_modifier
         return d_score if modifier is None else modifier.backward(cast("GraphBuilder", self.g), d_score, score)
@@ -457,7 +457,7 @@ class AttentionBuilder:
 
     @contextmanager
     def collect_subgraph(self, name: str) -> Iterator[list[Graph]]:
-        """Collect the operations added in the block as one sub-graph; yield a list for it, empty without operations."""
+        """Yield a list that gets the operations added in the block as one sub-graph, if there are any."""
         outside, self.g.ops = self.g.ops, []
         made: list[Graph] = []
         try:
@@ -484,7 +484,7 @@ class AttentionBuilder:
 
 
 def _make_builder(problem: Attention, name: str) -> MatmulAndPointwise:
-    """Return a new builder: one with the methods of all operations only where a score modifier may call them."""
+    """Return a builder, with the methods of all operations only if the problem has a score modifier."""
     if problem.score_modifier is None:
         return MatmulAndPointwise(problem.name or name, io_type=problem.data_type)
     from ..builder import GraphBuilder

@@ -36,7 +36,7 @@ def add_composite_forward(f: AttentionBuilder) -> None:
     score = f.add_product(score, f.scale())
     if p.is_fp8 and not p.mx:
         score = f.add_product(score, f.get_device_scalar("descale_q"), f.get_device_scalar("descale_k"))
-    score = f.mask_outside_band(f.mask_padding(f.add_biases(f.modify(score))))
+    score = f.mask_outside_band(f.mask_padding(f.add_biases(f.apply_score_modifier(score))))
 
     dropout = f.add_dropout_factors()
     last = p.data_type if p.mx or not p.is_fp8 else DataType.FLOAT

@@ -78,7 +78,7 @@ class KnownIssue(FrozenValue):
         return (version is None or version in self.versions) and (sm is None or not self.sm or sm in self.sm)
 
     def affects_engine(self, engine: int | None) -> bool:
-        """Return whether an engine is affected; None counts as affected without ``engines`` or ``depends_on``."""
+        """Return whether an engine is affected; None is unless ``engines`` and ``depends_on`` are set."""
         return not (self.engines and self.depends_on) if engine is None else not self.engines or engine in self.engines
 
     def applies_to(self, use: AttentionUse | None, graph: Graph | None) -> bool:

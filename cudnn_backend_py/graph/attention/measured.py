@@ -49,7 +49,7 @@ def _has_noncontiguous_head_dim(use: AttentionUse) -> bool:
 
 
 def _has_unaligned_strides(use: AttentionUse) -> bool:
-    """Whether heads are a multiple of 16 bytes long but some stride is not; otherwise cuDNN refuses such strides."""
+    """Whether some stride is not a multiple of 16 bytes, although the size of the head dim is."""
     return any(
         dims[-1] * size % 16 == 0
         and any(dim > 1 and stride * size % 16 for dim, stride in zip(dims[:-1], strides[:-1], strict=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from ...errors import GraphError
 from ...frozen import FrozenValue
 from ...generated.enums import DataType
-from ...printable import shown
+from ...printable import format_repr
 from ..data_types import FP8_TYPES, find_type
 from ..ir import Tensor
 from ..rules import Rule, find_broken_rule
@@ -340,11 +340,11 @@ def _make_option_rule(is_broken: Callable[[Attention], bool], message: Callable[
 _OPTIONS = (
     _make_option_rule(
         lambda p: p.alignment not in ("top_left", "bottom_right"),
-        lambda p: f"alignment {shown(p.alignment)} is neither top_left nor bottom_right",
+        lambda p: f"alignment {format_repr(p.alignment)} is neither top_left nor bottom_right",
     ),
     _make_option_rule(
         lambda p: isinstance(p.scale, str) and p.scale not in ("tensor", "none"),
-        lambda p: f"scale {shown(p.scale)} is neither a number, tensor nor none",
+        lambda p: f"scale {format_repr(p.scale)} is neither a number, tensor nor none",
     ),
     _make_option_rule(
         lambda p: p.causal and p.right_bound != 0,
@@ -385,7 +385,7 @@ _OPTIONS = (
     ),
     _make_option_rule(
         lambda p: p.bias is not None and not _is_broadcastable(p.bias, _list_score_dims(p)),
-        lambda p: f"bias has dims {shown(p.bias)}, each must be 1 or that of the scores {_list_score_dims(p)}",
+        lambda p: f"bias has dims {format_repr(p.bias)}, each must be 1 or that of the scores {_list_score_dims(p)}",
     ),
 )
 
@@ -414,11 +414,11 @@ def _check_problem(p: Attention) -> None:
     for name in _SIZES:
         value = getattr(p, name)
         if not _is_int(value) or value < 1:
-            raise _make_error(f"{name} is {shown(value)}, an int of 1 or more is needed", "attention-size")
+            raise _make_error(f"{name} is {format_repr(value)}, an int of 1 or more is needed", "attention-size")
     for name, is_optional, is_fit, needed in _list_option_types():
         value = getattr(p, name)
         if not (is_optional if value is None else is_fit(value)):
-            raise _make_error(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
+            raise _make_error(f"{name} is {format_repr(value)}, {needed} is needed", "attention-option")
     check_heads(p.heads, p.kv_heads, p.v_heads)
     _check_layout(p)
     if rule := find_broken_rule(_OPTIONS, p):
@@ -479,13 +479,13 @@ def _check_layout(p: Attention) -> None:
     for name, layout in given.items():
         if name != "" and str(name).removeprefix("d") not in _LAID_OUT:
             raise _make_error(
-                f"layout names a tensor {shown(name)}, known are q, k, v, o, their gradients, and stats",
+                f"layout names a tensor {format_repr(name)}, known are q, k, v, o, their gradients, and stats",
                 "attention-layout",
             )
         strides: tuple[int, ...] = layout if isinstance(layout, tuple) else ()
         if layout not in known and [type(stride) for stride in strides] != [int] * 4:
             raise _make_error(
-                f"layout {shown(layout)} is neither of {', '.join(known)} nor four strides", "attention-layout"
+                f"layout {format_repr(layout)} is neither of {', '.join(known)} nor four strides", "attention-layout"
             )
         packed = layout == "packed"
         if packed and not (p.heads == p.kv_heads == p.v_heads and p.head_dim == p.head_dim_v and p.seq_q == p.seq_kv):

@@ -13,7 +13,7 @@ from ...system.version import VersionRange, VersionTuple
 from ..ir import Graph
 from .problem import Attention
 
-__all__ = ["SELECTIONS", "EngineSelection", "deterministic_config", "find_selection"]
+__all__ = ["SELECTIONS", "EngineSelection", "deterministic_config", "find_engine_selection"]
 
 
 class EngineSelection(FrozenValue, kw_only=True):
@@ -107,7 +107,7 @@ SELECTIONS = tuple(
 )
 
 
-def find_selection(graph: Graph, version: VersionTuple, sm: int) -> EngineSelection | None:
+def find_engine_selection(graph: Graph, version: VersionTuple, sm: int) -> EngineSelection | None:
     """Return the engine config that a library selects for a graph; None if the library would query the heuristics."""
     here = [row for row in SELECTIONS if sm in row.sm and version in row.versions]
     if not here:

@@ -121,7 +121,7 @@ class SmallAttention:
 
     @property
     def problem(self) -> Attention:
-        """The same problem as an :class:`Attention`, without the options that it lacks."""
+        """The same problem as an :class:`Attention`, without options that ``Attention`` does not have."""
         problem: Attention = self.__dict__["_problem"]
         return problem
 

@@ -138,6 +138,6 @@ def _add_subgraph(f: AttentionBuilder, fields: dict[str, Any]) -> None:
     """Add modifier, bias, ALiBi and bounds as a sub-graph, if there are any."""
     source = _make_score_tensor(f, "score")
     with f.collect_subgraph("scores") as made:
-        score = f.mask_outside_band(f.add_biases(f.modify(source)))
+        score = f.mask_outside_band(f.add_biases(f.apply_score_modifier(source)))
     if made:
         fields |= {"subgraph": made[0], "subgraph_input_uid": source.uid, "subgraph_output_uid": score.uid}

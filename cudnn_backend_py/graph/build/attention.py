@@ -17,13 +17,13 @@ from .base import (
     make_checked_mixin,
     make_shape_error,
     make_strides_like,
-    require_all,
+    require_all_results,
 )
 
-__all__ = ["AttentionOperations", "SdpaBackward", "SdpaForward", "Softmax"]
+__all__ = ["AttentionOperations", "SdpaForwardOutputs", "SdpaGradients", "SoftmaxOutputs"]
 
 
-class Softmax(NamedTuple):
+class SoftmaxOutputs(NamedTuple):
     """Outputs of a softmax; None for those not requested."""
 
     y: Tensor
@@ -32,14 +32,14 @@ class Softmax(NamedTuple):
     sum_exp: Tensor | None
 
 
-class SdpaForward(NamedTuple):
+class SdpaForwardOutputs(NamedTuple):
     """The output of attention and its statistics, None if not requested."""
 
     o: Tensor
     stats: Tensor | None
 
 
-class SdpaBackward(NamedTuple):
+class SdpaGradients(NamedTuple):
     """The gradients of attention."""
 
     dq: Tensor
@@ -63,7 +63,7 @@ class AttentionOperations(BuilderBase):
         sink: Tensor | None = None,
         stats_log2: bool | None = None,
         **result: Any,
-    ) -> Softmax:
+    ) -> SoftmaxOutputs:
         """Add the softmax over the last dim and return it, with the requested statistics of each row, [.., 1] float32.
 
         Parameters
@@ -94,7 +94,7 @@ class AttentionOperations(BuilderBase):
         self._append_operation(
             DescriptorType.OPERATION_SOFTMAX, y.name, x=x, y=y, sink=sink, stats_log2=stats_log2, **made
         )
-        return Softmax(y, **made)
+        return SoftmaxOutputs(y, **made)
 
     def diagonal_band_mask(
         self,
@@ -337,7 +337,7 @@ class AttentionOperations(BuilderBase):
         stats: Output = False,
         fields: Mapping[str, Any] | None = None,
         **result: Any,
-    ) -> SdpaForward:
+    ) -> SdpaForwardOutputs:
         """Add attention as one operation, softmax(scale * q @ k^T) @ v, and return o [b, h, s_q, d_v].
 
         Parameters
@@ -370,7 +370,7 @@ class AttentionOperations(BuilderBase):
         self._append_operation(
             DescriptorType.OPERATION_SDPA_FWD, o.name, q=q, k=k, v=v, o=o, scale=factor, stats=rows, **more
         )
-        return SdpaForward(o, rows)
+        return SdpaForwardOutputs(o, rows)
 
     def sdpa_backward(
         self,
@@ -389,7 +389,7 @@ class AttentionOperations(BuilderBase):
         dbias: Tensor | None = None,
         name: str | None = None,
         fields: Mapping[str, Any] | None = None,
-    ) -> SdpaBackward:
+    ) -> SdpaGradients:
         """Add the gradients of :meth:`sdpa_forward` as one operation, and return them.
 
         Parameters
@@ -423,7 +423,7 @@ class AttentionOperations(BuilderBase):
             self._make_optional_output(given, f"{stem}.{port}", item.dims, self.io_type, item.strides)
             for port, given, item in wanted_gradients
         ]
-        gradients = require_all(made, "sdpa_backward")
+        gradients = require_all_results(made, "sdpa_backward")
         sink = self._make_optional_output(dsink, f"{stem}.dsink", (1, q.dims[1], 1, 1))
         self._append_operation(
             DescriptorType.OPERATION_SDPA_BWD,
@@ -440,7 +440,7 @@ class AttentionOperations(BuilderBase):
             **dict(zip(("dq", "dk", "dv"), gradients, strict=True)),
             **more,
         )
-        return SdpaBackward(*gradients, sink, dbias)  # type: ignore[call-arg]
+        return SdpaGradients(*gradients, sink, dbias)  # type: ignore[call-arg]
 
 
 def _check_broadcast(tensor: Tensor | None, dims: tuple[int, ...], port: str, **others: Tensor) -> None:

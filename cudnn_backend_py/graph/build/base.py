@@ -11,10 +11,10 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_
 
 from ...errors import CudnnBackendError, GraphError
 from ...generated.enums import DIM_MAX, CudnnEnum, DataType, DescriptorType, TensorReordering
-from ...printable import shown
+from ...printable import format_repr
 from ..data_types import find_member, find_type, suggest_member
 from ..ir import Graph, Op, Operation, Tensor, packed_strides
-from ..strides import channels_last, preserve_order
+from ..strides import channels_last, copy_stride_order
 from ..tensor import LEAST, MOST
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "make_shape_error",
     "make_strides_like",
     "read_values_per_dim",
-    "require_all",
+    "require_all_results",
     "wrap_checked_method",
 ]
 
@@ -62,7 +62,7 @@ def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
 
 def _make_type_error(name: str, value: object, needed: str, is_tensor: bool) -> GraphError:
     shape = getattr(value, "shape", None)
-    said = f"a {type(value).__name__} {list(shape)}" if isinstance(shape, tuple) else shown(value)
+    said = f"a {type(value).__name__} {list(shape)}" if isinstance(shape, tuple) else format_repr(value)
     if isinstance(value, int) and not LEAST <= value <= MOST:
         needed += " of 64 bits"
     return GraphError(
@@ -111,7 +111,7 @@ def _read_enumerators(
             continue
         if (member := find_member(enum, value)) is None:
             raise GraphError(
-                f"{name}= is {shown(value)}, {enum.__name__} is needed{suggest_member(enum, value)}",
+                f"{name}= is {format_repr(value)}, {enum.__name__} is needed{suggest_member(enum, value)}",
                 code="wrong-field-type",
             )
         if place < len(positional):
@@ -123,7 +123,7 @@ def _read_enumerators(
 
 @functools.cache
 def _list_enumerator_parameters(method: Callable[..., Any]) -> tuple[tuple[int, str, type[CudnnEnum]], ...]:
-    """Return place, name and enum of each parameter that takes an enumerator and no text."""
+    """Return position, name and enum of each parameter that takes an enumerator and no text."""
     hints = get_type_hints(method)
     found = []
     for place, name in enumerate(inspect.signature(method).parameters):
@@ -283,10 +283,10 @@ def make_strides_like(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
         return packed_strides(dims)
     if like.strides == channels_last(like.dims):
         return channels_last(dims)
-    return preserve_order(dims, like.strides)
+    return copy_stride_order(dims, like.strides)
 
 
-def require_all(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
+def require_all_results(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
     """Return these results as tensors, after checking that none of them is None.
 
     Raises
@@ -386,7 +386,7 @@ class BuilderBase:
         order: object = strides
         if isinstance(order, str) and order not in ("packed", "channels_last"):
             raise GraphError(
-                f"tensor {name!r} has strides {shown(order)}, numbers, 'packed' or 'channels_last' are needed",
+                f"tensor {name!r} has strides {format_repr(order)}, numbers, 'packed' or 'channels_last' are needed",
                 code="dims-type",
             )
         dims = read_values_per_dim(dims, "dims")
@@ -536,7 +536,7 @@ class BuilderBase:
     def _choose_compute_type(self, given: DataType | None) -> DataType:
         return self.compute_type if given is None else given  # DataType.FLOAT is 0: "or" will not do
 
-    def _add_with_result(
+    def _add_operation_with_result(
         self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]
     ) -> Tensor:
         """Create the result tensor, add the operation that `make` returns for it, and return the tensor."""

@@ -8,7 +8,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
 from ..ir import Tensor
 from ..shapes import compute_expert_output_dims, has_end_offset
-from ..strides import column_major
+from ..strides import make_column_major_strides
 from .base import BuilderBase, check_data_type, check_dims, check_types, make_checked_mixin, make_shape_error
 
 __all__ = ["MixtureOfExperts"]
@@ -146,7 +146,7 @@ class MixtureOfExperts(BuilderBase):
         if isinstance(out, Tensor) and has_end_offset(experts, out.dims[0]):
             experts = out.dims[0]
         dims = (experts, token.dims[2], doutput.dims[2])
-        dweight = self._get_result_tensor("dweight", dims, result, strides=column_major(dims))
+        dweight = self._get_result_tensor("dweight", dims, result, strides=make_column_major_strides(dims))
         check_dims(dweight, dims, "dweight", **tensors)
         self._append_operation(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,

@@ -18,16 +18,23 @@ from .base import (
     make_checked_mixin,
     make_shape_error,
     make_strides_like,
-    require_all,
+    require_all_results,
 )
 
-__all__ = ["BatchNormFinalizeOutputs", "BatchNormWeights", "GenStats", "NormBackward", "NormForward", "Normalizations"]
+__all__ = [
+    "BatchNormFinalizeOutputs",
+    "BatchNormWeightGradients",
+    "GenStatsOutputs",
+    "NormForwardOutputs",
+    "NormGradients",
+    "Normalizations",
+]
 
 Number = float | int | Tensor
 """A number, or a by-value tensor of one element that gets it at execution."""
 
 
-class NormForward(NamedTuple):
+class NormForwardOutputs(NamedTuple):
     """The outputs of a normalization; None for those not requested."""
 
     y: Tensor
@@ -37,7 +44,7 @@ class NormForward(NamedTuple):
     next_running_var: Tensor | None
 
 
-class NormBackward(NamedTuple):
+class NormGradients(NamedTuple):
     """The gradients of a normalization."""
 
     dx: Tensor
@@ -45,7 +52,7 @@ class NormBackward(NamedTuple):
     dbias: Tensor | None
 
 
-class GenStats(NamedTuple):
+class GenStatsOutputs(NamedTuple):
     """The sum and the sum of squares of each channel."""
 
     sum: Tensor
@@ -63,7 +70,7 @@ class BatchNormFinalizeOutputs(NamedTuple):
     updated_running_var: Tensor | None
 
 
-class BatchNormWeights(NamedTuple):
+class BatchNormWeightGradients(NamedTuple):
     """Gradients of a batch norm's parameters, and the factors of dx = eq_dy_scale * dy + eq_x_scale * x + eq_bias."""
 
     dbn_scale: Tensor
@@ -102,7 +109,7 @@ class Normalizations(BuilderBase):
         next_running_var: Output | None = None,
         peer_stats: Sequence[Tensor] = (),
         **result: Any,
-    ) -> NormForward:
+    ) -> NormForwardOutputs:
         """Add y = (x - mean) * inv_variance * scale + bias and return it with the statistics of a training phase.
 
         Parameters
@@ -155,7 +162,7 @@ class Normalizations(BuilderBase):
         like = make_strides_like(sets, x)
         y = self._get_result_tensor("norm", x.dims, result, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
-        item = NormForward(
+        item = NormForwardOutputs(
             y,
             self._make_optional_output(mean, f"{y.name}.mean", sets, strides=like),
             self._make_optional_output(inv_variance, f"{y.name}.inv_variance", sets, strides=like),
@@ -209,7 +216,7 @@ class Normalizations(BuilderBase):
         dbias: Output | None = None,
         peer_stats: Sequence[Tensor] = (),
         **result: Any,
-    ) -> NormBackward:
+    ) -> NormGradients:
         """Add the gradients of :meth:`norm_forward` and return them.
 
         Parameters
@@ -247,7 +254,7 @@ class Normalizations(BuilderBase):
         gradient = self._make_optional_output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
         if gradient is None:
             raise GraphError("cuDNN always writes dscale, so dscale=False is not allowed", code="missing-field")
-        item = NormBackward(
+        item = NormGradients(
             dx,
             gradient,
             self._make_optional_output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides),
@@ -277,7 +284,7 @@ class Normalizations(BuilderBase):
         sum: Output = True,
         sqsum: Output = True,
         compute_type: DataType | None = None,
-    ) -> GenStats:
+    ) -> GenStatsOutputs:
         """Add sum and sum of squares over each channel of x [n, c, ..], and return both, [1, c, 1 ..].
 
         Raises
@@ -296,7 +303,7 @@ class Normalizations(BuilderBase):
             self._make_optional_output(wanted, f"{stem}.{port}", dims, strides=make_strides_like(dims, x))
             for port, wanted in (("sum", sum), ("sqsum", sqsum))
         ]
-        item = GenStats(*require_all(made, "gen_stats"))
+        item = GenStatsOutputs(*require_all_results(made, "gen_stats"))
         self._append_operation(
             DescriptorType.OPERATION_GEN_STATS,
             stem,
@@ -371,7 +378,9 @@ class Normalizations(BuilderBase):
             for port in BatchNormFinalizeOutputs._fields
         }
         _refuse_unknown_results(outputs, BatchNormFinalizeOutputs._fields)
-        require_all([item for port, item in made.items() if not port.startswith("updated")], "batch_norm_finalize")
+        require_all_results(
+            [item for port, item in made.items() if not port.startswith("updated")], "batch_norm_finalize"
+        )
         self._append_operation(
             DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
             stem,
@@ -401,7 +410,7 @@ class Normalizations(BuilderBase):
         name: str | None = None,
         compute_type: DataType | None = None,
         **outputs: Output,
-    ) -> BatchNormWeights:
+    ) -> BatchNormWeightGradients:
         """Add the gradients of batch norm's scale and bias and the factors of dx, and return them.
 
         Parameters
@@ -411,7 +420,7 @@ class Normalizations(BuilderBase):
         mean, inv_std, scale
             [1, c, 1 ..].
         outputs
-            By the fields of :class:`BatchNormWeights`: a tensor to write, or options of one.
+            By the fields of :class:`BatchNormWeightGradients`: a tensor to write, or options of one.
 
         Raises
         ------
@@ -432,10 +441,10 @@ class Normalizations(BuilderBase):
             self._make_optional_output(
                 outputs.pop(port, True), f"{stem}.{port}", dims, strides=make_strides_like(dims, x)
             )
-            for port in BatchNormWeights._fields
+            for port in BatchNormWeightGradients._fields
         ]
-        _refuse_unknown_results(outputs, BatchNormWeights._fields)
-        written = BatchNormWeights(*require_all(made, "batch_norm_backward_weights"))
+        _refuse_unknown_results(outputs, BatchNormWeightGradients._fields)
+        written = BatchNormWeightGradients(*require_all_results(made, "batch_norm_backward_weights"))
         self._append_operation(
             DescriptorType.OPERATION_BN_BWD_WEIGHTS,
             stem,

@@ -69,7 +69,7 @@ class MatmulAndPointwise(BuilderBase):
                 padding_value=padding_value,
             )
 
-        return self._add_with_result(make_operation, "mm", dims, result)
+        return self._add_operation_with_result(make_operation, "mm", dims, result)
 
     def pointwise(
         self,
@@ -129,7 +129,7 @@ class MatmulAndPointwise(BuilderBase):
         def make_operation(y: Tensor) -> Pointwise:
             return Pointwise(name=y.name, mode=mode, compute_type=kind, axis=axis, **{**ports, writes: y, **numbers})
 
-        return self._add_with_result(make_operation, mode.name.lower(), dims, result)
+        return self._add_operation_with_result(make_operation, mode.name.lower(), dims, result)
 
     def reduction(
         self,
@@ -164,4 +164,4 @@ class MatmulAndPointwise(BuilderBase):
                 deterministic=deterministic,
             )
 
-        return self._add_with_result(make_operation, f"reduce_{operator.name.lower()}", dims, result)
+        return self._add_operation_with_result(make_operation, f"reduce_{operator.name.lower()}", dims, result)

@@ -97,7 +97,7 @@ def backward(
         d_score = prob * (d_prob - row_sum[:, :, rows])
         if dbias is not None:
             _add_summed_gradient(dbias, d_score, rows, cols)
-        d_score = p.scale * p.modify_gradient(d_score, scaled)
+        d_score = p.scale * p.backpropagate_modified_scores(d_score, scaled)
         dq[:, :, rows] += d_score @ repeat_heads(p.k[:, :, cols], heads)
         dk[:, :, cols] = sum_groups(np.swapaxes(d_score, 2, 3) @ p.q[:, :, rows], dk.shape[1])
 

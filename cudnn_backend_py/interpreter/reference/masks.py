@@ -39,7 +39,7 @@ class Mask:
     right_bound: int | None = None
     blocks: NDArray[np.bool_] | None = None
 
-    def find_rows(self, cols: slice) -> slice:
+    def find_unmasked_rows(self, cols: slice) -> slice:
         """Return the range of rows that have unmasked scores in these columns; it may be empty."""
         start, stop = 0, int(self.lengths_q.max())
         if self.right_bound is not None:  # the first column is the first one a row reaches

@@ -182,7 +182,7 @@ class ScoreTiles:
         refuse_option(size < 1, f"tile is {size}, 1 column or more is needed", "leave tile out for 128")
         for start in range(0, int(self.mask.lengths_kv.max()), size):
             cols = slice(start, min(start + size, self.dims[3]))
-            rows = self.mask.find_rows(cols)
+            rows = self.mask.find_unmasked_rows(cols)
             if rows.start < rows.stop:
                 yield rows, cols
 
@@ -203,7 +203,7 @@ class ScoreTiles:
             score = score + self.alibi_slopes * (j - i)
         return score
 
-    def modify_gradient(self, d_score: Floats, scaled: Floats) -> Floats:
+    def backpropagate_modified_scores(self, d_score: Floats, scaled: Floats) -> Floats:
         """Return the gradient of the scaled scores from the gradient of the modified ones."""
         if self.score_modifier is None:
             return d_score

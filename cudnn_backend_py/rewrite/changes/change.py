@@ -17,7 +17,7 @@ from ...graph.replace import (
     replace_tensors,
     try_to_make_graph,
 )
-from ...printable import brief
+from ...printable import format_in_angle_brackets
 from ...system.notebook import HtmlDisplay
 
 __all__ = [
@@ -29,13 +29,13 @@ __all__ = [
     "Maker",
     "find_operations",
     "find_read_uids",
+    "find_tensors_in_memory",
     "find_written_uids",
     "iterate_changes",
     "join_names",
     "register_change_maker",
-    "replace_fields",
-    "tensors_in_memory",
     "yield_change",
+    "yield_field_change",
     "yield_valid_change",
 ]
 
@@ -101,7 +101,7 @@ class Change(HtmlDisplay):
         return Change, (self.kind, self.title, self.effect, self.tensors, self.graphs)
 
     def __repr__(self) -> str:
-        return brief(f"Change {self.kind}, {self.effect}: {self.title}")
+        return format_in_angle_brackets(f"Change {self.kind}, {self.effect}: {self.title}")
 
 
 Maker = Callable[[Graph], Iterator[Change]]
@@ -158,7 +158,7 @@ def yield_change(
     yield Change(kind, title, effect, tuple(tensor.name for tensor in tensors), build_graphs)
 
 
-def replace_fields(
+def yield_field_change(
     kind: str, title: str, effect: Effect, graph: Graph, old: list[Tensor], **fields: Any
 ) -> Iterator[Change]:
     """Yield the change that sets fields of some tensors to a value, or to a function's result for each tensor."""
@@ -183,7 +183,7 @@ def join_names(tensors: Iterable[Tensor]) -> str:
     return f"{', '.join(names[:shown])} and {len(names) - shown} more"
 
 
-def tensors_in_memory(graph: Graph) -> list[Tensor]:
+def find_tensors_in_memory(graph: Graph) -> list[Tensor]:
     """Return the tensors in the caller's buffers: neither virtual nor by value."""
     return [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
 

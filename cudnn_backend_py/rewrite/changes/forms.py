@@ -47,9 +47,9 @@ from .change import (
     Change,
     Effect,
     find_operations,
+    find_tensors_in_memory,
     join_names,
     register_change_maker,
-    tensors_in_memory,
     yield_change,
     yield_valid_change,
 )
@@ -117,8 +117,8 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
         old = max(tensor.rank for tensor in graph.tensors)
         title = f"tensors of {old} dims -> {rank}, leading axes as one"
         title += f" ({join_names(copied)} copied: no single stride does)" if copied else ""
-        yield Change("flatten", title, "exact", tuple(t.name for t in tensors_in_memory(graph)), (changed,))
-    memory = tensors_in_memory(graph)
+        yield Change("flatten", title, "exact", tuple(t.name for t in find_tensors_in_memory(graph)), (changed,))
+    memory = find_tensors_in_memory(graph)
     for rows in reshape_reduction_to_matrix(graph):
         new = {tensor.name: rows.tensor(tensor.name) for tensor in memory[:6]}
         shown = ", ".join(filter(None, (_format_image(t, new[t.name]) for t in memory[:6])))
@@ -157,7 +157,7 @@ def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("ragged_stats")
 def _make_stats_ragged(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with attention statistics that are packed as the queries are, by ragged offsets."""
+    """Yield the graph with attention statistics packed by ragged offsets, like the queries."""
     for op in find_operations(graph.ops, _D.OPERATION_SDPA_BWD):
         q, stats = op.fields["q"], op.fields["stats"]
         if q.ragged_offset is None or stats.ragged_offset is not None or stats.rank != _ATTENTION_RANK:
@@ -204,12 +204,14 @@ def _correct_dims(graph: Graph) -> Iterator[Change]:
         if op.kind in given:
             wrong = try_to_make_graph(lambda op=op: find_wrong_dims(op))  # type: ignore[misc]
             yield from _change_dims(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
-            yield from _change_dims(graph, _find_heads_of_the_others(op), "idea", "heads as the other tensors have")
+            yield from _change_dims(
+                graph, _find_query_dims_with_output_heads(op), "idea", "heads as the other tensors have"
+            )
     yield from _change_dims(graph, round_scale_dims_to_tiles(graph), "exact", "in whole tiles of 128 x 4")
 
 
-def _find_heads_of_the_others(op: Op) -> dict[int, tuple[int, ...]]:
-    """Return the dims of Q with the heads of the output, if those of K do not divide its own."""
+def _find_query_dims_with_output_heads(op: Op) -> dict[int, tuple[int, ...]]:
+    """Return, by uid, Q's dims with O's head count, if only O's count is a multiple of K's."""
     q, k, o = (dict(op.ports()).get(name) for name in ("q", "k", "o"))
     if q is None or k is None or o is None or not q.rank == k.rank == o.rank == _ATTENTION_RANK:
         return {}
@@ -317,8 +319,8 @@ def _count_shared_elements(graph: Graph) -> dict[int, int]:
 def _split_at(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
     """Split a graph at a position: return the operations before it, and the others, as two graphs."""
     new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
-    return _make_part(graph, graph.ops[:position], new, 1), _make_part(graph, graph.ops[position:], new, 2)
+    return _make_split_part(graph, graph.ops[:position], new, 1), _make_split_part(graph, graph.ops[position:], new, 2)
 
 
-def _make_part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:
+def _make_split_part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:
     return Graph(replace_tensors_in_ops(ops, new), f"{graph.name}_{number}")

@@ -18,10 +18,10 @@ from .change import (
     ATTENTION,
     Change,
     Effect,
+    find_tensors_in_memory,
     join_names,
     register_change_maker,
-    replace_fields,
-    tensors_in_memory,
+    yield_field_change,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -33,11 +33,13 @@ def _raise_alignment(graph: Graph) -> Iterator[Change]:
     """Yield the graph with tensors aligned to their elements, or to 16 bytes; the caller must align the buffers."""
     yield from align_to_elements(graph)
     low = [
-        tensor for tensor in tensors_in_memory(graph) if tensor.alignment < _NEEDED_BYTES and math.prod(tensor.dims) > 1
+        tensor
+        for tensor in find_tensors_in_memory(graph)
+        if tensor.alignment < _NEEDED_BYTES and math.prod(tensor.dims) > 1
     ]
     found = ", ".join(f"{tensor.name} {tensor.alignment}" for tensor in low[:6])
     title = f"alignment of {found} -> {_NEEDED_BYTES} bytes"
-    yield from replace_fields("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
+    yield from yield_field_change("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
 
 
 def align_to_elements(graph: Graph) -> Iterator[Change]:
@@ -46,7 +48,7 @@ def align_to_elements(graph: Graph) -> Iterator[Change]:
     low = [tensor for tensor in graph.tensors if tensor.alignment % sizes[tensor.uid] and not tensor.by_value]
     found = ", ".join(f"{tensor.name} {tensor.alignment} -> {sizes[tensor.uid]}" for tensor in low[:6])
     title = f"alignment of {found} bytes, the element size"
-    yield from replace_fields("alignment", title, "exact", graph, low, alignment=lambda tensor: sizes[tensor.uid])
+    yield from yield_field_change("alignment", title, "exact", graph, low, alignment=lambda tensor: sizes[tensor.uid])
 
 
 @register_change_maker("layout")
@@ -66,7 +68,7 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
         if has_overlapping_elements(tensor.dims, tensor.strides):
             yield from _change_strides(graph, [tensor], _make_packed_strides, "strides -> without overlap")
     yield from _change_strides(graph, [*memory, *both], _make_packed_strides, "strides -> without gaps")
-    yield from _change_strides_of_single_elements(graph, [*memory, *(t for t in tensors if t.virtual)])
+    yield from _change_strides_of_size_1_dims(graph, [*memory, *(t for t in tensors if t.virtual)])
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
     if not any(isinstance(op, Matmul) or op.kind in ATTENTION for op in graph.ops):
         title = "strides -> channels last (NHWC)"
@@ -94,18 +96,18 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
     yield from _change_strides(graph, plain, lambda t: packed_strides(t.dims), title)
 
 
-def _change_strides_of_single_elements(graph: Graph, tensors: list[Tensor]) -> Iterator[Change]:
-    """Yield the graph where dims of size 1 have the strides of channels last, which cuDNN 9.14 compares, too."""
+def _change_strides_of_size_1_dims(graph: Graph, tensors: list[Tensor]) -> Iterator[Change]:
+    """Yield the graph with channels-last strides also for dims of size 1, which cuDNN 9.14 checks."""
     new = {t.uid: channels_last(t.dims) for t in tensors if t.rank >= IMAGE}
     wrong = [t for t in tensors if t.uid in new and t.strides != new[t.uid] and not has_other_layout(t, new[t.uid])]
     if wrong:
         shown = ", ".join(f"{t.name} {list(t.strides)} -> {list(new[t.uid])}" for t in wrong[:4])
         title = f"strides of dims of size 1 as in channels last (NHWC): {shown}"
-        yield from replace_fields("layout", title, "exact", graph, wrong, strides=lambda t: new[t.uid])
+        yield from yield_field_change("layout", title, "exact", graph, wrong, strides=lambda t: new[t.uid])
 
 
 def _find_reshapes_of_same_memory(graph: Graph) -> set[int]:
-    """Return the uids of reshape inputs and outputs with dims and strides that are equal except for their order."""
+    """Return the uids of inputs and outputs of reshapes that only reorder the axes of a tensor."""
     found: set[int] = set()
     for op in graph.ops:
         x, y = (dict(op.ports()).get(port) for port in ("x", "y"))
@@ -135,7 +137,7 @@ def _change_strides(
         else ""
     )
     what = f"{join_names(wrong)}: {title}" + (f", {shown}" if shown else "") + copied
-    yield from replace_fields("layout", what, "exact", graph, wrong, strides=wanted)
+    yield from yield_field_change("layout", what, "exact", graph, wrong, strides=wanted)
 
 
 def _make_innermost_contiguous_strides(tensor: Tensor) -> tuple[int, ...]:
@@ -170,4 +172,6 @@ def _remove_reordering(graph: Graph) -> Iterator[Change]:
         if tensor.reordering is not TensorReordering.NONE:
             title = f"{tensor.name}: reordering {tensor.reordering.name} -> NONE, elements in another order in memory"
             effect: Effect = "exact" if tensor.virtual else "idea"
-            yield from replace_fields("reordering", title, effect, graph, [tensor], reordering=TensorReordering.NONE)
+            yield from yield_field_change(
+                "reordering", title, effect, graph, [tensor], reordering=TensorReordering.NONE
+            )

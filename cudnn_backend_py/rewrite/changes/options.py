@@ -25,9 +25,9 @@ from .change import (
     Effect,
     find_operations,
     find_read_uids,
+    find_tensors_in_memory,
     join_names,
     register_change_maker,
-    tensors_in_memory,
     yield_change,
     yield_valid_change,
 )
@@ -114,7 +114,7 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
     fields = ("dropout_seed", "dropout_offset", "dropout_probability", "dropout_rng_dump")
     yield from _drop_attention_fields(graph, "drop_dropout", fields, "without dropout", "idea")
     masks = [op.fields["y"] for op in find_operations(graph.ops, _D.OPERATION_RNG)]
-    masks += [t for t in tensors_in_memory(graph) if "dropout" in t.name and t.rank == 4 and min(t.dims[-2:]) > 1]
+    masks += [t for t in find_tensors_in_memory(graph) if "dropout" in t.name and t.rank == 4 and min(t.dims[-2:]) > 1]
     uids = {tensor.uid for tensor in masks}
     leave: dict[int, Tensor] = {}
     for op in graph.ops:

@@ -12,14 +12,14 @@ from ...graph.ir import Graph, Matmul, Operation, compute_convolved_size
 from ...graph.replace import find_tensors
 from ..dims import DimClass, find_dim_classes, keeps_results_when_padded, resize_dims
 from ..relations import NORMS
-from ..shapes import set_channels, set_dims, widen_groups
+from ..shapes import set_convolution_dims, set_dims, widen_groups
 from .change import (
     ATTENTION,
     Change,
     Effect,
+    find_tensors_in_memory,
     join_names,
     register_change_maker,
-    tensors_in_memory,
     yield_change,
 )
 
@@ -59,7 +59,7 @@ def find_attention_dims(graph: Graph) -> AttentionDims:
 def _pad_head_dim(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a head dim zero-padded to a multiple of 8, 16, 32, 64 or 128; the scale stays the same."""
     dims = find_attention_dims(graph)
-    for classes in _iterate_combinations_of_different_dims(dims.d, dims.d_v):
+    for classes in _iterate_dim_classes_to_change(dims.d, dims.d_v):
         for multiple in (8, 16, 32, 64, 128):
             yield from _pad_dims(graph, classes, multiple, "pad_head_dim", "head dim")
 
@@ -82,7 +82,7 @@ def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
         names, tensors = [], []
         for one, size in chosen:
             smaller = None if smaller is None else resize_dims(smaller, [one], size)
-            mine = [t for t in tensors_in_memory(graph) if any(t.uid == uid for uid, _ in one.axes)]
+            mine = [t for t in find_tensors_in_memory(graph) if any(t.uid == uid for uid, _ in one.axes)]
             names.append(f"of {join_names(mine)}: {one.size} -> {size}")
             tensors += [tensor.name for tensor in mine]
         if smaller is not None:
@@ -93,7 +93,7 @@ def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
     """Yield the graph with longer sequences; exact for queries, and for keys if sequence lengths are given."""
     dims = find_attention_dims(graph)
-    for classes in _iterate_combinations_of_different_dims(dims.s_q, dims.s_kv):
+    for classes in _iterate_dim_classes_to_change(dims.s_q, dims.s_kv):
         for multiple in (8, 64, 128):
             yield from _pad_dims(graph, classes, multiple, "pad_sequence", "sequence")
     for op in graph.ops:
@@ -165,11 +165,11 @@ def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
             tensors = [tensor for tensor in find_tensors(graph, dims) if not tensor.virtual]
             title = f"input channels per group of {join_names(tensors)}: {old} -> {new} (a multiple of {multiple})"
             title += ", padded with zeros"
-            build = partial(set_channels, graph, dims, op.fields[CONVOLUTIONS[op.kind][0]])
+            build = partial(set_convolution_dims, graph, dims, op.fields[CONVOLUTIONS[op.kind][0]])
             yield from yield_change("pad_channels", title, "exact", tensors, build)
 
 
-def _iterate_combinations_of_different_dims(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
+def _iterate_dim_classes_to_change(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
     """Yield the dim classes to change: two of equal size together, then each class alone."""
     given = list(dict.fromkeys(item for item in classes if item is not None))
     if len(given) == 2 and given[0].size == given[1].size:

@@ -18,8 +18,8 @@ from .change import (
     find_read_uids,
     find_written_uids,
     register_change_maker,
-    replace_fields,
     yield_change,
+    yield_field_change,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -36,11 +36,11 @@ def _change_storage(graph: Graph) -> Iterator[Change]:
             continue
         if tensor.virtual:
             title = f"{tensor.name}: virtual -> in memory"
-            yield from replace_fields("virtual", title, "exact", graph, [tensor], virtual=False)
+            yield from yield_field_change("virtual", title, "exact", graph, [tensor], virtual=False)
         elif tensor.ragged_offset is None:
             title = f"{tensor.name}: in memory -> virtual (no one outside reads it)"
             effect: Effect = "exact" if tensor.scratch else "idea"  # an output, as far as the graph reports
-            yield from replace_fields("virtual", title, effect, graph, [tensor], virtual=True, scratch=False)
+            yield from yield_field_change("virtual", title, effect, graph, [tensor], virtual=True, scratch=False)
     yield from _write_through_identity(graph)
 
 
@@ -70,7 +70,7 @@ def _pass_number_by_value_or_memory(graph: Graph) -> Iterator[Change]:
             continue
         if tensor.by_value:
             title = f"{tensor.name}: by value -> in memory"
-            yield from replace_fields("scale", title, "exact", graph, [tensor], by_value=False, value=None)
+            yield from yield_field_change("scale", title, "exact", graph, [tensor], by_value=False, value=None)
         elif tensor.data_type in _FLOATS:
             title = f"{tensor.name}: in memory -> by value"
-            yield from replace_fields("scale", title, "exact", graph, [tensor], by_value=True)
+            yield from yield_field_change("scale", title, "exact", graph, [tensor], by_value=True)

@@ -23,12 +23,12 @@ from .change import (
     ATTENTION,
     Change,
     Effect,
+    find_tensors_in_memory,
     find_written_uids,
     join_names,
     register_change_maker,
-    replace_fields,
-    tensors_in_memory,
     yield_change,
+    yield_field_change,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -40,7 +40,7 @@ _INTEGERS = (*_BYTES, _T.INT32, _T.INT64)
 @register_change_maker("data_type")
 def _change_data_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for tensors in memory: for all of one type, or for an unusual one."""
-    memory = tensors_in_memory(graph)
+    memory = find_tensors_in_memory(graph)
     yield from _compute_integers_in_int32(graph)
     yield from change_scale_types(graph)
     yield from _change_rare_types(graph, memory)
@@ -117,12 +117,12 @@ def _change_rare_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
     for chosen in [[tensor] for tensor in odd] + ([odd] if len(odd) > 1 else []):
         found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in chosen[:6])
         title = f"{found} -> {SHORT_TYPES[usual]}, as the others"
-        yield from replace_fields("data_type", title, "changes numerics", graph, chosen, data_type=usual)
+        yield from yield_field_change("data_type", title, "changes numerics", graph, chosen, data_type=usual)
 
 
 def _add_tensors_of_equal_type(graph: Graph, group: list[Tensor], old: DataType, new: DataType) -> list[Tensor]:
     """Return these tensors and, if they are all in memory of the old type, the virtual ones that must change too."""
-    if len(group) < sum(t.data_type is old and not _is_statistic(t) for t in tensors_in_memory(graph)):
+    if len(group) < sum(t.data_type is old and not _is_statistic(t) for t in find_tensors_in_memory(graph)):
         return group
     virtual = [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
     if old is _T.FLOAT and new in HALF_TYPES:
@@ -171,15 +171,19 @@ def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     yield from _compute_virtual_integers_in_float(graph)
     if doubles := [t for t in graph.tensors if t.virtual and t.data_type is _T.DOUBLE]:
         title = f"virtual tensor{'s' if doubles[1:] else ''} {join_names(doubles)}: f64 -> f32"
-        yield from replace_fields("intermediate_type", title, "changes numerics", graph, doubles, data_type=_T.FLOAT)
+        yield from yield_field_change(
+            "intermediate_type", title, "changes numerics", graph, doubles, data_type=_T.FLOAT
+        )
     virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *HALF_TYPES)]
     for new in (_T.FLOAT, *HALF_TYPES):
         chosen = [tensor for tensor in virtual if tensor.data_type is not new]
         title = f"virtual tensors {join_names(chosen)} -> {SHORT_TYPES[new]}"
-        yield from replace_fields("intermediate_type", title, "changes numerics", graph, chosen, data_type=new)
+        yield from yield_field_change("intermediate_type", title, "changes numerics", graph, chosen, data_type=new)
         for tensor in chosen if new is _T.FLOAT and len(chosen) > 1 else ():
             title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[new]}"
-            yield from replace_fields("intermediate_type", title, "changes numerics", graph, [tensor], data_type=new)
+            yield from yield_field_change(
+                "intermediate_type", title, "changes numerics", graph, [tensor], data_type=new
+            )
     yield from _change_compute_types(graph)
 
 
@@ -191,7 +195,7 @@ def _compute_virtual_integers_in_float(graph: Graph) -> Iterator[Change]:
             if tensor.virtual and tensor.data_type in _INTEGERS:
                 title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[_T.FLOAT]}"
                 fields = {"data_type": _T.FLOAT}
-                yield from replace_fields("intermediate_type", title, "changes numerics", graph, [tensor], **fields)
+                yield from yield_field_change("intermediate_type", title, "changes numerics", graph, [tensor], **fields)
 
 
 def _match_operand_types(graph: Graph) -> Iterator[Change]:
@@ -204,7 +208,7 @@ def _match_operand_types(graph: Graph) -> Iterator[Change]:
                 new = SHORT_TYPES[other.data_type]
                 title = f"virtual tensor {one.name}: {SHORT_TYPES[one.data_type]} -> {new}, the type of {other.name}"
                 fields = {"data_type": other.data_type}
-                yield from replace_fields("intermediate_type", title, "changes numerics", graph, [one], **fields)
+                yield from yield_field_change("intermediate_type", title, "changes numerics", graph, [one], **fields)
 
 
 def _change_compute_types(graph: Graph) -> Iterator[Change]:
@@ -259,7 +263,7 @@ def change_scale_types(graph: Graph) -> Iterator[Change]:
     for new, scales in wrong.items():
         found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in scales)
         title = f"block scales {found} -> {SHORT_TYPES[new]}"
-        yield from replace_fields("data_type", title, "changes numerics", graph, scales, data_type=new)
+        yield from yield_field_change("data_type", title, "changes numerics", graph, scales, data_type=new)
 
 
 def _is_integer_product(op: Op) -> bool:

@@ -32,7 +32,7 @@ def find_deviations(graph: Graph) -> list[Deviation]:
 
 
 def find_required_operations(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
-    """Return, by key of each deviation, the operations that it depends on: without them it cannot occur."""
+    """Return, by deviation key, the operations without which the deviation cannot occur."""
     extra = {get_operation_key(op): f"operation {get_operation_key(op)}" for op in graph.ops}
     known = {one.key for one in found}
     needs: dict[str, set[str]] = {}

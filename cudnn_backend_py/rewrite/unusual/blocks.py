@@ -46,7 +46,7 @@ def find_scale_strides(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]
 
 
 def _find_matmul_scale_operations(graph: Graph) -> set[int]:
-    """Return the ids of block scaling operations that write a matmul's input, or read what depends on a matmul."""
+    """Return the ids of block scaling operations that produce a matmul's input or follow a matmul."""
     ops = [op for op, *_ in find_block_scales(graph)]
     read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
     made = find_results_of_kind(graph, Matmul) if ops else set()

@@ -21,6 +21,7 @@ __all__ = [
     "Deviation",
     "find_axis_order_name",
     "find_results_of_kind",
+    "find_tensors_in_memory",
     "format_type",
     "get_operation_key",
     "has_other_layout",
@@ -28,11 +29,10 @@ __all__ = [
     "make_dims_deviation",
     "make_operation_change",
     "make_shared_deviation",
-    "map_operation",
+    "replace_operation_by_key",
     "set_fields",
     "set_fields_of_tensors",
     "set_tensor_fields",
-    "tensors_in_memory",
 ]
 
 _T = DataType
@@ -79,7 +79,7 @@ def format_type(kind: DataType) -> str:
     return DATA_TYPES[kind].word or kind.name.lower()
 
 
-def tensors_in_memory(graph: Graph) -> list[Tensor]:
+def find_tensors_in_memory(graph: Graph) -> list[Tensor]:
     return [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
 
 
@@ -171,14 +171,14 @@ def get_operation_key(op: Op) -> int:
     return next((tensor.uid for tensor in op.outputs().values()), -1)
 
 
-def map_operation(graph: Graph, key: int, change: Callable[[Any], Op]) -> Graph:
+def replace_operation_by_key(graph: Graph, key: int, change: Callable[[Any], Op]) -> Graph:
     return Graph(tuple(change(op) if get_operation_key(op) == key else op for op in graph.ops), graph.name)
 
 
 def make_operation_change(op: Op, change: Callable[[Any], Op]) -> Callable[[Graph], Graph]:
     """Return a function that changes this operation in a graph, found by its key."""
     key = get_operation_key(op)
-    return lambda graph: map_operation(graph, key, change)
+    return lambda graph: replace_operation_by_key(graph, key, change)
 
 
 def set_fields(op: Operation, inner: str, **fields: Any) -> Op:

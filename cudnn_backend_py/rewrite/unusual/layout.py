@@ -16,18 +16,18 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import make_packed_tensor
-from ...graph.strides import channels_last, column_major, packed_strides, preserve_order
+from ...graph.strides import channels_last, copy_stride_order, make_column_major_strides, packed_strides
 from ..relations import BLOCK_SCALES
 from .blocks import find_scale_strides
 from .deviation import (
     IMAGE,
     Deviation,
     find_axis_order_name,
+    find_tensors_in_memory,
     get_operation_key,
     has_other_layout,
     make_shared_deviation,
     set_tensor_fields,
-    tensors_in_memory,
 )
 
 __all__ = ["find_low_alignments", "find_unusual_layouts"]
@@ -40,7 +40,7 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _AxisOrders:
-    """Facts for the layout rules: strides of scales, second operands of matmuls, and each tensor's axis order."""
+    """Axis orders of tensors, strides of block scales, and second operands of matmuls in a graph."""
 
     scales: Mapping[int, Strides]
     operands: Collection[int]
@@ -74,7 +74,7 @@ def _make_packed_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
     wanted = make_packed_tensor(tensor, tensor.dims).strides
     if any(stride == 0 for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1):
         narrow = operand and tensor.data_type in LOW_PRECISION_TYPES
-        wanted = column_major(tensor.dims) if narrow else packed_strides(tensor.dims)
+        wanted = make_column_major_strides(tensor.dims) if narrow else packed_strides(tensor.dims)
     order = find_axis_order_name(replace(tensor, strides=wanted))
     other = orders.usual and order not in ("", orders.usual)
     return orders.make_usual_strides(tensor.dims) if other and tensor.rank >= IMAGE and not operand else wanted
@@ -84,9 +84,11 @@ def _make_matmul_strides(tensor: Tensor, orders: _AxisOrders) -> Strides | None:
     """Return the strides that matmul kernels prefer: column-major for narrow types."""
     word = orders.words[tensor.uid]
     if tensor.data_type in (*LOW_PRECISION_TYPES, _T.INT8) and not tensor.virtual and word == "row-major":
-        return column_major(tensor.dims)
+        return make_column_major_strides(tensor.dims)
     return (
-        packed_strides(tensor.dims) if word == "other" and has_other_layout(tensor, column_major(tensor.dims)) else None
+        packed_strides(tensor.dims)
+        if word == "other" and has_other_layout(tensor, make_column_major_strides(tensor.dims))
+        else None
     )
 
 
@@ -166,14 +168,14 @@ def _make_strides_in_order_of(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
     for order in (channels_last, packed_strides) if find_axis_order_name(like) != "NCHW" else (packed_strides,):
         if tensor.rank >= IMAGE and order(like.dims) == like.strides:
             return order(tensor.dims)
-    return preserve_order(tensor.dims, like.strides)
+    return copy_stride_order(tensor.dims, like.strides)
 
 
 _ALIGNED_BYTES = 16  # what engines load at once
 
 
 def find_low_alignments(graph: Graph) -> Iterator[Deviation]:
-    for tensor in tensors_in_memory(graph):
+    for tensor in find_tensors_in_memory(graph):
         if tensor.alignment < _ALIGNED_BYTES and math.prod(tensor.dims) > 1:
             yield Deviation(
                 f"alignment {tensor.uid}",

@@ -12,7 +12,7 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Pointwise, Tensor
 from ...graph.replace import bypass_ops, can_bypass_op, keep_only_ops, replace_tensors_in_ops
 from ..relations import NORMS
-from .deviation import OTHER_RESULTS, Deviation, get_operation_key, set_tensor_fields, tensors_in_memory
+from .deviation import OTHER_RESULTS, Deviation, find_tensors_in_memory, get_operation_key, set_tensor_fields
 from .types import FINALIZED
 
 __all__ = ["find_extra_operations", "find_stored_intermediates"]
@@ -25,7 +25,7 @@ def find_stored_intermediates(graph: Graph) -> Iterator[Deviation]:
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     read = {tensor.uid: op for op in graph.ops for tensor in op.inputs().values()}
     makers = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values()}
-    for tensor in tensors_in_memory(graph):
+    for tensor in find_tensors_in_memory(graph):
         if tensor.uid in written and tensor.uid in read and tensor.ragged_offset is None:
             yield Deviation(
                 f"memory {tensor.uid}",

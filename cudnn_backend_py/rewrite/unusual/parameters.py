@@ -21,14 +21,14 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Operation, Pointwise, Reduction, Tensor, compute_convolved_size
 from ...graph.replace import iterate_unused_uids, make_packed_tensor, replace_tensors
 from ...graph.strides import channels_last, packed_strides
-from ..shapes import insert_before
+from ..shapes import insert_unary_operation_before
 from .deviation import (
     OTHER_RESULTS,
     Deviation,
     find_axis_order_name,
     get_operation_key,
     make_operation_change,
-    map_operation,
+    replace_operation_by_key,
     set_fields,
     set_tensor_fields,
 )
@@ -60,8 +60,8 @@ def _make_parameter_deviation(
 _OF_ABSOLUTE_VALUES = {ReduceTensorOp.NORM1: ReduceTensorOp.ADD, ReduceTensorOp.AMAX: ReduceTensorOp.MAX}
 
 
-def _find_unusual_operator(op: Reduction) -> Deviation:
-    """Return the operator of a reduction that is not a sum; one of absolute values has an exact replacement."""
+def _make_reduction_deviation(op: Reduction) -> Deviation:
+    """Return the deviation of a reduction that is no sum, with the operator to use instead."""
     key, found = get_operation_key(op), op.operator.name
     if (plain := _OF_ABSOLUTE_VALUES.get(op.operator)) is not None:
         usual, effect, more = f"ABS and {plain.name}", "exact", f"ABS, then {plain.name}"
@@ -92,15 +92,15 @@ def _take_absolute_values(graph: Graph, key: int, operator: ReduceTensorOp) -> G
     name, uid = f"{op.x.name}_abs", next(iterate_unused_uids(graph))
     made = replace(make_packed_tensor(op.x, op.x.dims), name=name, uid=uid, virtual=True)
     absolute = Pointwise(name=name, mode=PointwiseMode.ABS, x=op.x, y=made, compute_type=op.compute_type)
-    changed = insert_before(graph, op, absolute)
-    return map_operation(changed, key, lambda one: replace(one, operator=operator))
+    changed = insert_unary_operation_before(graph, op, absolute)
+    return replace_operation_by_key(changed, key, lambda one: replace(one, operator=operator))
 
 
 def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
     """Yield factors, modes and other parameters of operations with values that kernels rarely support."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is not ReduceTensorOp.ADD:
-            yield _find_unusual_operator(op)
+            yield _make_reduction_deviation(op)
         if not isinstance(op, Operation):
             continue
         if op.fields.get("alpha", 1.0) != 1.0:

@@ -151,11 +151,11 @@ def find_unusual_sizes(graph: Graph) -> Iterator[Deviation]:
             f"{word} of {', '.join(names)}: {one.size} -> {size}{padded}",
             "idea",
             names,
-            lambda g, one=one, new=size: _resize_class_of(g, min(one.axes), new),  # type: ignore[misc]
+            lambda g, one=one, new=size: _resize_dim_class_of_axis(g, min(one.axes), new),  # type: ignore[misc]
         )
 
 
-def _resize_class_of(graph: Graph, axis: tuple[int, int], size: int) -> Graph | None:
+def _resize_dim_class_of_axis(graph: Graph, axis: tuple[int, int], size: int) -> Graph | None:
     found = find_dim_classes(graph).get(axis)
     return graph if found is None else resize_dims(graph, [found], size)
 

@@ -20,6 +20,7 @@ from .blocks import find_block_scaled_port, find_usual_format
 from .deviation import (
     Deviation,
     find_results_of_kind,
+    find_tensors_in_memory,
     format_type,
     get_operation_key,
     is_integer_product,
@@ -27,7 +28,6 @@ from .deviation import (
     make_shared_deviation,
     set_fields,
     set_tensor_fields,
-    tensors_in_memory,
 )
 
 __all__ = ["FINALIZED", "find_unusual_compute_types", "find_unusual_types", "find_unusual_virtual_types"]
@@ -94,11 +94,11 @@ def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
     known = _find_types_by_port(graph)
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     scales = {t.uid for op in graph.ops if op.kind in BLOCK_SCALES for p, t in op.ports() if p == "scale"}
-    main = [t for t in tensors_in_memory(graph) if t.uid not in known and t.uid not in scales]
+    main = [t for t in find_tensors_in_memory(graph) if t.uid not in known and t.uid not in scales]
     main.sort(key=lambda tensor: tensor.uid in written)
     usual = _find_most_frequent_type(main)
     reduced = find_results_of_kind(graph, Reduction)
-    for tensor in tensors_in_memory(graph):
+    for tensor in find_tensors_in_memory(graph):
         in_port = tensor.uid in known
         needed = known.get(tensor.uid, None if tensor.uid in scales else usual)
         fitting = {needed, *(_list_wider_types(tensor.uid in reduced, usual) if tensor.uid in written else ())}
@@ -155,7 +155,7 @@ def _make_compute_key(op: Op) -> str:
 
 def find_unusual_virtual_types(graph: Graph) -> Iterator[Deviation]:
     """Yield virtual tensors that are neither float32 nor of a type that a product or norm requires."""
-    given = {one.data_type for one in tensors_in_memory(graph)}
+    given = {one.data_type for one in find_tensors_in_memory(graph)}
     for tensor in graph.tensors:
         if tensor.virtual:
             needed = _find_usual_type_between(graph.users([tensor.uid]), tensor, given)
@@ -172,7 +172,7 @@ def _find_usual_type_between(users: Sequence[Op], tensor: Tensor, given: Collect
         The types of tensors in memory.
     """
     for op in users:
-        for rule in (_find_type_of_other_operand, _find_type_of_norm_input, _find_type_of_other_input):
+        for rule in (_find_type_of_other_operand, _find_usual_type_of_norm_tensor, _find_type_of_other_input):
             if (kind := rule(op, tensor)) is not None:
                 return kind
     kind = tensor.data_type
@@ -191,8 +191,8 @@ def _find_type_of_other_operand(op: Op, tensor: Tensor) -> DataType | None:
     return tensor.data_type if other.virtual or other.uid == tensor.uid else other.data_type
 
 
-def _find_type_of_norm_input(op: Op, tensor: Tensor) -> DataType | None:
-    """Return the usual type of a norm's tensor: the type of the norm's input, or float32 if it already is."""
+def _find_usual_type_of_norm_tensor(op: Op, tensor: Tensor) -> DataType | None:
+    """Return a norm tensor's usual type: float32 if it has that type, else that of the norm's input."""
     x = op.inputs().get("x") if op.kind in NORMS else None
     if x is None or x.uid == tensor.uid:
         return None

@@ -180,7 +180,7 @@ class ExpectedOutput:
                 least = np.maximum(least, 0.0)
             if kind in BOOLEAN_TYPES:  # one of 0 and 1, or the other as well
                 least, most = (np.where(self.spread >= 1, bit, self.center) for bit in (0.0, 1.0))
-            middle, low, high = (_round_to(value, kind) for value in (self.center, least, most))
+            middle, low, high = (_round_values_to_data_type(value, kind) for value in (self.center, least, most))
             return middle, low, high, np.maximum(np.abs(high - self.center), np.abs(self.center - low))
 
     def compare(self, got: ArrayLike) -> Comparison:
@@ -235,7 +235,7 @@ class ExpectedOutput:
         return drift, find_common_factor(got, right, exact, rounding, self.relative_excesses, self.bias)
 
 
-def _round_to(values: FloatArray, kind: DataType) -> FloatArray:
+def _round_values_to_data_type(values: FloatArray, kind: DataType) -> FloatArray:
     return np.asarray(round_to_data_type(values, kind), dtype=np.float64)
 
 
@@ -268,7 +268,7 @@ def compute_expected_outputs(
         allowed = dataclasses.replace(allowed, stored_sums=True)
     first = PerturbedRun(graph, inputs, allowed)
     center = run_perturbed(first)
-    stored = {tensor.uid: _round_to(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
+    stored = {tensor.uid: _round_values_to_data_type(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
     relative_excesses: dict[int, list[float]] = {uid: [] for uid in center}
     squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
     same = {uid: np.ones(values.shape, np.bool_) for uid, values in center.items()}
@@ -281,7 +281,7 @@ def compute_expected_outputs(
                 difference = values - center[uid]
                 relative_excesses[uid].append(compute_relative_excess(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
-                held = _round_to(values, kinds[uid])
+                held = _round_values_to_data_type(values, kinds[uid])
                 same[uid] &= _classify_numbers(held, uid in summed) == _classify_numbers(stored[uid], uid in summed)
                 if is_integer(kinds[uid]):  # what is infinite or NaN before it is held in range
                     same[uid] &= np.isfinite(difference) | (held == stored[uid])

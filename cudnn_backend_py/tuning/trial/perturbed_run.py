@@ -59,7 +59,7 @@ def _make_random_pool() -> FloatArray:
 
 
 class PerturbedRun(Run):
-    """An interpreter run with rounding, and random errors as another correct kernel may make; optionally no errors.
+    """An interpreter run with rounding, and optionally with random errors such as kernels make.
 
     Attributes
     ----------

@@ -19,18 +19,18 @@ from ...interpreter.data import (
     check_arrays,
     check_given_inputs,
     from_memory,
+    list_input_tensors,
     load_arrays,
     make_inputs,
-    make_memory,
-    read_tensors,
+    make_memory_images,
 )
 from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
-from ...plans.refusals import find_furthest_reason
+from ...plans.refusals import find_reason_after_most_checks
 from ...plans.select import Candidates, Selection, candidates
-from ...printable import brief
+from ...printable import format_in_angle_brackets
 from ...system.typed_data import convert_to_type
 from ...target import Target
 from ..statistics import Timing
@@ -80,7 +80,9 @@ class ConfigTrial:
     reproduce: str = ""
 
     def __repr__(self) -> str:
-        return brief(f"ConfigTrial {self.tag} {self.state}" + (f": {self.words}" if self.words else ""))
+        return format_in_angle_brackets(
+            f"ConfigTrial {self.tag} {self.state}" + (f": {self.words}" if self.words else "")
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data for JSON."""
@@ -161,7 +163,9 @@ class Trial:
 
     def __repr__(self) -> str:
         why = f": {self.words}" if self.words else ""
-        return brief(f"Trial {self.state} of {self.graph!r} on {self.target}, {len(self.configs)} configs{why}")
+        return format_in_angle_brackets(
+            f"Trial {self.state} of {self.graph!r} on {self.target}, {len(self.configs)} configs{why}"
+        )
 
     @property
     def exit_code(self) -> int:
@@ -266,7 +270,7 @@ def run_graph(
         seed=seed,
         state="not run",
         described=not live.is_live,
-        inputs=tuple((tensor.name, tensor.type_text) for tensor in read_tensors(graph)),
+        inputs=tuple((tensor.name, tensor.type_text) for tensor in list_input_tensors(graph)),
         reproduce=run.reproduce_command(str(configs)),
     )
     if live.is_live:
@@ -381,7 +385,7 @@ class _GraphRun:
         many = configs if isinstance(configs, int) else None
         if found.configs:
             return found.configs[:many], ""
-        reason = find_furthest_reason(found.refused)
+        reason = find_reason_after_most_checks(found.refused)
         return [], found.error_text.partition("\n")[0] if reason is None else str(reason)
 
     def describe_configs(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:
@@ -400,7 +404,7 @@ class _GraphRun:
     def run(self, configs: list[EngineConfig], wanted: int | str) -> tuple[ConfigTrial, ...]:
         """Run the configs in order; with ``first`` stop at the first one that can be built."""
         found: list[ConfigTrial] = []
-        stage = TimingBuffers(self.graph, self.target, inputs=make_memory(self.graph, self.inputs))
+        stage = TimingBuffers(self.graph, self.target, inputs=make_memory_images(self.graph, self.inputs))
         try:
             for config in configs:
                 blank = self._make_config_trial(config)

@@ -13,7 +13,7 @@ from cudnn_backend_py import CudnnStatusError, OperationGraph, library, open_tar
 from cudnn_backend_py.diagnose.causes.phrases import DEVICE_NEED_BY_PATTERN
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.target import Profile, find_profile
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tests.support.varied_graphs import VARIED_GRAPHS
 from tools.records.agreement import judge_varied_graphs
 
@@ -109,7 +109,7 @@ def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
             missing.append("attention graphs must have equal lists")
         if missing and not unjudged:
             unexplained[name] = missing
-    add_figure(
+    store_measured_numbers(
         what,
         cudnn=library().version_text,
         graphs=len(VARIED_GRAPHS),

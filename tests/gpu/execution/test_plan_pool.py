@@ -51,10 +51,10 @@ def build_exact_plan(length: int, gpu: Target, **options: Any) -> Executable:
 def make_random_tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -> dict[str, Any]:
     """Return q, k, v and o [b, h, s, d] stored as b, s, h, d, and statistics stored as b, s, h."""
 
-    def random_tensor() -> Any:
+    def make_strided_random_tensor() -> Any:
         return torch.randn(batch, length, heads, dim, device="cuda", dtype=torch.half).transpose(1, 2)
 
-    made = {name: random_tensor() for name in ("q", "k", "v")}
+    made = {name: make_strided_random_tensor() for name in ("q", "k", "v")}
     made["o"] = torch.full_like(made["q"], torch.nan)
     made["stats"] = torch.full((batch, length, heads), torch.nan, device="cuda").transpose(1, 2).unsqueeze(-1)
     return made
@@ -103,7 +103,7 @@ def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: 
     assert is_right_output(given)
 
 
-def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: Target) -> None:
+def test_an_evicted_class_plan_with_offset_tables_is_destroyed(pool: PlanPool, gpu: Target) -> None:
     problem = make_shape_class_problem(
         CallKind(kv_heads=4, causal=True).make_problem_of_call(1, 2, 2), ShapeClassBounds(4, 128, 128), backward=False
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.info import collect_info
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tools.records.built_runs import WORKER_COUNT, run_in_child
 from tools.records.operations_page import AGREES, REFUSED, read_gpu_and_version, read_records
 
@@ -21,7 +21,7 @@ def outcomes_by_graph() -> dict[str, dict[str, Any]]:
     """Return the outcome of every graph on this GPU."""
     with ThreadPoolExecutor(WORKER_COUNT) as pool:
         found = dict(zip(TYPICAL_GRAPHS, pool.map(run_in_child, TYPICAL_GRAPHS), strict=True))
-    add_figure("graphs of operations", seen={name: item["said"] for name, item in found.items()})
+    store_measured_numbers("graphs of operations", seen={name: item["said"] for name, item in found.items()})
     return found
 
 

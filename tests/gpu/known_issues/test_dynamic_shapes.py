@@ -52,7 +52,7 @@ from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from tests.support.child import ROOT, run_python
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 
 Array = NDArray[Any]
 Dims = tuple[int, ...]
@@ -352,7 +352,7 @@ class ChangedShapeRun:
         build_timed_plan("built_ms", first, kernels)
         return build_timed_plan("from_cache_ms", self.config(self.graphs[1]), kernels), figures
 
-    def overrides(self) -> Overrides | None:
+    def make_override_shapes(self) -> Overrides | None:
         """Return the override shapes for the variant pack (uids, dims, strides), or None with a kernel cache."""
         if self.case.change_method == "kernel cache":
             return None
@@ -464,7 +464,7 @@ class ChangedShapeRun:
                     addresses.append(memory.zeros(4 * max(tensor.span_bytes, 1 << 20)))
             workspace = memory.zeros(WORKSPACE_BYTES)
             launcher = Launcher(plan.descriptor, [tensor.uid for tensor in tensors])
-            row, overrides = launcher.row(*addresses), self.overrides()
+            row, overrides = launcher.row(*addresses), self.make_override_shapes()
             pack = launcher.pack(row, workspace, overrides)
             launcher.run(handle, pack)
             memory.synchronize(handle.stream)
@@ -625,7 +625,7 @@ def outcomes() -> dict[ShapeChangeCase, dict[str, Any]]:
         rest = [case for case in all_cases if case not in found and get_problem_key(case) not in refused]
         found |= zip(rest, pool.map(run_case_in_child, rest), strict=True)
     words = {case.name: said for case, said in found.items()}
-    add_figure("one plan for many shapes", version=".".join(map(str, version)), sm=sm, seen=words)
+    store_measured_numbers("one plan for many shapes", version=".".join(map(str, version)), sm=sm, seen=words)
     return found
 
 

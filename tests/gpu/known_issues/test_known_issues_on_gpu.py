@@ -53,7 +53,7 @@ from examples import attention_known_issues
 from tests.known_issues import EXAMPLES, make_example_graph
 from tests.known_issues.convolution import make_convolution
 from tests.support.child import ROOT
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tools.campaign.plan_check import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
 
 from ...support.gpu_requirements import get_least_expected_count, is_measured_here, list_measured_gpus
@@ -145,7 +145,7 @@ def get_example_graph(code: str, which: str) -> Graph:
 
 
 def run_strongly_negative_scores(which: str) -> str:
-    """Compare dQ of a backward pass over rows with a log-sum-exp of about -120 with the reference."""
+    """Compare dQ of a backward pass with the reference, for rows with a log-sum-exp of about -120."""
     graph = get_example_graph("backward-key-tail", which)
     padding = which == "fixed"
     dims = {"q": (2, 2, 128, 64), "k": (2, 2, 192, 64), "v": (2, 2, 192, 64), "do": (2, 2, 128, 64)}
@@ -176,7 +176,7 @@ def run_empty_sequence(length: int) -> str:
 
 
 def reuse_cached_kernel(*, shared: bool) -> str:
-    """Compare a plan for longer sequences that uses a cached kernel of a plan for shorter ones."""
+    """Compare plans for short, then long sequences with the reference, with or without a kernel cache."""
     target = shared_target()
     cache: Descriptor | None = None
     said = RIGHT
@@ -293,13 +293,13 @@ def compare_on_generated_data(
 
 
 def run_norms_in_turn() -> str:
-    """Compare a norm fused with a pointwise operand, run after such a norm with an operand of other dims."""
+    """Compare a fused norm with the interpreter, after a run of such a norm with other operand dims."""
     compare_on_generated_data(get_example_graph("norm-operands-in-turn", "before"))
     return compare_on_generated_data(get_example_graph("norm-operands-in-turn", ""))
 
 
 def run_filter_gradient_with_split_k() -> str:
-    """Compare a filter gradient by all split-K configs of engine 47, or by one with split-K 2 if none is listed."""
+    """Compare a filter gradient with the interpreter, for each config of engine 47 that has split-K."""
     graph = get_example_graph("filter-gradient-split", "")
     question, words, ran = OperationGraph(graph, shared_target()), list[str](), False
     configs = [config for config in question.heuristics("A").configs if config.engine == 47]
@@ -556,7 +556,9 @@ def outcomes() -> dict[str, str]:
         name: words for name, words in every.items() if words != NO_ENGINE and not words.startswith(NEWER_FORM_CODES)
     }
     slowest = dict(sorted(seconds.items(), key=lambda item: -item[1])[:20])
-    add_figure("faults on this GPU", version=".".join(map(str, version)), sm=sm, seen=found, slowest=slowest)
+    store_measured_numbers(
+        "faults on this GPU", version=".".join(map(str, version)), sm=sm, seen=found, slowest=slowest
+    )
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import open_target
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tools.records.deep_scores import make_very_low_scores_cases, run_cases_in_children
 
 from ...support.gpu_requirements import is_measured_here, skip_if_not_measured
@@ -23,7 +23,7 @@ def attention_results() -> list[dict[str, Any]]:
     cases = make_very_low_scores_cases(target.library.version)
     target.close()
     items = list(run_cases_in_children(cases[::CASE_STEP]))
-    add_figure("deep scores", outcomes=dict(Counter(item["outcome"] for item in items)))
+    store_measured_numbers("deep scores", outcomes=dict(Counter(item["outcome"] for item in items)))
     return items
 
 

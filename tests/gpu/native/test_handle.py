@@ -21,7 +21,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.target import Target, read_device, read_device_profile
 from tests.gpu.execution.test_execute import build_first_plan, check_flash_attention
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tests.support.flash import make_flash_graph
 from tests.support.gpu_requirements import find_first_engine_config
 
@@ -151,7 +151,7 @@ def check_loaded_plan(path: str, what: str, target: Target) -> None:
     load_ms = (time.perf_counter() - start) * 1e3
     error = check_flash_attention(plan)
     live = build_first_plan(make_flash_graph(), target)
-    add_figure(
+    store_measured_numbers(
         what,
         engine=plan.tag,
         load_ms=round(load_ms, 2),

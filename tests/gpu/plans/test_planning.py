@@ -15,11 +15,11 @@ from cudnn_backend_py.execution.plan import plan
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import current_device
 from cudnn_backend_py.plans.build import build, build_plans, forget_plans, shared_target
-from cudnn_backend_py.plans.cache import plan_key
+from cudnn_backend_py.plans.cache import make_plan_key
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import list_profiles, read_device
 from tests.support.child import run_python
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tests.support.flash import compute_causal_attention
 from tests.support.gpu_requirements import find_first_engine_config
 
@@ -71,7 +71,7 @@ def test_the_profile_of_this_gpu_gives_the_same_plan_keys() -> None:
         if profile.properties["deviceName"] == here.profile.properties["deviceName"]
     ]
     for profile in named:
-        assert plan_key(make_flash_attention(), shared_target(profile), {}) == plan_key(
+        assert make_plan_key(make_flash_attention(), shared_target(profile), {}) == make_plan_key(
             make_flash_attention(), here, {}
         )
 
@@ -114,4 +114,6 @@ def test_plans_are_built_in_one_and_in_four_threads() -> None:
         assert all(isinstance(one, Plan) for one in build_plans(configs, workers=threads))
         seconds[threads] = time.perf_counter() - begin
     processors = len(os.sched_getaffinity(0))
-    add_figure("four attention plans built in 1 and 4 threads", seconds=[*seconds.values()], processors=processors)
+    store_measured_numbers(
+        "four attention plans built in 1 and 4 threads", seconds=[*seconds.values()], processors=processors
+    )

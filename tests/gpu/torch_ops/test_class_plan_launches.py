@@ -25,7 +25,7 @@ from cudnn_backend_py.graph.attention.shape_class import (  # noqa: E402
     make_shape_class_graph,
     make_shape_class_problem,
 )
-from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
+from cudnn_backend_py.native.fast_call import _TupleCallStruct  # noqa: E402
 from cudnn_backend_py.system.version import Version  # noqa: E402
 from cudnn_backend_py.torch_ops import compiled  # noqa: E402
 from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noqa: E402
@@ -64,7 +64,7 @@ class FakeCall:
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
         self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
-        self.call = _CallStruct()
+        self.call = _TupleCallStruct()
         self.call.row = ctypes.addressof(self.row)
         self.call.run.prepare = ctypes.cast(ctypes.addressof(self.row), type(self.call.run.prepare))
         self.address = ctypes.addressof(self.call)
@@ -76,7 +76,7 @@ class FakePrepareKernel:
 
     size = 8 * 100
 
-    def kernel(self, _blocks: int) -> Any:
+    def make_kernel_data(self, _blocks: int) -> Any:
         return None
 
 
@@ -95,7 +95,7 @@ class RecordedCompiledStep:
         self.dense, self.dense_class = operators
 
     def _record_launch(self, at: int) -> int:
-        call, recipe = _CallStruct.from_address(at), self.recipe
+        call, recipe = _TupleCallStruct.from_address(at), self.recipe
         words = (ctypes.c_int64 * 100).from_address(recipe.prepared)
         if self.read_call is not None:
             self.bytes = ctypes.string_at(recipe.call.row[self.read_call[0]], self.read_call[1])
@@ -165,7 +165,7 @@ class PythonShapeClass:
         self.problem, self.bounds = problem, find_best_shape_class_bounds(problem, self.reading.needed_bounds)
         self.plan = UnbuiltClassPlan(problem, self.bounds, backward)
 
-    def recipe(self, inputs: Any, outputs: Any) -> Any:
+    def make_recipe(self, inputs: Any, outputs: Any) -> Any:
         return make_class_recipe(
             *(self.plan, self.sequences(map_tensors_by_name(inputs, outputs), self.reading), self.reading.multipliers),
             *(inputs, outputs),
@@ -233,7 +233,7 @@ def test_the_forward_launch_equals_that_of_python(step: RecordedCompiledStep, la
     first = [make_random_tensor(layout, 4, 100) for _ in "qkv"]
     inputs, outputs = make_forward_call(*first, stats)
     found = PythonShapeClass(False, inputs, outputs)
-    assert step.teach(found.recipe(inputs, outputs), False, inputs, stats)
+    assert step.teach(found.make_recipe(inputs, outputs), False, inputs, stats)
     served = 0
     for b, s_q, s_kv in make_random_shapes(layout):
         q, k, v = (
@@ -257,29 +257,29 @@ def test_the_forward_launch_equals_that_of_python(step: RecordedCompiledStep, la
 def test_the_backward_launch_equals_that_of_python(step: RecordedCompiledStep, layout: str) -> None:
     is_copied, layout = layout.endswith("copied"), layout.removesuffix(", copied")
 
-    def tensors(b: int, s_q: int, s_kv: int) -> Any:
+    def make_backward_tensors(b: int, s_q: int, s_kv: int) -> Any:
         q, k, v, d_o = (make_random_tensor(layout, b, s) for s in (s_q, s_kv, s_kv, s_q))
         if layout in ("slices", "part of a longer buffer") and not is_copied:
             q = q.transpose(1, 2).contiguous().transpose(1, 2)
         return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), d_o
 
-    *first, d_o = tensors(4, 100, 100)
+    *first, d_o = make_backward_tensors(4, 100, 100)
     inputs, outputs = make_forward_call(*first, True)
     forward = PythonShapeClass(False, inputs, outputs)
     taught = make_backward_call(*first, d_o)
     backward = PythonShapeClass(True, *taught)
     served = 0
     for b, s_q, s_kv in [(4, 100, 100), *make_random_shapes(layout + "b")]:
-        *given, d_o = tensors(b, s_q, s_kv)
+        *given, d_o = make_backward_tensors(b, s_q, s_kv)
         inputs, outputs = make_forward_call(*given, True)
         assert step.teach(
-            forward.recipe(*make_forward_call(*first, True)), False, make_forward_call(*first, True)[0], True
+            forward.make_recipe(*make_forward_call(*first, True)), False, make_forward_call(*first, True)[0], True
         )
         o = step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False)
         if o is None:
             continue
         detached = [(name, x if x is None else x.detach()) for name, x in taught[0]]
-        assert step.teach(backward.recipe(*taught), True, detached)
+        assert step.teach(backward.make_recipe(*taught), True, detached)
         requested = len(step.launches.requests)
         step.read_call = backward.plan.names.index("q"), given[0].nbytes
         made = torch.autograd.grad(o, given, d_o)
@@ -314,16 +314,16 @@ def test_the_backward_launch_equals_that_of_python(step: RecordedCompiledStep, l
 
 
 def test_lengths_on_the_device_are_used(step: RecordedCompiledStep) -> None:
-    def call(b: int, s: int) -> Any:
+    def make_call_with_lengths(b: int, s: int) -> Any:
         lens = torch.full((b,), 5, dtype=torch.int32), torch.full((b,), 7, dtype=torch.int32)
         return make_forward_call(*[make_random_tensor("slices", b, s) for _ in "qkv"], True, lens)
 
-    inputs, outputs = call(4, 100)
+    inputs, outputs = make_call_with_lengths(4, 100)
     found = PythonShapeClass(False, inputs, outputs)
-    assert not found.recipe(inputs, outputs).keeps_tables, "values of lengths may change between calls"
-    assert step.teach(found.recipe(inputs, outputs), False, inputs, True)
+    assert not found.make_recipe(inputs, outputs).keeps_tables, "values of lengths may change between calls"
+    assert step.teach(found.make_recipe(inputs, outputs), False, inputs, True)
     for b, s in ((4, 100), (4, 77), (4, 128), (4, 65)):
-        inputs, outputs = call(b, s)
+        inputs, outputs = make_call_with_lengths(b, s)
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, True)
         found.check_launch(inputs, outputs, made, step.seen[-1])
 
@@ -331,7 +331,7 @@ def test_lengths_on_the_device_are_used(step: RecordedCompiledStep) -> None:
 def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: RecordedCompiledStep) -> None:
     inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
     found = PythonShapeClass(False, inputs, outputs)
-    assert step.teach(found.recipe(inputs, outputs), False, inputs, False)
+    assert step.teach(found.make_recipe(inputs, outputs), False, inputs, False)
     for s in (100, 100, 90, 90, 100):
         inputs, _ = make_forward_call(*[make_random_tensor("rows first", 4, s) for _ in "qkv"], False)
         assert step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False) is not None
@@ -342,28 +342,36 @@ def test_the_notice_callback_gets_the_shapes_and_may_leave_a_call_to_python(step
     notices: list[Any] = []
     answers = iter((2, 0, -1, 0, 5))
 
-    def notice(unreported: int, shape: tuple[int, int, int]) -> int:
+    def record_notice(unreported: int, shape: tuple[int, int, int]) -> int:
         notices.append((unreported, shape))
         return next(answers)
 
     inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
-    recipe = PythonShapeClass(False, inputs, outputs).recipe(inputs, outputs)
-    assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
+    recipe = PythonShapeClass(False, inputs, outputs).make_recipe(inputs, outputs)
+    assert step.teach(type(recipe)(**(vars(recipe) | {"notice": record_notice})), False, inputs, False)
 
-    def call(s: int) -> bool:
+    def is_launched_by_step(s: int) -> bool:
         inputs, _ = make_forward_call(*[make_random_tensor("rows first", 4, s) for _ in "qkv"], False)
         return step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False) is not None
 
-    assert [call(s) for s in (100, 100, 100, 100, 90, 90, 100)] == [True, True, True, True, False, True, True]
+    assert [is_launched_by_step(s) for s in (100, 100, 100, 100, 90, 90, 100)] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
     assert notices == [(0, (4, 100, 100)), (2, (4, 100, 100)), (0, (4, 90, 90)), (0, (4, 90, 90)), (0, (4, 100, 100))]
 
 
 def test_an_exception_of_the_notice_callback_is_raised(step: RecordedCompiledStep) -> None:
-    def notice(_unreported: int, _shape: Any) -> int:
+    def raise_keyboard_interrupt(_unreported: int, _shape: Any) -> int:
         raise KeyboardInterrupt
 
     inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
-    recipe = PythonShapeClass(False, inputs, outputs).recipe(inputs, outputs)
-    assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
+    recipe = PythonShapeClass(False, inputs, outputs).make_recipe(inputs, outputs)
+    assert step.teach(type(recipe)(**(vars(recipe) | {"notice": raise_keyboard_interrupt})), False, inputs, False)
     with pytest.raises(KeyboardInterrupt):
         step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False)

@@ -98,10 +98,10 @@ def test_gradients_of_packed_attention_agree_with_finite_differences() -> None:
     cu = make_int32_tensor([0, 60, 60, 61, 161])
     inputs = [x.requires_grad_(True) for x in (q, k, v)]
 
-    def packed_attention(*given: Any) -> Any:
+    def compute_packed_attention(*given: Any) -> Any:
         return attention_varlen(*given, cu, None, max(many), causal=True)
 
-    grads = torch.autograd.grad(packed_attention(*inputs), inputs, d_o)
+    grads = torch.autograd.grad(compute_packed_attention(*inputs), inputs, d_o)
     for index, gradient in enumerate(grads):
         step = gradient.float() / gradient.float().norm()
         ends, places = [], []
@@ -109,7 +109,7 @@ def test_gradients_of_packed_attention_agree_with_finite_differences() -> None:
             moved = [x.detach() for x in inputs]
             moved[index] = (moved[index].float() + sign * step).half()
             places.append(moved[index].double())
-            ends.append((packed_attention(*moved).double() * d_o.double()).sum())
+            ends.append((compute_packed_attention(*moved).double() * d_o.double()).sum())
         want = float((gradient.double() * (places[0] - places[1])).sum())
         assert abs(float(ends[0] - ends[1]) - want) < 0.02 * abs(want)
 
@@ -119,7 +119,7 @@ def test_packed_tokens_compile_once_for_all_lengths(backend: str) -> None:
     torch._dynamo.reset()
 
     @torch.compile(fullgraph=True, dynamic=True, backend=backend)
-    def step(q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+    def compute_scaled_packed_attention(q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         return attention_varlen(q * 2, k, v, cu, None, longest, causal=True) + 1
 
     graphs = torch._dynamo.utils.counters["stats"]
@@ -127,7 +127,7 @@ def test_packed_tokens_compile_once_for_all_lengths(backend: str) -> None:
     for many in ([60, 3, 100], [7, 200, 33], [1, 2, 300]):
         inputs = [make_random_half(sum(many), 4, 64).requires_grad_(True) for _ in range(3)]
         d_o = make_random_half(sum(many), 4, 64)
-        o = step(*inputs, make_int32_tensor([sum(many[:i]) for i in range(4)]), max(many))
+        o = compute_scaled_packed_attention(*inputs, make_int32_tensor([sum(many[:i]) for i in range(4)]), max(many))
         grads = torch.autograd.grad(o, inputs, d_o)
         wide = {name: unpack_tokens(x.detach(), many, max(many)) for name, x in zip("qkv", inputs, strict=True)}
         wide["q"] = wide["q"] * 2
@@ -143,7 +143,7 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
     torch._dynamo.reset()
 
     @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
-    def dense_attention(q: Any, k: Any, v: Any) -> Any:
+    def compute_dense_attention(q: Any, k: Any, v: Any) -> Any:
         return attention(q, k, v, causal=True, shapes="any")
 
     @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
@@ -153,7 +153,7 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
     for b, s in ((2, 50), (3, 70), (5, 200)):
         q, k, v = (make_random_half(b, s, 4, 64).transpose(1, 2) for _ in range(3))
         want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-        assert compute_frobenius_error(dense_attention(q, k, v), want) < 2e-3
+        assert compute_frobenius_error(compute_dense_attention(q, k, v), want) < 2e-3
         many = [s] * b
         k_pages, table = fill_pages(k, many, 16, 3, 1)
         v_pages, _ = fill_pages(v, many, 16, 3, 1)

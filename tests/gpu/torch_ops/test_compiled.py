@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from cudnn_backend_py.execution.buffers import find_dlpack_exchange  # noqa: E402
-from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
+from cudnn_backend_py.native.fast_call import _TupleCallStruct  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import INPUT, NUMBER, OUTPUT, PIECE  # noqa: E402
 from cudnn_backend_py.torch_ops.extension import Build  # noqa: E402
 
@@ -48,7 +48,7 @@ class LaunchRecorder:
         self.capturing = ctypes.CFUNCTYPE(ctypes.c_int, Address, ctypes.POINTER(ctypes.c_int))(self._get_capture_status)
 
     def _launch(self, address: int) -> int:
-        call = _CallStruct.from_address(address)
+        call = _TupleCallStruct.from_address(address)
         row = (ctypes.c_uint64 * ROW_LENGTH).from_address(call.row)
         self.seen.append((list(row), call.workspace or 0, call.filled, list(self.parameters)))
         call.filled = 1
@@ -102,7 +102,7 @@ def random_tensors() -> Any:
 def describe_plan(launches: LaunchRecorder, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
     """Return the description of a plan that the compiled step's ``learn`` accepts."""
     words = (ctypes.c_uint64 * ROW_LENGTH)()
-    call = _CallStruct()
+    call = _TupleCallStruct()
     call.row = ctypes.addressof(words)
     fail: Callable[..., Any] = launches.fail
     call.run.fail = id(fail)
@@ -256,29 +256,29 @@ def test_the_compiled_step_leaves_unlearned_calls_to_python(
     teach_plan(step_module, launches, operator_number, random_tensors)
     q, k, v = random_tensors
 
-    def call(*given: Any, numbers: Any = SCALAR_ARGUMENTS) -> Any:
+    def call_compiled_step(*given: Any, numbers: Any = SCALAR_ARGUMENTS) -> Any:
         return step_module.call(operator_number, *given, *numbers, False)
 
-    assert call(q, k, v) is not None
+    assert call_compiled_step(q, k, v) is not None
     moved = torch.empty(q.numel() + 1)[1:].view(q.shape)
     for other in (q.transpose(1, 2).contiguous().transpose(1, 2), q[:, :1], q.double(), moved, None, 3):
-        assert call(other, k, v) is None
+        assert call_compiled_step(other, k, v) is None
     for numbers in (
         (None, 0.25, "top_left"),
         (None, 0.5, "bottom_right"),
         (1.0, 0.5, "top_left"),
         (None, q, "top_left"),
     ):
-        assert call(q, k, v, numbers=numbers) is None
+        assert call_compiled_step(q, k, v, numbers=numbers) is None
     assert step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, True) is None
     launches.stream += 1
-    assert call(q, k, v) is None
+    assert call_compiled_step(q, k, v) is None
     launches.stream -= 1
     launches.is_captured = 1
-    assert call(q, k, v) is None
+    assert call_compiled_step(q, k, v) is None
     launches.is_captured = 0
     found = []
-    thread = threading.Thread(target=lambda: found.append(call(q, k, v)))
+    thread = threading.Thread(target=lambda: found.append(call_compiled_step(q, k, v)))
     thread.start()
     thread.join()
     assert found == [None]
@@ -304,27 +304,27 @@ def test_the_compiled_step_leaves_traced_and_transformed_calls_to_python(
     teach_plan(step_module, launches, operator_number, random_tensors)
     q, k, v = random_tensors
 
-    def call(x: Any = q) -> Any:
+    def call_step_with_first_tensor(x: Any = q) -> Any:
         return step_module.call(operator_number, x, k, v, *SCALAR_ARGUMENTS, False)
 
-    def check(x: Any) -> Any:
-        assert call(x) is None
-        assert call() is None
+    def check_that_step_does_not_launch(x: Any) -> Any:
+        assert call_step_with_first_tensor(x) is None
+        assert call_step_with_first_tensor() is None
         return x.sum()
 
     for context in (PassThroughDispatchMode(), PassThroughFunctionMode(), torch.device("meta"), torch.autocast("cpu")):
         with context:
-            assert call() is None
-    assert call(q.as_subclass(DerivedTensor)) is None
-    assert call(torch.nn.Parameter(q, requires_grad=False)) is not None
-    torch.func.vmap(check)(q)
-    torch.func.grad(check)(q)
-    torch.jit.trace(check, q, check_trace=False)
+            assert call_step_with_first_tensor() is None
+    assert call_step_with_first_tensor(q.as_subclass(DerivedTensor)) is None
+    assert call_step_with_first_tensor(torch.nn.Parameter(q, requires_grad=False)) is not None
+    torch.func.vmap(check_that_step_does_not_launch)(q)
+    torch.func.grad(check_that_step_does_not_launch)(q)
+    torch.jit.trace(check_that_step_does_not_launch, q, check_trace=False)
     with torch.autograd.forward_ad.dual_level():
-        assert call(torch.autograd.forward_ad.make_dual(q, q)) is None
+        assert call_step_with_first_tensor(torch.autograd.forward_ad.make_dual(q, q)) is None
     with torch.inference_mode():
-        assert call().is_inference()
-    assert call() is not None
+        assert call_step_with_first_tensor().is_inference()
+    assert call_step_with_first_tensor() is not None
 
 
 def test_statistics_are_computed_for_gradients_and_returned_on_request(
@@ -471,7 +471,7 @@ def test_calls_with_different_variable_dims_share_a_learned_plan(step_module: An
     operator_number = step_module.define(3, 0, 0, DIM_CONDITIONS, ())
     x, y, z = (torch.randn(size, 4) for size in (10, 12, 12))
 
-    def teach_plan(most: int) -> None:
+    def teach_plan_up_to_size(most: int) -> None:
         outputs = ((x, ((0, 1, 0), 4), (4, 1), None),)
         row = ((0, INPUT, 0, 0), (1, OUTPUT, 0, 0), (2, NUMBER, 0, most), (3, PIECE, 1, 0), (4, PIECE, 2, 0))
         more = {"parameters": ((0, NUMBER, 0, (5, 2, 0)), (1, NUMBER, 0, (0, 1, 2))), "pieces": (0, (0, 64, 1), 8)}
@@ -479,26 +479,26 @@ def test_calls_with_different_variable_dims_share_a_learned_plan(step_module: An
         plan = describe_plan(launches, outputs, row, limits=limits, cost=most, token=most, **more)
         assert step_module.learn(plan, False, 0, operator_number, x, y, z, 50, True, False)
 
-    def call(*given: Any) -> Any:
+    def call_and_get_launch_facts(*given: Any) -> Any:
         o = step_module.call(operator_number, *given, True, False)
         return None if o is None else (tuple(o.shape), launches.seen[-1][0][2], launches.seen[-1][3][:2])
 
-    teach_plan(100)
-    teach_plan(20)
+    teach_plan_up_to_size(100)
+    teach_plan_up_to_size(20)
     wide = torch.randn(50, 4)
-    assert call(x, y, z, 8) == ((10, 4), 20, [25, 7])
-    assert call(wide, y, z, 8) == ((50, 4), 100, [105, 7])
+    assert call_and_get_launch_facts(x, y, z, 8) == ((10, 4), 20, [25, 7])
+    assert call_and_get_launch_facts(wide, y, z, 8) == ((50, 4), 100, [105, 7])
     sizes = []
     for rows in (12, 24):
-        call(wide, *[torch.randn(rows, 4)] * 2, 8)
+        call_and_get_launch_facts(wide, *[torch.randn(rows, 4)] * 2, 8)
         sizes.append(launches.seen[-1][0][4] - launches.seen[-1][0][3])
     assert sizes == [12 * 64, 24 * 64]
-    assert call(wide, y, wide, 8) is None  # k and v of other lengths
-    assert call(torch.randn(101, 4), y, z, 8) is None
-    assert call(x, y, z, 102) is None
-    assert call(x, y, z, 8.0) is None
+    assert call_and_get_launch_facts(wide, y, wide, 8) is None  # k and v of other lengths
+    assert call_and_get_launch_facts(torch.randn(101, 4), y, z, 8) is None
+    assert call_and_get_launch_facts(x, y, z, 102) is None
+    assert call_and_get_launch_facts(x, y, z, 8.0) is None
     assert step_module.forget(20) == 1
-    assert call(x, y, z, 8) == ((10, 4), 100, [25, 7])
+    assert call_and_get_launch_facts(x, y, z, 8) == ((10, 4), 100, [25, 7])
 
 
 def test_the_number_of_learned_plans_is_bounded(

@@ -16,7 +16,7 @@ from cudnn_backend_py import GraphError, UsageError
 from cudnn_backend_py.torch_ops import attention, clear_plans, scaled_dot_product_attention, set_shapes
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS
 from cudnn_backend_py.torch_ops.compiled import STEP
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tests.support.streams import block_stream
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
@@ -67,7 +67,7 @@ def compute_relative_error(found: Any, want: Any) -> float:
 
 def check_errors(kind: str, found: list[Any], want: list[Any], name: str) -> None:
     errors = [compute_relative_error(mine, other) for mine, other in zip(found, want, strict=True)]
-    add_figure(f"torch operator, {name}, {kind}", relative_frobenius=errors)
+    store_measured_numbers(f"torch operator, {name}, {kind}", relative_frobenius=errors)
     forward, backward = MAX_FROBENIUS_ERRORS[kind]
     assert errors[0] < forward, errors
     assert max(errors[1:]) < backward, errors
@@ -215,12 +215,12 @@ def test_deterministic_backward_is_repeatable() -> None:
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_dense_attention_compiles_as_one_graph(dynamic: bool) -> None:
     @torch.compile(fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    def compiled_attention(q: Any, k: Any, v: Any) -> Any:
+    def compute_compiled_attention(q: Any, k: Any, v: Any) -> Any:
         return scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
 
     torch._dynamo.reset()
     *inputs, d_o = make_random_inputs("float16", layout="bshd")
-    o = compiled_attention(*inputs)
+    o = compute_compiled_attention(*inputs)
     plain = scaled_dot_product_attention(inputs[0] * 2, *inputs[1:], is_causal=True) + 1
     assert torch.equal(o, plain)
     found, want = (torch.autograd.grad(x, inputs, d_o) for x in (o, plain))

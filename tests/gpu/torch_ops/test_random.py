@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gpu.torch_ops.campaign import CAMPAIGN_PARTS, CampaignRecord
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # of known issues that others reported
@@ -23,5 +23,5 @@ def test_random_problems_are_right(part: str, shapes: str) -> None:
     for _ in range(PROBLEM_COUNT):
         run(torch, make(rng), record, shapes)
     found = record.to_dict()[part]
-    add_figure(f"torch operators, random problems, {part}, {shapes}", worst=found["worst"])
+    store_measured_numbers(f"torch operators, random problems, {part}, {shapes}", worst=found["worst"])
     assert found["right"] == PROBLEM_COUNT, found["wrong"]

@@ -18,10 +18,10 @@ def test_real_and_meta_tensors_raise_the_same_error(case: str) -> None:
     found = []
     for device in ("cuda", "meta"):
 
-        def zero_tensor(*dims: int, kind: str = "float16", device: str = device) -> Any:
+        def make_zero_tensor(*dims: int, kind: str = "float16", device: str = device) -> Any:
             return torch.zeros(dims, dtype=getattr(torch, kind), device=device)
 
-        function, tensors, options = REFUSED_CALLS[case](zero_tensor)
+        function, tensors, options = REFUSED_CALLS[case](make_zero_tensor)
         with pytest.raises(CudnnBackendError) as caught:
             function(*tensors, **options)
         found.append((type(caught.value), str(caught.value).replace("cuda:0", "meta")))

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.same_bits import compare_group_of_problems, make_random_problems
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache, clear_plans
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tests.support.torch_reference import fill_pages
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
@@ -63,7 +63,7 @@ def test_equal_calls_have_equal_bits(first: int) -> None:
     rows, refused = compare_group_of_problems(problems, CALL_COUNT)
     several = [row for row in rows if " s1x" not in row["problem"]]
     single = [row for row in rows if " s1x" in row["problem"]]
-    add_figure(
+    store_measured_numbers(
         "bits of equal calls",
         problems=len(rows),
         refused=refused,
@@ -110,12 +110,12 @@ def test_calls_with_one_query_are_repeatable_if_deterministic(dim: int, policy: 
     q = torch.randn(b, 1, 4, dim, device="cuda", dtype=torch.half).transpose(1, 2)
     k, v = (torch.randn(b, s, 4, dim, device="cuda", dtype=torch.half).transpose(1, 2) for _ in "kv")
 
-    def changed_calls(**options: Any) -> int:
+    def count_changed_calls(**options: Any) -> int:
         want = attention(q, k, v, shapes=policy, **options)
         return sum(not torch.equal(attention(q, k, v, shapes=policy, **options), want) for _ in range(250))
 
-    add_figure(f"single queries, d {dim}, {policy}", changed_by_default=changed_calls())
-    assert changed_calls(deterministic=True) == 0
+    store_measured_numbers(f"single queries, d {dim}, {policy}", changed_by_default=count_changed_calls())
+    assert count_changed_calls(deterministic=True) == 0
 
 
 @pytest.mark.usefixtures("deterministic_torch")
@@ -139,11 +139,11 @@ def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
     want = run_forward_and_backward(2, 333, deterministic=True)
     q, k, v, d_o = make_random_inputs(2, 333)
 
-    def checkpointed_attention(q: Any, k: Any, v: Any) -> Any:
+    def compute_checkpointed_attention(q: Any, k: Any, v: Any) -> Any:
         return attention(q, k, v, causal=True, deterministic=True)
 
     for _ in range(3):
-        o = checkpoint(checkpointed_attention, q, k, v, use_reentrant=reentrant)
+        o = checkpoint(compute_checkpointed_attention, q, k, v, use_reentrant=reentrant)
         call_attention_with_other_shapes()  # plans that are built between the passes
         o.backward(d_o)
         assert have_equal_bits(tuple(x.grad for x in (q, k, v)), want[1:])
@@ -154,20 +154,20 @@ def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
 def test_graph_replays_have_the_bits_of_direct_calls() -> None:
     q, k, v, d_o = make_random_inputs(2, 300)
 
-    def attention_step() -> TensorTuple:
+    def run_attention_and_gradients() -> TensorTuple:
         o = attention(q, k, v, causal=True, deterministic=True)
         return (o.detach(), *torch.autograd.grad(o, (q, k, v), d_o))
 
-    want = attention_step()
+    want = run_attention_and_gradients()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = attention_step()
+        found = run_attention_and_gradients()
     for _ in range(5):
         graph.replay()
         assert have_equal_bits(found, want)
         call_attention_with_other_shapes()
-        assert have_equal_bits(attention_step(), want)
+        assert have_equal_bits(run_attention_and_gradients(), want)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")

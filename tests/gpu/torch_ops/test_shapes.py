@@ -16,7 +16,7 @@ from cudnn_backend_py.execution.any_shape import CALLS_IN_A_ROW
 from cudnn_backend_py.execution.plan_pool import get_shared_pool
 from cudnn_backend_py.torch_ops import attention, attention_varlen, clear_plans, set_shapes, strategies
 from cudnn_backend_py.torch_ops.extension import EXTENSION, describe_extension
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tests.support.torch_reference import Masks, compute_frobenius_error, compute_reference_gradients
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
@@ -248,7 +248,9 @@ def test_a_new_shape_of_a_known_class_does_not_wait_for_a_build() -> None:
         attention(q, k, v, causal=True, shapes="any")
         times.append((time.perf_counter() - begin) * 1e3)
     times.sort()
-    add_figure("torch operator, first call of a shape in a known class, ms", median=times[50], p99=times[98])
+    store_measured_numbers(
+        "torch operator, first call of a shape in a known class, ms", median=times[50], p99=times[98]
+    )
     assert times[98] < 30, "a call waited for the build of a plan"
 
 
@@ -277,16 +279,16 @@ def test_the_compiled_step_accepts_new_shapes_of_known_classes(layout: str, poli
     rng = random.Random(layout)
     shapes = [(rng.choice((5, 6)), rng.randint(257, 512)) for _ in range(40)]
 
-    def call(b: int, s: int) -> Any:
+    def call_attention_and_gradients(b: int, s: int) -> Any:
         *inputs, d_o = make_random_inputs_or_slices(b, s, layout)
         o = attention(*inputs, causal=True, shapes=policy)
         return inputs, d_o, [o, *torch.autograd.grad(o, inputs, d_o)]
 
     for shape in ((6, 500), (6, 501), (5, 499), (6, 502)):
-        call(*shape)
+        call_attention_and_gradients(*shape)
     known = len(strategies._strategies)
     for b, s in shapes:
-        inputs, d_o, found = call(b, s)
+        inputs, d_o, found = call_attention_and_gradients(b, s)
         check_results(dict(zip("qkv", inputs, strict=True)), found, d_o, Masks(right_bound=0))
     returned = len(shapes) - len(set(shapes))
     assert len(strategies._strategies) <= known + (2 * returned if policy == "adaptive" else 0)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cudnn_backend_py.torch_ops.drop_in import scaled_dot_product_attention
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
@@ -94,8 +94,8 @@ def run_attention(function: Any, case: GridProblem, inputs: dict[str, Any], d_ou
     return {"out": out.detach()} | {f"d{name}": found for name, found in zip(inputs, gradients, strict=True)}
 
 
-def compute_relative_error(found: Any, exact: Any, rounded: Any, factor: float, kind: str) -> float:
-    """Return the error in units of the tolerance, which is 1 for an error that torch just accepts."""
+def compute_error_in_tolerances(found: Any, exact: Any, rounded: Any, factor: float, kind: str) -> float:
+    """Return the largest error divided by torch's tolerance; torch accepts results up to 1."""
     ratio = torch.nan_to_num(((exact - rounded) / exact).abs(), nan=RELATIVE_TOLERANCES[kind])
     rtol = factor * max(ratio.max().item(), RELATIVE_TOLERANCES[kind])
     rtol = RELATIVE_TOLERANCES[kind] if rtol > 1e30 else rtol
@@ -117,7 +117,9 @@ def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], 
         exact = run(theirs, {part: x.detach().float().requires_grad_() for part, x in inputs.items()})
 
     def find_errors(found: dict[str, Any]) -> dict[str, float]:
-        return {x: compute_relative_error(found[x], exact[x], rounded[x], TOLERANCE_FACTORS[x], kind) for x in exact}
+        return {
+            x: compute_error_in_tolerances(found[x], exact[x], rounded[x], TOLERANCE_FACTORS[x], kind) for x in exact
+        }
 
     ours = find_errors(run(scaled_dot_product_attention, inputs))
     tally.compared += 1
@@ -150,7 +152,7 @@ def test_the_dense_grid_is_within_the_tolerance_of_torch(seq_q: int, seq_kv: int
     tally = GridResult()
     for case in list_dense_problems(seq_q, seq_kv):
         compare_grid_problem(case, tally)
-    add_figure(f"torch's dense grid, {seq_q}x{seq_kv}", **_summarize(tally))
+    store_measured_numbers(f"torch's dense grid, {seq_q}x{seq_kv}", **_summarize_grid_result(tally))
     assert tally.only_ours == []
 
 
@@ -160,11 +162,11 @@ def test_the_masked_grid_is_within_the_tolerance_of_torch(seq_q: int, seq_kv: in
     tally = GridResult()
     for case in list_masked_problems(seq_q, seq_kv):
         compare_grid_problem(case, tally)
-    add_figure(f"torch's masked grid, {seq_q}x{seq_kv}", **_summarize(tally))
+    store_measured_numbers(f"torch's masked grid, {seq_q}x{seq_kv}", **_summarize_grid_result(tally))
     assert tally.only_ours == []
 
 
-def _summarize(tally: GridResult) -> dict[str, float]:
+def _summarize_grid_result(tally: GridResult) -> dict[str, float]:
     return {
         "compared": tally.compared,
         "worst": tally.worst,
@@ -192,7 +194,7 @@ def test_the_samples_of_opinfo_are_within_the_tolerance_of_torch(kind: str) -> N
         else:
             run = partial(run_sample, options=sample.kwargs)
             compare_problem(run, inputs, str(sample.summary()), tally)
-    add_figure(f"torch's OpInfo, {kind}", **_summarize(tally))
+    store_measured_numbers(f"torch's OpInfo, {kind}", **_summarize_grid_result(tally))
     assert tally.only_ours == []
     assert tally.compared >= 13
 

@@ -10,7 +10,7 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 pytest.importorskip("transformers", reason="did not run: transformers is not installed, the models are its own")
 
 from cudnn_backend_py.torch_ops.transformers import register_transformers  # noqa: E402
-from tests.support.figures import add_figure  # noqa: E402
+from tests.support.figures import store_measured_numbers  # noqa: E402
 from tests.support.torch_reference import compute_frobenius_error  # noqa: E402
 from tests.support.transformers_models import (  # noqa: E402
     DECODER_OPTIONS,
@@ -53,7 +53,7 @@ def run_all_implementations(make: Any, name: str, run: Any) -> tuple[NamedTensor
 def test_decoder_is_as_exact_as_eager_attention(name: str) -> None:
     for run in DECODER_RUNS.values():
         compare_errors(*run_all_implementations(make_decoder, name, run))
-    add_figure("transformers models with equal results", **{name: len(DECODER_RUNS)})
+    store_measured_numbers("transformers models with equal results", **{name: len(DECODER_RUNS)})
 
 
 @pytest.mark.parametrize("name", ENCODER_OPTIONS)

@@ -14,12 +14,12 @@ from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.encoded import GRAPH_PREFIX, decode_graph
 from cudnn_backend_py.interpreter.data import DATA_KINDS
-from cudnn_backend_py.known_issues import find_issues_before_execution
+from cudnn_backend_py.known_issues import find_issues_failing_before_execution
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.runner import Runner
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tests.support.gpu_requirements import skip_if_not_measured
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
@@ -60,7 +60,7 @@ def test_attention_is_right_and_timed() -> None:
     assert config.warm is not None
     assert 1 < config.warm.median_us < 1e5
     assert {item.output for item in config.comparisons} == {"o", "stats"}
-    add_figure("a trial of attention", seconds=trial.seconds, cold_us=config.cold.median_us)
+    store_measured_numbers("a trial of attention", seconds=trial.seconds, cold_us=config.cold.median_us)
     assert Trial.from_dict(json.loads(json.dumps(trial.to_dict(), allow_nan=False))) == trial
 
 
@@ -85,7 +85,7 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
 def is_reported_wrong(graph: Graph, data: str) -> bool:
     """Return whether the trial reports cuDNN's result as wrong; graphs known to crash cuDNN are not run."""
     target = shared_target()
-    if find_issues_before_execution(graph, target.sm, target.library.version):
+    if find_issues_failing_before_execution(graph, target.sm, target.library.version):
         return False
     try:
         return run_graph(graph, data=data, time=False).state == "wrong"
@@ -98,7 +98,7 @@ def reduce_wrong_graph(graph: Graph) -> ReducedFailure:
     made = reduce_failure(graph, "uniform", is_reported_wrong, budget_s=60 if len(graph.ops) < 5 else 300)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
     assert elements[1] < elements[0], made.steps
-    add_figure("a planted fault", graph=graph.name, steps=made.steps, tried=made.tried, elements=elements)
+    store_measured_numbers("a planted fault", graph=graph.name, steps=made.steps, tried=made.tried, elements=elements)
     return made
 
 

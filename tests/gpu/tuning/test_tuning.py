@@ -14,12 +14,12 @@ import pytest
 from cudnn_backend_py import DataType, Graph, UsageError, build_plan, execute, open_target
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.native.cuda import Memory
-from cudnn_backend_py.plans.cache import PlanCache, plan_key
+from cudnn_backend_py.plans.cache import PlanCache, make_plan_key
 from cudnn_backend_py.plans.select import Selection, make_tuned_key_options
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.tuning.search import autotune
 from cudnn_backend_py.tuning.statistics import MIN_ROUNDS
-from tests.support.figures import add_figure
+from tests.support.figures import store_measured_numbers
 from tests.support.gpu_requirements import find_first_engine_config
 
 
@@ -51,12 +51,12 @@ def test_the_evidence_is_plain_data_with_the_time_of_the_winner(gpu: Target, tmp
     assert tuned.gain >= 1
     assert evidence["l2_bytes"] > 1 << 20
     assert progress == sorted(progress)
-    key = plan_key(make_forward_graph(), gpu, make_tuned_key_options(None, gpu))
+    key = make_plan_key(make_forward_graph(), gpu, make_tuned_key_options(None, gpu))
     assert cache.evidence(key) == evidence
     kept = cache.get(key, gpu)
     assert kept is not None
     assert kept.tag == tuned.plan.tag
-    add_figure("autotune forward", gain=tuned.gain, seconds=evidence["seconds"], tried=len(timed))
+    store_measured_numbers("autotune forward", gain=tuned.gain, seconds=evidence["seconds"], tried=len(timed))
 
 
 def test_the_first_config_is_the_first_choice_of_the_heuristics(gpu: Target) -> None:
@@ -99,7 +99,7 @@ def test_engines_beyond_the_heuristics_agree_and_the_budget_is_kept(gpu: Target)
     longest = max(item.get("build_s", 0) for item in tuned.evidence["candidates"])
     assert states
     assert seconds < 15 + 2 * longest + 1
-    add_figure("autotune backward", gain=tuned.gain, seconds=seconds, states=states)
+    store_measured_numbers("autotune backward", gain=tuned.gain, seconds=seconds, states=states)
 
 
 def test_tuning_refuses_configs_outside_the_selection(gpu: Target) -> None:

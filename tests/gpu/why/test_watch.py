@@ -42,8 +42,8 @@ def test_fake_tensors_get_the_same_answers_as_real_ones() -> None:
     for case in sdpa_grid.make_random_cases(160)[::2]:
         if "nested" in case or case["device"] != "cuda":
             continue
-        made = sdpa_grid.make_arguments(case, torch)
-        with sdpa_grid.apply_switches(case, torch):
+        made = sdpa_grid.make_sdpa_arguments(case, torch)
+        with sdpa_grid.apply_backend_switches(case, torch):
             call = TorchCall(
                 q=describe_tensor(made["q"]),
                 k=describe_tensor(made["k"]),

@@ -1,6 +1,4 @@
-"""Benchmarks without a GPU: the shapes, C loop, acceptance and tables of ``python -m benchmarks``, and a
-few of its measurements.
-"""
+"""Benchmarks without a GPU: shapes, C loop, acceptance criteria, tables, and some of the measurements."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_the_shape_grid_is_reported_as_markdown() -> None:
     text = grid.format_markdown(record | {"torch": "2.11", "date": "2026-11-22"})
     assert "| b1 | forward | **10.0** | 12.0 | ours, exact `eng2_k24=7` |" in text
     assert "cuDNN 9.19.0, torch 2.11" in text
-    assert grid.make_grid_table(record).row_count == 1
+    assert grid.make_time_table(record).row_count == 1
 
 
 def test_shape_classes_are_accepted_by_median_and_p90_times() -> None:

@@ -94,7 +94,7 @@ def test_each_graph_variation_is_reported_before_its_build(judge: Judge) -> None
 
 
 def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
-    """192 padded to 256 passes its support check and does not compile; 192 with 128 for V passes both."""
+    """The graph padded to head_dim 256 passes its support check but does not build; V of 128 does."""
     padded = next(one for one in iterate_changes(make_backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with use_target("sm100") as target:
         assert is_supported(padded.graph, target, HEURISTICS_MODES)
@@ -256,8 +256,8 @@ def test_whatif_queries_only_the_given_modes(judge: Judge, tmp_path: Path) -> No
 # only FALLBACK
 
 
-def make_double_convolution() -> Graph:
-    """Return a convolution that mode A refuses on sm_90."""
+def make_float64_convolution() -> Graph:
+    """Return a convolution in DOUBLE, which mode A refuses on sm_90."""
     g = GraphBuilder("doubles", io_type=DataType.DOUBLE, compute_type=DataType.DOUBLE)
     g.convolution(g.tensor("x", (2, 16, 16, 16)), g.tensor("w", (32, 16, 5, 5)), padding=1, name="y", virtual=False)
     return g.graph()
@@ -265,12 +265,12 @@ def make_double_convolution() -> Graph:
 
 @pytest.mark.parametrize("build", [False, True])
 def test_explain_reports_a_graph_that_only_fallback_supports(judge: Judge, build: bool) -> None:
-    verdict = judge.run_query(Query(make_double_convolution(), "sm90", build=build))
+    verdict = judge.run_query(Query(make_float64_convolution(), "sm90", build=build))
     assert verdict.supported
     why = verdict.only_fallback
     assert why is not None
     assert (why.basis, why.asked) == (Basis.MEASURED, "built" if build else "support check")
-    alone = judge.run_query(Query(make_double_convolution(), "sm90", modes=("A",)))
+    alone = judge.run_query(Query(make_float64_convolution(), "sm90", modes=("A",)))
     assert alone.outcome is Outcome.NOT_SUPPORTED
     assert alone.cause is not None
     assert why.headline == alone.cause.headline
@@ -283,19 +283,19 @@ def test_explain_reports_a_graph_that_only_fallback_supports(judge: Judge, build
 def test_verdict_of_a_graph_that_mode_a_supports_does_not_mention_fallback(
     judge: Judge, modes: tuple[str, ...]
 ) -> None:
-    graph = make_forward() if "A" in modes else make_double_convolution()
+    graph = make_forward() if "A" in modes else make_float64_convolution()
     verdict = judge.run_query(Query(graph, "sm90", modes=modes))
     assert verdict.supported
     assert verdict.only_fallback is None
 
 
 def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="make_double_convolution()")
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="make_float64_convolution()")
     first, second = done.stdout.splitlines()
     assert first.startswith("SUPPORTED by FALLBACK only, mode A refuses (")
     assert second.endswith("for a program without FALLBACK: --mode A")
     assert run_on_graph(
-        tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "A", graph="make_double_convolution()"
+        tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "A", graph="make_float64_convolution()"
     ).stdout.startswith("NOT SUPP")
 
 

@@ -43,7 +43,7 @@ def make_timing(median: float) -> dict[str, float]:
 
 
 def test_forty_shapes_are_compared_in_both_directions() -> None:
-    shapes = list(compare.make_forty_problems())
+    shapes = list(compare.make_standard_problems())
     assert len({format_problem(shape) for shape in shapes}) == len(shapes) == 40
     assert set(compare.make_grid_problems()) < set(shapes)
     assert {shape.head_dim for shape in shapes} == {64, 96, 128, 256}
@@ -99,7 +99,7 @@ def test_problems_that_torchs_backends_compute_differently_are_not_compared(opti
 
 
 def test_plain_attention_problem_is_recognized_in_its_graph() -> None:
-    for problem in compare.make_forty_problems():
+    for problem in compare.make_standard_problems():
         use = read_attention(build_problem_graph(problem, "forward", (9, 28, 0), 90))
         assert use is not None
         assert compare._to_plain_problem(use.problem) == (problem, "")

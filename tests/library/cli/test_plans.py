@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans.build import build, shared_target
-from cudnn_backend_py.plans.cache import VARIABLE, PlanCache, plan_key
+from cudnn_backend_py.plans.cache import VARIABLE, PlanCache, make_plan_key
 
 
 def test_cache_list_names_each_plan(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_cache_list_names_each_plan(tmp_path: Path) -> None:
         PlanCache(tmp_path),
     )
     built = build(graph, target)
-    cache.put(plan_key(graph, target, {}), built, {"microseconds": {"eng2": 12.5}})
+    cache.put(make_plan_key(graph, target, {}), built, {"microseconds": {"eng2": 12.5}})
     (entry,) = cache.entries()
     listed = CliRunner().invoke(main, ["cache", "list", "--format", "json"], env={VARIABLE: str(cache.folder)})
     found = json.loads(listed.stdout)

@@ -37,12 +37,12 @@ FRONTEND_JSON = ROOT / "tests/pure/importers/data/torch-frontend-1.18-sdpa.json"
 EXAMPLE_GRAPHS = ("flash_backward", "flash_forward", "mha_fprop", "mha_bprop", "forum_two_matmul")
 
 
-def run_run_command(*arguments: str | Path) -> Result:
+def invoke_run_command(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["run", *map(str, arguments)], prog_name="cudnn-backend")
 
 
 def run_trials(*arguments: str | Path) -> list[dict[str, Any]]:
-    done = run_run_command(*arguments, "--format", "json")
+    done = invoke_run_command(*arguments, "--format", "json")
     assert done.exit_code in (0, 1, 2), done.output
     report = json.loads(done.stdout)
     assert report["schema"] == "cudnn-backend-py/run"
@@ -77,7 +77,7 @@ def test_run_for_a_described_gpu_computes_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_run_for_a_described_gpu_shows_the_planned_runs(matmul_file: Path) -> None:
-    done = run_run_command(matmul_file, "--target", "h100", "--configs", "2")
+    done = invoke_run_command(matmul_file, "--target", "h100", "--configs", "2")
     assert done.exit_code == 2
     assert "would run eng" in done.stdout
     assert "reads a f16[2,128,64], b f16[2,64,256], bias f16[1,1,256]" in done.stdout
@@ -91,7 +91,7 @@ def test_run_for_a_described_gpu_shows_the_planned_runs(matmul_file: Path) -> No
     assert [item["state"] for item in found["configs"]] == ["not run"] * 2
     words = shlex.split(found["configs"][1]["reproduce"])
     assert words[:3] == ["cudnn-backend", "run", str(matmul_file)]
-    assert run_run_command(*words[2:]).exit_code == 2
+    assert invoke_run_command(*words[2:]).exit_code == 2
 
 
 def test_run_does_not_change_a_graph_that_cudnn_refuses(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_run_does_not_change_a_graph_that_cudnn_refuses(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     (found,) = run_trials(path, "--target", "h100")
     assert (found["state"], "BAD_PARAM" in found["words"]) == ("refused", True)
-    assert run_run_command(path, "--target", "h100").exit_code == 1
+    assert invoke_run_command(path, "--target", "h100").exit_code == 1
 
 
 def test_run_without_a_gpu_or_target_judges_nothing(matmul_file: Path) -> None:
-    done = run_run_command(matmul_file)
+    done = invoke_run_command(matmul_file)
     assert done.exit_code == 2
     assert "no-gpu" in done.stderr
     assert "--target l40s" in done.stderr
@@ -116,14 +116,14 @@ def test_run_without_a_gpu_or_target_judges_nothing(matmul_file: Path) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLE_GRAPHS)
 def test_run_reads_example_graphs(name: str) -> None:
-    (found,) = run_trials(ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_list_small_dims(name))
+    (found,) = run_trials(ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_make_dims_override(name))
     assert found["state"] in ("not run", "refused")
     assert found["outputs"] or found["state"] == "refused"
     if name.startswith("flash"):
         assert len(found["configs"]) > 1
 
 
-def _list_small_dims(name: str) -> list[str]:
+def _make_dims_override(name: str) -> list[str]:
     return ["q=1,0,128,64"] if name.startswith("flash") else ["q=0,0,0,0"]
 
 
@@ -161,7 +161,7 @@ def test_each_kind_of_data_makes_a_trial(matmul_file: Path, tmp_path: Path) -> N
     kinds = ("integers", "hostile", str(tmp_path / "mine.npz"))
     found = run_trials(matmul_file, "--target", "h100", "--seed", "3", *(f"--data={kind}" for kind in kinds))
     assert [(item["data"], item["seed"]) for item in found] == [(kind, 3) for kind in kinds]
-    done = run_run_command(matmul_file, "--target", "h100", "--data=integers", "--data=hostile")
+    done = invoke_run_command(matmul_file, "--target", "h100", "--data=integers", "--data=hostile")
     assert "2 trials: 2 not run" in done.stdout
 
 
@@ -178,7 +178,7 @@ def test_batch_files_have_a_command_line_per_line(matmul_file: Path, tmp_path: P
         ("x --dims", "all.txt, line 1: Option '--dims' requires an argument."),
     ):
         batch.write_text(f"{line}\n")
-        done = run_run_command("--batch", batch, "--target", "h100")
+        done = invoke_run_command("--batch", batch, "--target", "h100")
         assert done.exit_code == 2
         assert words in done.output
 
@@ -203,7 +203,7 @@ def test_batch_lines_and_reproduce_lines_may_name_a_cudnn_version(matmul_file: P
         assert again["configs"] == [{**config, "mode": "named"}]
     for line in (f"{one} --cudnn", f"{one} --cudnn --seed 1", f"{one} --cudnn 9.19 --full"):
         batch.write_text(line)
-        done = run_run_command("--batch", batch, "--target", "h100")
+        done = invoke_run_command("--batch", batch, "--target", "h100")
         assert (done.exit_code, "line 1: --" in done.output) == (2, True)
 
 
@@ -247,7 +247,7 @@ def test_trial_text_and_progress_bar_are_on_separate_lines(matmul_file: Path, mo
     monkeypatch.setattr(terminal, "is_terminal", lambda stream: True)
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
-    done = run_run_command(matmul_file, matmul_file, "--target", "h100", "--configs", "1")
+    done = invoke_run_command(matmul_file, matmul_file, "--target", "h100", "--configs", "1")
     assert "1/2" in done.stderr
     before = done.output.split("NOT RUN")[:-1]
     assert len(before) == 2
@@ -288,14 +288,14 @@ def test_an_unreadable_graph_does_not_stop_the_other_files(matmul_file: Path, tm
     ],
 )
 def test_run_with_wrong_arguments_exits_with_2(arguments: tuple[str, ...], matmul_file: Path) -> None:
-    done = run_run_command(*([matmul_file, "--target", "h100"] if arguments else []), *arguments)
+    done = invoke_run_command(*([matmul_file, "--target", "h100"] if arguments else []), *arguments)
     assert done.exit_code == 2
     assert "Traceback" not in done.output
 
 
 def test_a_junit_report_is_written_to_the_output_file(matmul_file: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.xml"
-    assert run_run_command(matmul_file, "--target", "h100", "--format", "junit", "--output", path).exit_code == 2
+    assert invoke_run_command(matmul_file, "--target", "h100", "--format", "junit", "--output", path).exit_code == 2
     (case,) = ET.parse(path).getroot().iter("testcase")
     assert case.attrib["name"].startswith("NVIDIA H100")
     assert case.find("error") is not None
@@ -340,12 +340,12 @@ def test_run_report_states_right_and_wrong_results(
     )
     made = make_trial(state=state, words="", configs=(config,))
     monkeypatch.setattr(Runner, "run", lambda *_, **__: made)
-    done = run_run_command(matmul_file)
+    done = invoke_run_command(matmul_file)
     assert done.exit_code == code
     assert said in done.stdout
     assert ("again: cudnn-backend run x --configs=eng1" in done.stdout) == (state != "right")
     assert ("eng1 12.5 us cold, 12.5 us warm" in done.stdout) == (state == "right")
-    (case,) = ET.fromstring(run_run_command(matmul_file, "--format", "junit").stdout).iter("testcase")
+    (case,) = ET.fromstring(invoke_run_command(matmul_file, "--format", "junit").stdout).iter("testcase")
     assert [item.tag for item in case] == {"right": [], "wrong": ["failure"], "failed": ["error"]}[state]
 
 

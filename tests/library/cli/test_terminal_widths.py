@@ -90,14 +90,14 @@ def input_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def work_in_input_folder(input_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def change_to_input_folder(input_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(input_folder)
     for name, place in {"CUDNN_BACKEND_CACHE": "versions", "CUDNN_BACKEND_PLAN_CACHE": "plans"}.items():
         monkeypatch.setenv(name, str(input_folder / place))
 
 
 def count_letters(text: str) -> Counter[str]:
-    """Count the letters of a text, ignoring whitespace, because help wraps long words; unescape colons first."""
+    """Count the characters of a text, ignoring whitespace and the escaping of colons."""
     return Counter("".join(text.replace("\\x3a", ":").split()))
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from cudnn_backend_py import library, save_graph
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
-from cudnn_backend_py.diagnose.surveys.inputs import add_build_name
+from cudnn_backend_py.diagnose.surveys.inputs import find_exact_version_name
 from examples import flash_forward
 from tests.library.diagnose.test_attention_support import TABLE_FILES, TABLES, assert_equals_stored_table
 from tests.support.child import OLDER_VERSION, ROOT, run_code, run_python
@@ -34,9 +34,7 @@ def test_explain_reports_the_shapes_that_a_plan_serves() -> None:
         ((), ("versions.store", "diagnose.explanation", "diagnose.remedies", "known_issues", "cli.verdicts")),
     ],
 )
-def test_explain_imports_only_what_its_process_needs(
-    options: tuple[str, ...], unwanted: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_explain_imports_no_unused_module(options: tuple[str, ...], unwanted: tuple[str, ...], tmp_path: Path) -> None:
     save_graph(flash_forward.graph(), tmp_path / "graph.json")
     program = (
         "import atexit, sys\n"
@@ -90,11 +88,13 @@ def test_the_cudnn_option_accepts_the_version_of_the_environment(tmp_path: Path)
     assert done.stdout.splitlines()[0].endswith(f"(sm_90), cuDNN {library().build_text}")
 
 
-def test_versions_are_named_exactly_however_they_were_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_are_completed_to_the_name_of_the_installed_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "store"))
     add_to_version_store(tmp_path / "store")
     names = ("9.19", "9.19.0", "9.19.0+cu12", "9.19-jit", "9.19.0.56", "9.18", "default")
-    assert [add_build_name(name) for name in names] == [
+    assert [find_exact_version_name(name) for name in names] == [
         *(("9.19.0+cu12",) * 3),
         "9.19.0+cu12-jit",
         "9.19.0.56+cu12",
@@ -103,7 +103,7 @@ def test_versions_are_named_exactly_however_they_were_given(tmp_path: Path, monk
     ]
 
 
-def test_matrix_as_json_has_the_target_names_of_explain() -> None:
+def test_matrix_and_explain_have_the_same_target_names_in_json() -> None:
     graph = str(ROOT / "examples" / "flash_forward.py")
     arguments = ["matrix", graph, "--target", "a100", "--cudnn", "default", "--format", "json"]
     found = json.loads(CliRunner().invoke(main, arguments).stdout)

@@ -36,8 +36,8 @@ def make_gpu_without_profile(sm: int) -> Profile:
 
 
 @pytest.mark.parametrize("target", ["p100", "gtx-1080-ti"])
-def test_before_volta_convolutions_are_supported_and_matmuls_are_not(target: str) -> None:
-    """These GPUs refuse the usual control graph, a float16 matmul; this is not an environment problem."""
+def test_gpus_before_volta_support_convolutions_but_no_matmuls(target: str) -> None:
+    """These GPUs refuse float16 matmuls, the usual control graph; the environment is not blamed."""
     for whole in (False, True):
         verdict = explain(make_convolution(), target, build=whole)
         assert verdict.outcome is Outcome.SUPPORTED
@@ -113,7 +113,7 @@ for target in ("p100", "v100", unknown):
 """
 
 
-def test_an_older_cudnn_gives_the_same_causes_for_architectures() -> None:
+def test_an_older_cudnn_reports_the_same_causes_for_architectures() -> None:
     p100, v100, newer = run_code(OLDER_VERSION_PROGRAM, environment=make_older_cudnn_environment()).stdout.splitlines()
     assert p100.split("|")[1] == newer.split("|")[1] == "control for sm_80"
     assert v100.startswith("supported|control|cuDNN 9.19.0 is built for sm_75 and later")

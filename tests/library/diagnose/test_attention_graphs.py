@@ -113,7 +113,7 @@ GROUPED_PRODUCT_CHANGES: TextChanges = (("/[294912,128,768,1] = MUL(", " = MUL("
 PROBABILITY_CHANGES: TextChanges = (("0.8999999761581421", "0.8999999985098839"),)
 
 
-def list_statistics_order_changes(stats: str) -> TextChanges:
+def list_changes_of_the_statistics_order(stats: str) -> TextChanges:
     return (
         ("GEN_INDEX/I32(v5", "GEN_INDEX/I32(v12"),
         ("BINARY_SELECT(v5,", "BINARY_SELECT(v12,"),
@@ -127,11 +127,11 @@ DELIBERATE_DIFFERENCES: dict[str, tuple[str, TextChanges]] = {
     **{key: (ROW_MAJOR_EXPLANATION, PRODUCT_CHANGES) for key in OPTIONS_BY_LISTING if key.startswith("9.19 bwd ")},
     "9.19 bwd padding": (
         f"{ROW_MAJOR_EXPLANATION}; {STATS_ORDER_EXPLANATION}",
-        PRODUCT_CHANGES + list_statistics_order_changes("STATS:R@"),
+        PRODUCT_CHANGES + list_changes_of_the_statistics_order("STATS:R@"),
     ),
     "9.19 bwd ragged GQA maxtotal": (
         f"{ROW_MAJOR_EXPLANATION}; {STATS_ORDER_EXPLANATION}",
-        PRODUCT_CHANGES + list_statistics_order_changes("STATS:R@~"),
+        PRODUCT_CHANGES + list_changes_of_the_statistics_order("STATS:R@~"),
     ),
     "9.19 bwd dropout": (
         f"{ROW_MAJOR_EXPLANATION}; {SHARED_PROBABILITY_EXPLANATION}",
@@ -162,7 +162,7 @@ def make_expected_listing(key: str) -> Listing:
 
 
 def select_graphs_to_judge(version: str) -> tuple[dict[str, Graph], list[str]]:
-    """Return cudnn-frontend's and our graph for each listing of a version, and the names of those to judge."""
+    """Return both graphs of each listing of a version, and the names of the graphs to judge."""
     keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE_DIFFERENCES]
     graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {
         f"ours {key}": build_our_graph(key) for key in keys
@@ -179,7 +179,7 @@ def answers_by_version() -> dict[str, LogsAndVerdicts]:
     }
 
 
-def test_every_listing_has_options() -> None:
+def test_every_listed_graph_has_attention_options() -> None:
     assert set(OPTIONS_BY_LISTING) == set(LISTINGS)
     assert set(DELIBERATE_DIFFERENCES) <= set(LISTINGS)
 

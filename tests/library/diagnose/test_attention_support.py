@@ -35,7 +35,7 @@ OPTIONS_WITHOUT_ROWS = {"batch", "heads", "name", "stats_log2"}
 
 
 def make_random_rows(version: str) -> list[str]:
-    """Return random rows of a version's support table, after the row that crashes some versions."""
+    """Return the row that crashes some versions, and random rows of a version's support table."""
     chosen = random.Random(version).sample([name for name in ATTENTION_ROWS if name != CRASHING_ROW], SAMPLE_SIZE)
     return [CRASHING_ROW, *chosen]
 
@@ -73,7 +73,7 @@ def test_older_cudnn_versions_agree_with_their_stored_support_tables(version: st
     assert version in INSTALLED_VERSIONS, f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}"
     rows = make_random_rows(version)
     code = f"from cudnn_backend_py.diagnose import support_table as t; print(t(rows={rows!r}).to_json())"
-    done = run_code(code, environment=versions.child_environment(INSTALLED_VERSIONS[version]))
+    done = run_code(code, environment=versions.make_environment_of_installed_cudnn(INSTALLED_VERSIONS[version]))
     table = SupportTable.from_json(done.stdout)
     assert table.cudnn == version
     assert_equals_stored_table(table)

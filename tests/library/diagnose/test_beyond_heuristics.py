@@ -1,4 +1,4 @@
-"""Engine configs not in the heuristics: those that cudnn-frontend requests, and those of a check of all engines."""
+"""Engine configs outside the heuristics: requested by cudnn-frontend, or found in a check of engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.diagnose.report.text import render_text
 from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
 from cudnn_backend_py.graph import Graph
-from cudnn_backend_py.graph.attention.selections import SELECTIONS, find_selection
+from cudnn_backend_py.graph.attention.selections import SELECTIONS, find_engine_selection
 from cudnn_backend_py.plans import engine
 from cudnn_backend_py.plans.engine import Knob
 
@@ -23,7 +23,7 @@ FP8_OPTIONS: dict[str, Any] = {**HEAD_DIM_192_OPTIONS, "data_type": DataType.FP8
 
 
 @pytest.fixture(autouse=True, scope="module")
-def skip_before_9_23() -> None:
+def skip_if_cudnn_is_older_than_9_23() -> None:
     if library().version < (9, 23, 0):
         pytest.skip("the kernels need cuDNN 9.23 or later")
 
@@ -71,13 +71,13 @@ def test_whatif_needs_no_change_with_the_requested_config() -> None:
 @pytest.mark.parametrize("target", ["sm110", "sm120"])
 def test_other_architectures_have_no_requested_config(target: str) -> None:
     graph = make_backward_graph(**HEAD_DIM_192_OPTIONS, deterministic=True)
-    assert find_selection(graph, library().version, open_target(target).sm) is None
+    assert find_engine_selection(graph, library().version, open_target(target).sm) is None
     assert not explain(graph, target, causes=False).supported
 
 
 def test_no_config_is_requested_for_a_graph_with_dropout() -> None:
     graph = make_backward_graph(**HEAD_DIM_192_OPTIONS, deterministic=True, dropout=0.1)
-    assert find_selection(graph, library().version, 100) is None
+    assert find_engine_selection(graph, library().version, 100) is None
 
 
 def test_heuristics_are_tried_before_requested_configs() -> None:
@@ -87,7 +87,7 @@ def test_heuristics_are_tried_before_requested_configs() -> None:
     assert modes[-1] == "cudnn-frontend"
 
 
-def test_requested_config_rows_of_a_version_have_distinct_conditions() -> None:
+def test_the_table_of_requested_configs_has_no_duplicate_conditions() -> None:
     for version in ((9, 18, 0), (9, 19, 0), (9, 22, 0), (9, 23, 0), (9, 28, 0)):
         for sm in range(90, 122):
             rows = [row for row in SELECTIONS if sm in row.sm and version in row.versions]

@@ -153,7 +153,7 @@ def test_block_scales_need_whole_tiles(shared_judge: Judge, m: int, n: int, k: i
 
 
 @pytest.mark.parametrize("mode", [NormMode.LAYER_NORM, NormMode.INSTANCE_NORM])
-def test_a_tensor_that_the_mode_needs_is_reported(shared_judge: Judge, mode: NormMode) -> None:
+def test_a_missing_mean_of_norm_backward_is_reported(shared_judge: Judge, mode: NormMode) -> None:
     cause = shared_judge.run_query(Query(make_norm_backward(mode, mean=False), "sm90")).cause
     assert cause is not None
     assert cause.headline.endswith(f"(norm_backward with {mode.name}) has no mean, which it needs")

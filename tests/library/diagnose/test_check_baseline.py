@@ -40,7 +40,7 @@ def baseline_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_baseline_is_written_kept_and_broken(baseline_file: Path, tmp_path: Path) -> None:
+def test_a_baseline_is_written_and_then_detects_changed_verdicts(baseline_file: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
     first = update_baseline(baseline_file, **options)
     assert all(one.changed for one in first)

@@ -1,4 +1,4 @@
-"""A typical graph of every operation kind, made with GraphBuilder: cuDNN 9.28's verdict and its log, read back."""
+"""Typical graphs of every operation: the verdict of cuDNN 9.28, and the graph read from its log."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ def test_attribute_newer_than_the_library_is_not_supported() -> None:
 
 
 def make_graph_with_newer_attribute() -> Graph:
-    """Return unified attention with a tensor that 9.19 does not have."""
+    """Return unified attention with a tensor that cuDNN 9.19 does not know."""
     from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 
     g = GraphBuilder("newer")

@@ -17,7 +17,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Parameters, packed_strides
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from tests.library.diagnose.test_rules import make_backward
-from tests.pure.rewrite.test_form_changes import make_padded_convolution, make_reduction, set_length_dims
+from tests.pure.rewrite.test_form_changes import make_padded_convolution, make_reduction, set_dims_of_sequence_lengths
 
 F16 = DataType.HALF
 P, R = PointwiseMode, ReduceTensorOp
@@ -86,7 +86,7 @@ REFUSED_FORMS: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] 
         "written by hand",
     ),
     "lengths": (
-        lambda: set_length_dims(sdpa_forward(**UNIFIED_OPTIONS, padding=True), 2),
+        lambda: set_dims_of_sequence_lengths(sdpa_forward(**UNIFIED_OPTIONS, padding=True), 2),
         "sm90",
         None,
         "lengths",

@@ -25,7 +25,7 @@ from tests.pure.system.test_child import (
     wait_until_equal,
 )
 from tests.support.child import ROOT, run_code
-from tests.torture.judge import find_expected_answers, make_random_queries
+from tests.torture.judge import find_expected_answers, make_distinct_queries
 
 
 def judge_queries(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
@@ -47,7 +47,7 @@ def shared_judge() -> Iterator[Judge]:
 
 
 def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judge: Judge) -> None:
-    queries = make_random_queries()
+    queries = make_distinct_queries()
     for number in range(4):
         shared_judge.run_query(queries[number])
         with pytest.raises(Interruption), interrupt_after_seconds(0.001):
@@ -58,32 +58,34 @@ def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judg
 
 
 def test_open_files_and_processes_do_not_increase(shared_judge: Judge) -> None:
-    shared_judge.run_query(make_random_queries()[0])
+    shared_judge.run_query(make_distinct_queries()[0])
     before = count_open_files(), len(list_child_pids())
     interrupted = 0
     for number in range(200):
         try:
             with interrupt_after_seconds(0.0002 * (1 + number % 40)):
-                shared_judge.run_query(make_random_queries()[number % 8])
+                shared_judge.run_query(make_distinct_queries()[number % 8])
         except Interruption:
             interrupted += 1
     assert interrupted > 150
-    shared_judge.run_query(make_random_queries()[0])
+    shared_judge.run_query(make_distinct_queries()[0])
     wait_until_equal(lambda: (count_open_files(), len(list_child_pids())), before)
-    assert judge_queries(make_random_queries(), shared_judge.run_query) == make_expected_answers(make_random_queries())
+    assert judge_queries(make_distinct_queries(), shared_judge.run_query) == make_expected_answers(
+        make_distinct_queries()
+    )
 
 
 def test_threads_share_a_judge(shared_judge: Judge) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(shared_judge.run_query, make_random_queries() * 2))
-    assert [verdict.graph for verdict in found] == [question.graph.name for question in make_random_queries() * 2]
-    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in make_expected_answers(make_random_queries() * 2)]
+        found = list(pool.map(shared_judge.run_query, make_distinct_queries() * 2))
+    assert [verdict.graph for verdict in found] == [question.graph.name for question in make_distinct_queries() * 2]
+    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in make_expected_answers(make_distinct_queries() * 2)]
 
 
 def test_the_judge_of_a_thread_ends_with_the_thread() -> None:
     before = list_child_pids()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(judge, make_random_queries()[0]).result()
+        pool.submit(judge, make_distinct_queries()[0]).result()
         assert len(list_child_pids() - before) == 1
     assert list_child_pids() <= before
 
@@ -101,8 +103,8 @@ def test_cancelled_tasks_and_a_closed_event_loop_are_handled() -> None:
 
     async def run_all() -> list[str]:
         return await asyncio.gather(
-            *(run_query(question, 0.01) for question in make_random_queries()[:2]),
-            run_query(make_random_queries()[2], None),
+            *(run_query(question, 0.01) for question in make_distinct_queries()[:2]),
+            run_query(make_distinct_queries()[2], None),
         )
 
     for _ in range(2):
@@ -112,7 +114,7 @@ def test_cancelled_tasks_and_a_closed_event_loop_are_handled() -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_process_pools_get_right_answers(method: str, shared_judge: Judge) -> None:
-    queries = make_random_queries()[4:8]
+    queries = make_distinct_queries()[4:8]
     judge(queries[0])  # the parent has its own child, which a forked process must not use
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         coming = [pool.submit(judge_queries, (question,)) for question in queries * 2]
@@ -122,7 +124,7 @@ def test_process_pools_get_right_answers(method: str, shared_judge: Judge) -> No
 
 
 def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
-    graphs = {question.graph.name: question.graph for question in make_random_queries()[:8]}
+    graphs = {question.graph.name: question.graph for question in make_distinct_queries()[:8]}
     pool: Executor
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         found = matrix(graphs, ["sm80", "sm90"], [None], executor=pool, cache=tmp_path, progress=False)
@@ -191,12 +193,12 @@ def test_a_child_that_does_not_start_gives_no_verdict_on_cudnn(tmp_path: Path, m
 
 
 def test_an_idle_child_that_died_is_replaced(shared_judge: Judge) -> None:
-    shared_judge.run_query(make_random_queries()[0])
+    shared_judge.run_query(make_distinct_queries()[0])
     [child] = next(iter(shared_judge._processes.idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
-    assert judge_queries(make_random_queries()[:2], shared_judge.run_query) == make_expected_answers(
-        make_random_queries()[:2]
+    assert judge_queries(make_distinct_queries()[:2], shared_judge.run_query) == make_expected_answers(
+        make_distinct_queries()[:2]
     )
 
 

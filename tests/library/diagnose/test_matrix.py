@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.report.tables import render_matrix, render_since, table_text
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_since
 from cudnn_backend_py.diagnose.surveys.inputs import available_versions
 from cudnn_backend_py.diagnose.surveys.matrix import Matrix, make_answer_folder, matrix
 from cudnn_backend_py.diagnose.surveys.since import since
@@ -58,14 +58,14 @@ def test_matrix_has_a_verdict_for_every_graph_target_and_version(folder_and_matr
     }
     assert answers.cells["plain", "sm90", OLDER_VERSION].engines
     assert "multiple of 8" in answers.cells["odd", "sm80", NEWEST_VERSION].headline
-    assert answers.asked == CELL_COUNT
+    assert answers.judged_count == CELL_COUNT
     assert answers.exit_code == 1
 
 
 def test_matrix_reads_judged_cells_from_stored_answers(folder_and_matrix: tuple[Path, Matrix]) -> None:
     folder, answers = folder_and_matrix
     again = judge_matrix(folder)
-    assert again.asked == 0
+    assert again.judged_count == 0
     assert again == answers
     assert folder.stat().st_mode & 0o777 == 0o700
 
@@ -76,9 +76,9 @@ def test_the_fresh_option_judges_every_cell_and_a_new_graph_only_its_own(
     folder, answers = folder_and_matrix
     more = GRAPHS | {"longer": sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64)}
     options: dict[str, Any] = {"cache": folder, "progress": False}
-    assert matrix(more, TARGETS, [NEWEST_VERSION], **options).asked == len(TARGETS)
+    assert matrix(more, TARGETS, [NEWEST_VERSION], **options).judged_count == len(TARGETS)
     fresh = matrix(GRAPHS, ["sm90"], [NEWEST_VERSION], fresh=True, **options)
-    assert fresh.asked == len(GRAPHS)
+    assert fresh.judged_count == len(GRAPHS)
     assert fresh.cells["plain", "sm90", NEWEST_VERSION] == answers.cells["plain", "sm90", NEWEST_VERSION]
 
 
@@ -93,7 +93,7 @@ def test_damaged_answers_and_answers_of_other_code_are_judged_again(tmp_path: Pa
     files.write(foreign.stem, record | {"by": "another release"})
     with pytest.warns(CacheWarning, match=f"{cut.name} is ignored: it was changed"):
         second = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
-    assert second.asked == 2
+    assert second.judged_count == 2
     assert second == first
     assert second.versions == ("default",)
 
@@ -102,9 +102,9 @@ def test_an_executor_gives_and_stores_the_same_answers(folder_and_matrix: tuple[
     _, answers = folder_and_matrix
     with ProcessPoolExecutor(2) as executor:
         found = judge_matrix(tmp_path, executor=executor)
-    assert found.asked == CELL_COUNT
+    assert found.judged_count == CELL_COUNT
     assert found == answers
-    assert judge_matrix(tmp_path).asked == 0
+    assert judge_matrix(tmp_path).judged_count == 0
 
 
 DASK_PROGRAM = """
@@ -115,7 +115,7 @@ from tests.library.diagnose.test_matrix import judge_matrix
 options = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
 with LocalCluster(**options) as cluster, Client(cluster) as client, client.get_executor() as executor:
     found = judge_matrix(Path(sys.argv[1]), executor=executor)
-print(json.dumps([found.asked, found.to_dict()]))
+print(json.dumps([found.judged_count, found.to_dict()]))
 """
 
 
@@ -125,10 +125,10 @@ def test_a_dask_cluster_gives_and_stores_the_same_answers(
     """Dask runs in a child process, as its threads live as long as the process."""
     _, answers = folder_and_matrix
     done = run_python(["-c", DASK_PROGRAM, str(tmp_path)], check=True)
-    asked, found = json.loads(done.stdout)
-    assert asked == CELL_COUNT
+    judged_count, found = json.loads(done.stdout)
+    assert judged_count == CELL_COUNT
     assert Matrix.from_dict(found) == answers
-    assert judge_matrix(tmp_path).asked == 0
+    assert judge_matrix(tmp_path).judged_count == 0
 
 
 def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path
         "cuDNN crashed with SIGSEGV in heuristics mode A"
     )
     assert found.exit_code == 2
-    assert "!1  cuDNN crashed with SIGSEGV" in table_text(render_matrix(found))
+    assert "!1  cuDNN crashed with SIGSEGV" in render_as_text(render_matrix(found))
     again = matrix(graphs, TARGETS, [OLDER_VERSION], cache=tmp_path, progress=False)
-    assert (again.asked, again) == (1, found)  # a crash may be due to the moment: it is not stored
+    assert (again.judged_count, again) == (1, found)  # a crash may be due to the moment: it is not stored
 
 
 def test_cells_that_timed_out_are_judged_again(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path)
     assert 10 <= len(kept) < 40
     assert {record["cell"]["outcome"] for record, _ in make_answer_folder(tmp_path).read_all()} == {"supported"}
     resumed = judge_40_cells(tmp_path)
-    assert resumed.asked == 40 - len(kept)
+    assert resumed.judged_count == 40 - len(kept)
     assert set(list_verdict_letters(resumed).values()) == {"S"}
     assert all(path.read_text() == text for path, text in kept.items())
 
@@ -207,7 +207,7 @@ def test_the_since_function_reports_the_first_and_last_supporting_version(tmp_pa
     found = since(forum_two_matmul.graph(), "sm90", [None, OLDER_VERSION], cache=tmp_path)
     assert (found.first, found.last, found.first_after) == (OLDER_VERSION, OLDER_VERSION, NEWEST_VERSION)
     assert (found.monotone, found.exit_code, found.unjudged, found.inferred_versions) == (True, 0, (), ())
-    assert f"{NEWEST_VERSION} is the first after it that refuses" in table_text(render_since(found))
+    assert f"{NEWEST_VERSION} is the first after it that refuses" in render_as_text(render_since(found))
 
 
 def test_the_since_function_skips_a_version_that_crashes(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_gradient_through_dropout_equals_that_of_the_formula() -> None:
 # The graphs themselves
 
 
-def test_reordered_and_stored_tensors_are_right() -> None:
+def test_graphs_reorder_and_store_the_expected_tensors() -> None:
     tensors = {tensor.name: tensor for tensor in make_graph("backward", BACKWARD_CASES["everything"]).tensors}
     reordered = {name for name, tensor in tensors.items() if tensor.reordering is TensorReordering.F16x16}
     assert reordered == {"s", "ds"}

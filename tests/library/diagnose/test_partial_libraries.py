@@ -30,13 +30,13 @@ from cudnn_backend_py.diagnose import (
 )
 from cudnn_backend_py.diagnose.engines import ENGINES_MISSING_CODE, _is_runtime_compiled_only
 from cudnn_backend_py.diagnose.report.ci import list_test_cases
-from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_remedies, render_since
 from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit_code, update_baseline
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.native.environment import find_sublibraries
 from cudnn_backend_py.system.child import make_call_command
-from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
+from cudnn_backend_py.versions.store import find_installed, install, list_installed, make_environment_of_installed_cudnn
 from tests.known_issues import EXAMPLES, make_example_graph
 from tests.support.child import OLDER_VERSION, ROOT, run_python
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
@@ -98,7 +98,7 @@ def judge_with_partial_library(
 
 
 def is_limited_to_available_engines(verdict: Verdict) -> bool:
-    """Return whether a verdict with missing engines claims only what the available engines can show."""
+    """Return whether a verdict claims nothing about the engines that are missing."""
     cause = verdict.cause
     if verdict.outcome is Outcome.SUPPORTED:
         return cause is None
@@ -187,18 +187,20 @@ def test_missing_engines_do_not_change_the_configs_of_graphs_without_them(partia
     assert len(lists[0]) >= 40
 
 
-def installed_versions(*flavors: str) -> list[str]:
+def list_installed_versions_of_flavors(*flavors: str) -> list[str]:
     return sorted({one.short_version for one in list_installed() if one.flavor in flavors})
 
 
-@pytest.mark.parametrize("version", [one for one in installed_versions("jit") if one in ("9.14.0", "9.20.0", "9.24.0")])
+@pytest.mark.parametrize(
+    "version", [one for one in list_installed_versions_of_flavors("jit") if one in ("9.14.0", "9.20.0", "9.24.0")]
+)
 def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version: str, full_wheel_judge: Judge) -> None:
     installed = find_installed(version, flavor="jit")
     assert installed is not None
     questions = [
         Query(GRAPHS_OF_FULL_CUDNN[name](), target) for name, target in product(GRAPHS_OF_FULL_WHEEL, ("sm75", "sm100"))
     ]
-    environment = child_environment(installed)
+    environment = make_environment_of_installed_cudnn(installed)
     graphs = [question.graph for question in questions]
     assert len({graph.name for graph in graphs}) >= 40
     with pytest.MonkeyPatch.context() as changed, Judge(limit_s=120) as judge:
@@ -224,15 +226,15 @@ def test_the_matrix_and_since_functions_and_junit_report_missing_engines(
     found = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
     assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_MISSING_CODE, 2)
-    assert "could not be judged" in table_text(render_matrix(found))
+    assert "could not be judged" in render_as_text(render_matrix(found))
     assert (
-        matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False).asked == 0
+        matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False).judged_count == 0
     )  # it stays so
     [case] = list_test_cases(found)
     assert (case.state, case.code) == ("error", ENGINES_MISSING_CODE)
     span = since(make_graph_of_missing_engine(), "sm80", [None], cache=tmp_path)
     assert (span.first, span.unjudged, span.exit_code) == (None, (library().build_text,), 2)
-    assert "by none of the 0 versions that could judge" in table_text(render_since(span))
+    assert "by none of the 0 versions that could judge" in render_as_text(render_since(span))
 
 
 def test_stored_answers_are_judged_again_with_more_engines(
@@ -245,7 +247,7 @@ def test_stored_answers_are_judged_again_with_more_engines(
             place.symlink_to(files[0])
     try:
         second = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
-        assert (second.asked, second.exit_code) == (1, 0)
+        assert (second.judged_count, second.exit_code) == (1, 0)
     finally:
         for place in partial_library.parent.iterdir():
             if place.name not in (
@@ -275,7 +277,7 @@ def test_whatif_names_the_wheel_with_the_missing_engines(judge_with_partial_libr
     remedies = whatif(make_graph_of_missing_engine(), "sm80")
     assert remedies
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
-    text = table_text(render_remedies(verdict, make_graph_of_missing_engine(), remedies))
+    text = render_as_text(render_remedies(verdict, make_graph_of_missing_engine(), remedies))
     assert text.startswith("COULD NOT BE JUDGED")
     assert f"remedy: cudnn-backend cudnn install {library().build_text} --full" in text
 
@@ -293,7 +295,7 @@ def test_support_by_a_partial_library_names_the_missing_engines(judge_with_parti
 
 
 @pytest.mark.skipif(library().cuda_version >= 13000, reason="did not run: this cuDNN is for CUDA 13")
-def test_limits_of_layout_operations_on_blackwell_name_the_cuda_13_engine(full_wheel_judge: Judge) -> None:
+def test_layout_operations_on_blackwell_report_the_engine_of_cuda_13(full_wheel_judge: Judge) -> None:
     for name in ("concat alone f16", "slice alone f16", "transpose alone f16", "reshape alone f32"):
         new, old = (
             full_wheel_judge.run_query(Query(GRAPHS_OF_FULL_CUDNN[name](), target)) for target in ("sm100", "sm90")
@@ -450,7 +452,7 @@ def survey_folder(jit_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def make_survey_command(folder: Path, name: str, *flags: str) -> list[str]:
+def make_matrix_or_check_command(folder: Path, name: str, *flags: str) -> list[str]:
     first, *rest = SURVEY_COMMANDS[name]
     return make_explain_command(
         first, *(str(folder / one) if (folder / one).is_file() else one for one in rest), *flags
@@ -458,18 +460,18 @@ def make_survey_command(folder: Path, name: str, *flags: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SURVEY_COMMANDS)
-def test_surveys_fetch_wheels_only_with_the_full_option(survey_folder: Path, name: str) -> None:
+def test_matrix_and_check_fetch_wheels_only_with_the_full_option(survey_folder: Path, name: str) -> None:
     options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "cwd": ROOT}
-    done = subprocess.run(make_survey_command(survey_folder, name), check=False, **options)
+    done = subprocess.run(make_matrix_or_check_command(survey_folder, name), check=False, **options)
     assert (done.returncode, [one.flavor for one in list_installed()]) == (2, ["jit"]), done.stderr
     assert "the JIT wheel of this cuDNN refuses the graph" in " ".join(done.stdout.split())
-    fetched = subprocess.run(make_survey_command(survey_folder, name, "--full"), check=False, **options)
+    fetched = subprocess.run(make_matrix_or_check_command(survey_folder, name, "--full"), check=False, **options)
     assert [one.flavor for one in list_installed()] == ["full", "jit"], fetched.stderr
     assert fetched.returncode == 2  # the fetched wheel has no library
     assert "the JIT wheel of this cuDNN" not in " ".join(fetched.stdout.split())
-    small = subprocess.run(make_survey_command(survey_folder, name, "--jit"), check=False, **options)
+    small = subprocess.run(make_matrix_or_check_command(survey_folder, name, "--jit"), check=False, **options)
     if name == "matrix":
-        suffixed = make_survey_command(survey_folder, name)
+        suffixed = make_matrix_or_check_command(survey_folder, name)
         suffixed[-1] += "-jit"
         assert subprocess.run(suffixed, check=False, **options).stderr == small.stderr
     assert "the JIT wheel of this cuDNN refuses the graph" in " ".join(small.stdout.split())
@@ -477,10 +479,10 @@ def test_surveys_fetch_wheels_only_with_the_full_option(survey_folder: Path, nam
 
 @pytest.mark.parametrize("name", SURVEY_COMMANDS)
 @pytest.mark.parametrize(("flags", "prompts"), [((), True), (("--jit",), False)])
-def test_surveys_offer_wheels_at_a_terminal(
+def test_matrix_and_check_offer_wheels_at_a_terminal(
     survey_folder: Path, name: str, flags: tuple[str, ...], prompts: bool
 ) -> None:
-    code, shown = run_at_terminal(make_survey_command(survey_folder, name, *flags), b"n\n")
+    code, shown = run_at_terminal(make_matrix_or_check_command(survey_folder, name, *flags), b"n\n")
     assert code == 2
     named = OLDER_VERSION if name == "check" else f"{OLDER_VERSION}+cu12"  # a baseline names versions as its author did
     assert (f"fetch the full wheel of cuDNN {named}, <0.1 MB, and use it?" in shown) is prompts

@@ -28,7 +28,7 @@ def shared_judge() -> Iterator[Judge]:
 
 
 @pytest.mark.parametrize("version", VERSIONS_WITH_TABLE)
-def test_remedies_for_refusals_in_the_tables_work(shared_judge: Judge, version: str) -> None:
+def test_remedies_for_refusals_in_the_support_tables_work(shared_judge: Judge, version: str) -> None:
     cells = REFUSED_CELLS[version]
     step = EVERY_OF_NEWEST if version == library().version_text else EVERY
     count = 0
@@ -47,7 +47,7 @@ def test_remedies_for_refusals_in_the_tables_work(shared_judge: Judge, version: 
     VERSION_WITHOUT_TABLE not in AVAILABLE_VERSIONS,
     reason=f"did not run: cuDNN {VERSION_WITHOUT_TABLE} is not installed",
 )
-def test_remedies_for_a_version_without_a_table_work(shared_judge: Judge) -> None:
+def test_remedies_for_a_version_without_a_support_table_work(shared_judge: Judge) -> None:
     refused, count = 0, 0
     for cell in random.Random(VERSION_WITHOUT_TABLE).sample(list_all_cells(), SAMPLE_SIZE):
         question = make_query(cell, VERSION_WITHOUT_TABLE)
@@ -60,7 +60,7 @@ def test_remedies_for_a_version_without_a_table_work(shared_judge: Judge) -> Non
 
 
 @pytest.mark.parametrize("cell", REFUSED_CELLS[library().version_text][::40], ids=", ".join)
-def test_plans_of_remedies_for_refusals_in_the_tables_are_built(shared_judge: Judge, cell: TableCell) -> None:
+def test_plans_of_remedies_for_refusals_in_support_tables_are_built(shared_judge: Judge, cell: TableCell) -> None:
     question = make_query(cell, library().version_text, build=True)
     assert question is not None
     verdict = shared_judge.run_query(question)

@@ -1,4 +1,4 @@
-"""Public statements that this package was not tuned to: the share of right headlines, and no misleading ones."""
+"""Public cases that were not used to tune this package: most headlines are right, none misleads."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_described_gpu_agrees_with_the_real_gpu(row: PublishedResult) -> None:
         assert verdict.first.tag == row.tag
 
 
-def test_rows_have_sources_and_targets_of_their_architecture() -> None:
+def test_published_results_have_sources_and_targets_of_their_architecture() -> None:
     assert len(PUBLISHED_RESULTS) > 25
     for row in PUBLISHED_RESULTS:
         assert row.source

@@ -71,7 +71,7 @@ def test_a_matrix_uses_the_target_file_of_its_working_folder(
             answered = matrix(
                 [FORUM_GRAPH], ["t.json"], [OLDER_VERSION], executor=executor, cache=tmp_path / "kept", progress=False
             )
-            found.append(([cell.outcome for cell in answered.cells.values()], answered.asked))
+            found.append(([cell.outcome for cell in answered.cells.values()], answered.judged_count))
     refused, supported = [Outcome.NOT_SUPPORTED], [Outcome.SUPPORTED]
     assert found == [(refused, 1), (supported, 1), (refused, 0), (supported, 0)]
 
@@ -87,7 +87,7 @@ def test_a_target_file_replaced_after_the_query_changes_no_answer(tmp_path: Path
     replaced.join()
     assert {cell.outcome for cell in during.cells.values()} == {Outcome.SUPPORTED}
     after = matrix(graphs, [str(file)], [OLDER_VERSION], workers=1, cache=tmp_path / "kept", progress=False)
-    assert ({cell.outcome for cell in after.cells.values()}, after.asked) == ({Outcome.NOT_SUPPORTED}, 20)
+    assert ({cell.outcome for cell in after.cells.values()}, after.judged_count) == ({Outcome.NOT_SUPPORTED}, 20)
 
 
 def test_a_variable_that_cudnn_reads_is_part_of_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_variable_that_cudnn_reads_is_part_of_the_query(tmp_path: Path, monkey
             [cell] = answered.cells.values()
             question = Query(graph, "sm90", OLDER_VERSION, causes=False)
             assert one.run_query(question).outcome is judge(question).outcome is cell.outcome
-            found.append((cell.outcome, answered.asked))
+            found.append((cell.outcome, answered.judged_count))
     yes, no = Outcome.SUPPORTED, Outcome.NOT_JUDGED  # a JIT wheel lacks the engines that need no TF32
     assert found == [(yes, 1), (no, 1), (yes, 0), (no, 0)]
 
@@ -117,8 +117,8 @@ def test_a_query_keeps_the_environment_of_its_creation(monkeypatch: pytest.Monke
 
 
 def link_installed_version(source: str, root: Path, version: str) -> Path:
-    """Put the files of an installed version into another version store, as if they were `version`."""
-    installed = require_installed(source, root=version_store_of_tests())
+    """Link the files of an installed version into another version store as version `version`."""
+    installed = require_installed(source, root=get_version_store_of_tests())
     folder = root / f"{version}-cu{installed.cuda}"
     shutil.copytree(installed.path, folder, copy_function=os.link)
     record = json.loads((folder / "installed.json").read_text())
@@ -127,7 +127,7 @@ def link_installed_version(source: str, root: Path, version: str) -> Path:
     return folder
 
 
-def version_store_of_tests() -> Path:
+def get_version_store_of_tests() -> Path:
     return Path(os.environ["CUDNN_BACKEND_CACHE_OF_TESTS"])
 
 
@@ -143,16 +143,16 @@ def separate_version_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def test_answers_of_a_newly_installed_patch_version_get_a_separate_key(
     separate_version_store: Path, tmp_path: Path
 ) -> None:
-    """The two patches have libraries with different verdicts: those of 9.19 and of 9.24."""
+    """Libraries of two versions with different verdicts are installed as patches of one version."""
     run_query = lambda: matrix([FORUM_GRAPH], ["sm90"], ["9.99"], cache=tmp_path / "kept", progress=False)  # noqa: E731
     link_installed_version(OLDER_VERSION, separate_version_store, "9.99.0.1")
     older = Query(FORUM_GRAPH, "sm90", "9.99")
-    assert run_query().asked == 1
+    assert run_query().judged_count == 1
     link_installed_version("9.14.0", separate_version_store, "9.99.1.1")
     newer = Query(FORUM_GRAPH, "sm90", "9.99")
     assert find_installed("9.99").version == "9.99.1.1"  # type: ignore[union-attr]
     assert older.key() != newer.key()
-    assert (run_query().asked, run_query().asked) == (1, 0)
+    assert (run_query().judged_count, run_query().judged_count) == (1, 0)
     assert judge(older).cudnn == f"{OLDER_VERSION}+cu12"
     assert judge(newer).cudnn == "9.14.0+cu12"
 
@@ -162,7 +162,7 @@ def test_a_library_replaced_with_equal_size_and_time_is_detected(
 ) -> None:
     """A running judging process keeps its libraries; a query for the new ones gets a new process."""
     folder = tmp_path / "lib"
-    older, newest = (require_installed(one, root=version_store_of_tests()) for one in (OLDER_VERSION, "9.14.0"))
+    older, newest = (require_installed(one, root=get_version_store_of_tests()) for one in (OLDER_VERSION, "9.14.0"))
     monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
     monkeypatch.setenv(NVRTC_VARIABLE, str(older.nvrtc))
 
@@ -196,11 +196,11 @@ def test_library_files_changed_after_the_query_give_no_answer(separate_version_s
     assert judge(Query(FORUM_GRAPH, "sm90", "9.99")).supported
 
 
-def test_missing_engines_are_stored_only_for_these_library_files(
+def test_a_stored_answer_about_missing_engines_is_not_used_for_changed_files(
     separate_version_store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "lib"
-    shutil.copytree(require_installed(OLDER_VERSION, root=version_store_of_tests()).library.parent, folder)
+    shutil.copytree(require_installed(OLDER_VERSION, root=get_version_store_of_tests()).library.parent, folder)
     monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     answered = []
@@ -209,7 +209,7 @@ def test_missing_engines_are_stored_only_for_these_library_files(
             change(file)
         found = matrix([make_tf32_matmul()], ["sm90"], [None], cache=tmp_path / "kept", progress=False)
         assert {cell.cause for cell in found.cells.values()} == {"engines-absent"}
-        answered.append(found.asked)
+        answered.append(found.judged_count)
     assert answered == [1, 0, 1]
 
 
@@ -285,7 +285,7 @@ def test_a_new_hard_link_to_a_file_is_not_a_change(separate_version_store: Path,
 def test_an_exception_during_the_comparison_of_files_reaches_the_caller(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TimeoutError is an OSError, which used to count as an unreadable folder and so as changed files."""
+    """A TimeoutError is an OSError, but must not be handled like an unreadable folder."""
     before, list_folder = Query(FORUM_GRAPH, "sm90").setup, os.listdir
 
     def raise_error(_number: int, _frame: object) -> None:

@@ -57,7 +57,7 @@ def unpack_archive(archive: Path) -> Path:
     return folder
 
 
-def compile_cpp(folder: Path, version: str | None, *settings: str) -> Path:
+def compile_cpp_program(folder: Path, version: str | None, *settings: str) -> Path:
     """Compile the C++ program with its Makefile for a cuDNN version, and return the folder of that cuDNN."""
     installed = None if version is None else find_installed(version)
     cudnn = Path(library().path if installed is None else installed.library).parents[1]
@@ -67,7 +67,7 @@ def compile_cpp(folder: Path, version: str | None, *settings: str) -> Path:
     return cudnn
 
 
-def run_cpp(folder: Path, cudnn: Path, *flags: str, stub: bool = True) -> subprocess.CompletedProcess[str]:
+def run_cpp_program(folder: Path, cudnn: Path, *flags: str, stub: bool = True) -> subprocess.CompletedProcess[str]:
     """Run the compiled program as described in README.txt, with the archive's driver stub if there is no driver."""
     folders = [cudnn / "lib"]
     folders += [Path(place.path).parent for place in (library().nvrtc, library().cublaslt) if place.path]
@@ -109,7 +109,7 @@ def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path
     assert (in_python.code, in_python.stderr) == (code, "")
     assert in_python.stdout.splitlines()[0] == (folder / "verdict.txt").read_text().splitlines()[0]
 
-    in_cpp = run_cpp(folder, compile_cpp(folder, version), *(["--build"] if build else []))
+    in_cpp = run_cpp_program(folder, compile_cpp_program(folder, version), *(["--build"] if build else []))
     assert in_cpp.returncode == code, in_cpp.stdout + in_cpp.stderr
     number = "".join(f"{int(part):02d}" for part in verdict.cudnn.partition("+")[0].split(".")).lstrip("0")
     last = (
@@ -156,18 +156,18 @@ def test_the_version_file_lists_the_judging_libraries(refused_archive: Path) -> 
 
 def test_the_cpp_program_reports_that_it_could_not_judge(refused_archive: Path) -> None:
     """Without libcuda.so.1, cuDNN 9.19 refuses every graph; only the refused control graph reveals the problem."""
-    cudnn = compile_cpp(refused_archive, OLDER_VERSION, "-B")
-    assert run_cpp(refused_archive, cudnn).returncode == 1
+    cudnn = compile_cpp_program(refused_archive, OLDER_VERSION, "-B")
+    assert run_cpp_program(refused_archive, cudnn).returncode == 1
     if library().driver.kind != "real":
-        done = run_cpp(refused_archive, cudnn, stub=False)
+        done = run_cpp_program(refused_archive, cudnn, stub=False)
         assert done.returncode == 2
         assert "the control graph is refused" in done.stdout
         assert done.stdout.splitlines()[-1].startswith("COULD NOT BE JUDGED: graph forum_two_matmul")
 
 
 def test_the_cpp_program_can_be_built_for_the_gpu(refused_archive: Path) -> None:
-    cudnn = compile_cpp(refused_archive, None, "-B", "USE_GPU=1")
-    done = run_cpp(refused_archive, cudnn)
+    cudnn = compile_cpp_program(refused_archive, None, "-B", "USE_GPU=1")
+    done = run_cpp_program(refused_archive, cudnn)
     assert done.returncode == (1 if library().driver.kind == "real" and library().driver.devices else 2)
     assert "graph forum_two_matmul on the GPU of this process, cuDNN" in done.stdout.splitlines()[-1]
 

@@ -162,7 +162,7 @@ def test_after_a_crash_no_version_that_crashes_is_recommended(shared_judge: Judg
 @pytest.mark.parametrize(
     ("head_dim", "device", "taken"), [(20, "sm90", True), (20, "sm75", False), (64, "sm90", False)]
 )
-def test_the_cause_on_a_gpu_equals_that_on_its_description(
+def test_a_cause_found_on_a_described_gpu_is_used_only_for_an_equal_gpu(
     shared_judge: Judge, head_dim: int, device: str, taken: bool
 ) -> None:
     question = Query(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=head_dim), "sm90")
@@ -170,7 +170,7 @@ def test_the_cause_on_a_gpu_equals_that_on_its_description(
         replace(question, graph=sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), causes=False)
     )
     properties = find_profile(device).properties
-    found = shared_judge.measure_cause(question, not_judged, properties, 60)
+    found = shared_judge.add_cause_from_described_gpu(question, not_judged, properties, 60)
     if taken:
         whole = shared_judge.run_query(question).cause
         assert whole is not None

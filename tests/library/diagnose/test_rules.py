@@ -212,7 +212,7 @@ def test_an_operation_that_needs_a_matmul_is_reported() -> None:
 
 
 def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
-    """The other engines' reason would mislead: it requires a matmul in the graph, and this operation is one."""
+    """The other engines report a missing matmul, which would mislead for this grouped matmul."""
     verdict = explain(OPERATION_GRAPHS["moe backward"](), "sm90")
     cause = verdict.cause
     assert cause is not None
@@ -300,7 +300,7 @@ def test_a_missing_tensor_is_named_in_messages_of_all_versions(message: str) -> 
     assert cause.headline == "norm_forward0 (norm_forward with BATCH_NORM) has no epsilon, which it needs"
 
 
-def test_a_message_about_alignment_names_the_tensor_also_if_another_reason_remains() -> None:
+def test_a_message_about_alignment_gives_the_tensor_and_the_needed_value() -> None:
     graph = change_tensor(make_matmul_graph(F16), "a", alignment=1)
     reason = Reason("CUDNN_STATUS_BAD_PARAM", "(_ptrAlignment <= 0) || _ptrAlignment % sizeofCudnnType(_dataType) != 0")
     with use_target("sm90") as target:
@@ -340,7 +340,7 @@ def test_an_operation_that_cudnn_refuses_is_named_with_its_message(monkeypatch: 
     assert cause.detail.startswith("cudnnBackendFinalize answered BAD_PARAM for CUDNN_BACKEND_OPERATION_NORM_FORWARD")
 
 
-def test_suspicious_tensors_are_described() -> None:
+def test_suspicious_strides_and_dims_are_listed() -> None:
     graph = change_tensor(make_backward(), "do", strides=(0, 0, 0, 0))
     assert list_suspicious_properties(graph) == ["do has a stride of 0 over dim 0, 1, 2, 3: [0, 0, 0, 0]"]
     assert list_suspicious_properties(make_backward()) == []
@@ -399,7 +399,7 @@ def test_after_a_crash_on_a_variation_cudnns_reason_is_kept(monkeypatch: pytest.
     assert "Unsupported node" in cause.headline
 
 
-def test_heads_that_differ_are_visible_in_the_cause() -> None:
+def test_the_cause_lists_tensors_with_different_numbers_of_heads() -> None:
     graph = make_forward(heads=4, implementation="unified", version=(9, 28, 0), sm=90)
     graph = change_tensor(graph, "q", dims=(2, 3, 256, 64))
     reason = Reason("CUDNN_STATUS_BAD_PARAM", "O tensor dimensions must be (b, h_q, s_q, d_v)")
@@ -409,7 +409,7 @@ def test_heads_that_differ_are_visible_in_the_cause() -> None:
     assert "q [2, 3, 256, 64], k, v, o [2, 4, 256, 64]" in cause.headline
 
 
-def test_an_absent_message_is_not_quoted_as_a_condition() -> None:
+def test_an_empty_message_of_cudnn_is_not_quoted() -> None:
     reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", "cudnnBackendFinalize said nothing more")
     with use_target("sm90") as target:
         cause = find_graph_cause((reason,), make_matmul_graph(F16), target, ("A",), measure=False)

@@ -45,7 +45,7 @@ def test_the_refusal_names_the_dims_of_the_scales(target: str) -> None:
 
 
 def test_wrong_scales_and_an_old_architecture_are_reported_together() -> None:
-    """Neither right scales nor a newer architecture helps alone; data without scales would be another format."""
+    """The graph is supported only with both changes: right scales and a newer architecture."""
     g = GraphBuilder("wrong scales", io_type=DataType.FP8_E4M3)
     scales = {"data_type": DataType.FP8_E4M3, "reordering": TensorReordering.F8_128x4}
     a = g.block_scale_dequantize(g.tensor("a", (1, 128, 128)), g.tensor("sa", (1, 128, 4), **scales), 32)

@@ -65,7 +65,7 @@ def test_a_change_that_computes_the_same_comes_before_one_that_does_not() -> Non
     assert last == idea["remedy"]
 
 
-def test_a_suggestion_gives_way_to_a_judged_change() -> None:
+def test_a_suggestion_is_replaced_by_a_judged_change() -> None:
     graph = make_comparison(DataType.BOOLEAN)
     with Judge() as judge:
         question = Query(graph, "sm100")

@@ -1,4 +1,4 @@
-"""Causes and remedies of graphs with one or two things wrong: the headline names each, and the remedy as worded helps.
+"""Graphs with one or two errors: the headline names each error, and the printed remedy helps.
 
 ``versions`` of a cause says what the newest cuDNN of this environment does with a graph that an older one refuses.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
-from cudnn_backend_py.diagnose.other_versions import add_newest_answer, add_version_remedy
+from cudnn_backend_py.diagnose.other_versions import add_newest_version_answer, add_version_remedy
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -34,7 +34,7 @@ def shared_judge() -> Iterator[Judge]:
         yield one
 
 
-def edit(graph: Graph, name: str, **fields: Any) -> Graph:
+def replace_tensor_fields(graph: Graph, name: str, **fields: Any) -> Graph:
     tensor = graph.tensor(name)
     return replace_tensors(graph, {tensor.uid: replace(tensor, **fields)})
 
@@ -67,43 +67,43 @@ def refuse(judge: Judge, graph: Graph, target: str, version: str | None = None) 
 
 
 def test_an_integer_operand_is_blamed_for_its_type_and_not_for_its_alignment(shared_judge: Judge) -> None:
-    graph = edit(make_matmul(), "a", data_type=T.INT32, alignment=2)
+    graph = replace_tensor_fields(make_matmul(), "a", data_type=T.INT32, alignment=2)
     cause = refuse(shared_judge, graph, "sm90").cause
     assert cause is not None
     assert "a has data type int32, float16 is needed" in cause.headline
     assert cause.remedy.startswith("a i32 -> f16")
-    assert shared_judge.run_query(Query(edit(graph, "a", data_type=T.HALF), "sm90")).supported
+    assert shared_judge.run_query(Query(replace_tensor_fields(graph, "a", data_type=T.HALF), "sm90")).supported
 
 
-def test_an_alignment_and_a_rank_are_both_named(shared_judge: Judge) -> None:
-    cause = refuse(shared_judge, edit(make_relu((1, 32)), "y", alignment=2), "sm90").cause
+def test_a_wrong_alignment_and_a_wrong_rank_are_both_named(shared_judge: Judge) -> None:
+    cause = refuse(shared_judge, replace_tensor_fields(make_relu((1, 32)), "y", alignment=2), "sm90").cause
     assert cause is not None
     assert cause.headline == "y has alignment 2 bytes, 4 is needed; and also tensors have 2 dims, 3 are needed"
     assert shared_judge.run_query(Query(make_relu((1, 1, 32)), "sm90")).supported
 
 
-def test_matrices_of_pointwise_operations_need_a_third_dim(shared_judge: Judge) -> None:
+def test_pointwise_operations_on_two_dims_need_a_third_dim(shared_judge: Judge) -> None:
     cause = refuse(shared_judge, make_relu((1, 32)), "sm90").cause
     assert cause is not None
     assert cause.remedy == "a leading dim of 1: x [1, 32] -> [1, 1, 32], y [1, 32] -> [1, 1, 32]"
 
 
-def test_overlapping_elements_are_called_so(shared_judge: Judge) -> None:
-    graph = edit(make_convolution_graph(T.HALF, T.HALF), "x", strides=(16384, 1, 1024, 32))
+def test_overlapping_elements_of_a_tensor_are_reported(shared_judge: Judge) -> None:
+    graph = replace_tensor_fields(make_convolution_graph(T.HALF, T.HALF), "x", strides=(16384, 1, 1024, 32))
     cause = refuse(shared_judge, graph, "sm90").cause
     assert cause is not None
     assert cause.headline == "elements of x overlap in memory: dims [2, 64, 16, 16], strides [16384, 1, 1024, 32]"
     assert "-> [16384, 1, 1024, 64]" in cause.remedy
 
 
-def test_absolute_sums_are_replaced_exactly(shared_judge: Judge) -> None:
+def test_a_norm1_reduction_has_an_exact_replacement(shared_judge: Judge) -> None:
     cause = refuse(shared_judge, make_reduction(R.NORM1), "sm80").cause
     assert cause is not None
     assert cause.remedy == "y: reduction NORM1 -> ABS, then ADD"
     assert "(idea)" not in cause.remedy
 
 
-def test_a_product_without_zeros_has_no_exact_replacement(shared_judge: Judge) -> None:
+def test_a_mul_no_zeros_reduction_has_no_exact_replacement(shared_judge: Judge) -> None:
     cause = refuse(shared_judge, make_reduction(R.MUL_NO_ZEROS), "sm80").cause
     assert cause is not None
     assert "which computes something else (idea)" in cause.remedy
@@ -112,7 +112,9 @@ def test_a_product_without_zeros_has_no_exact_replacement(shared_judge: Judge) -
 def test_wrong_scales_are_named_before_the_type_of_the_data(shared_judge: Judge) -> None:
     right = make_block_scaled_matmul(128, 128, 128)
     scales = {name: {"data_type": T.FP8_E4M3} for name in ("a_scale", "b_scale")}
-    wrong = edit(edit(right, "a_scale", dims=(1, 128, 11), **scales["a_scale"]), "b_scale", **scales["b_scale"])
+    wrong = replace_tensor_fields(
+        replace_tensor_fields(right, "a_scale", dims=(1, 128, 11), **scales["a_scale"]), "b_scale", **scales["b_scale"]
+    )
     cause = refuse(shared_judge, wrong, "sm90").cause
     assert cause is not None
     for words in ("sm_90 does not support the graph", "a_scale [1, 128, 11] where [1, 128, 4] is needed", "fp8_e8m0"):
@@ -121,17 +123,17 @@ def test_wrong_scales_are_named_before_the_type_of_the_data(shared_judge: Judge)
     assert shared_judge.run_query(Query(right, "sm100")).supported
 
 
-def test_heads_that_do_not_divide_are_named(shared_judge: Judge) -> None:
+def test_a_wrong_number_of_heads_is_named(shared_judge: Judge) -> None:
     options: dict[str, Any] = {"batch": 2, "seq_q": 128, "head_dim": 64, "implementation": "unified"}
     graph = sdpa_forward(heads=12, version=library().version, **options)
     q = graph.tensor("q")
-    cause = refuse(shared_judge, edit(graph, "q", dims=(2, 11, *q.dims[2:])), "sm90").cause
+    cause = refuse(shared_judge, replace_tensor_fields(graph, "q", dims=(2, 11, *q.dims[2:])), "sm90").cause
     assert cause is not None
     assert "dims of q [2, 11, 128, 64] where [2, 12, 128, 64] is needed" in cause.headline
 
 
 @pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
-def test_the_computation_alone_is_blamed_where_the_data_type_is_supported(shared_judge: Judge) -> None:
+def test_only_the_compute_type_is_blamed_if_the_data_type_is_supported(shared_judge: Judge) -> None:
     g = GraphBuilder("integers", io_type=T.INT64, compute_type=T.INT32)
     dims, strides = (2, 8, 4, 8), "channels_last"
     x, y = (g.tensor(name, dims, strides=strides) for name in "xy")
@@ -144,7 +146,7 @@ def test_the_computation_alone_is_blamed_where_the_data_type_is_supported(shared
 
 
 @pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
-def test_the_newest_version_of_the_environment_is_queried_too(shared_judge: Judge) -> None:
+def test_the_cudnn_of_the_environment_is_found_as_a_remedy(shared_judge: Judge) -> None:
     g = GraphBuilder("sliced", io_type=T.HALF)
     a = g.slice(g.tensor("a", (2, 32, 64)), [slice(0, 2), slice(0, 16), slice(0, 64)])
     g.matmul(a, g.tensor("b", (2, 64, 64)), name="c", virtual=False)
@@ -162,7 +164,7 @@ def test_the_newest_version_of_the_environment_is_queried_too(shared_judge: Judg
     ("name", "words"),
     [("wgrad f64", "supports it"), ("matmul f64", "cannot judge it either: "), ("concat", "does not support it: ")],
 )
-def test_a_full_library_says_what_it_does_where_a_jit_wheel_cannot_judge(
+def test_a_verdict_of_a_jit_wheel_adds_the_result_of_the_full_library(
     shared_judge: Judge, name: str, words: str
 ) -> None:
     question = Query(GRAPHS_OF_FULL_CUDNN[name](), "sm90", OLDER)
@@ -182,16 +184,16 @@ def test_a_refusal_without_remedy_says_why_the_newest_version_refuses_too(shared
     verdict = refuse(shared_judge, question.graph, "sm75", OLDER)
     assert verdict.cause is not None
     without = replace(verdict, cause=replace(verdict.cause, remedy="", versions=""))
-    answer = add_newest_answer(without, question, shared_judge).cause
+    answer = add_newest_version_answer(without, question, shared_judge).cause
     assert answer is not None
     assert answer.versions.startswith(f"cuDNN {library().build_text} ")
-    assert add_newest_answer(replace(without, cause=answer), question, shared_judge).cause is answer
+    assert add_newest_version_answer(replace(without, cause=answer), question, shared_judge).cause is answer
 
 
 def test_a_wrong_type_and_an_old_architecture_are_both_named(shared_judge: Judge) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, version=library().version, implementation="composite")
     scores = next(op.c for op in graph.ops if isinstance(op, Matmul))
-    cause = refuse(shared_judge, edit(graph, scores.name, data_type=T.DOUBLE), "sm75").cause
+    cause = refuse(shared_judge, replace_tensor_fields(graph, scores.name, data_type=T.DOUBLE), "sm75").cause
     assert cause is not None
     assert cause.headline.startswith("sm_75 does not support the graph, ")
     assert f"{scores.name} has data type double (float64), float32 is needed" in cause.headline

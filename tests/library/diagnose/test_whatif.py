@@ -142,8 +142,8 @@ def test_a_remedy_of_two_changes_is_found_if_one_does_not_help(shared_judge: Jud
     assert ("alignment", "layout") in kinds or ("layout", "alignment") in kinds
 
 
-def test_a_remedy_that_only_goes_further_than_another_is_left_out(shared_judge: Judge) -> None:
-    """Head dim 256 -> 128 helps, so 256 -> 96 says nothing more, nor does 256 -> 128 and then 128 -> 96."""
+def test_a_remedy_with_a_larger_change_than_needed_is_left_out(shared_judge: Judge) -> None:
+    """Since head dim 256 -> 128 helps, a reduction to 96 in one or two steps is not listed."""
     graph = make_backward(head_dim=256)
     found = find_and_check_remedies(shared_judge, graph, "l40s")
     assert [remedy.graph.tensor("q").dims[3] for remedy in found if remedy.graph != graph] == [128]

@@ -48,7 +48,7 @@ def target_h100() -> Iterator[None]:
     set_default_target(None)
 
 
-def new_graph(kind: cudnn.data_type = HALF) -> cudnn.pygraph:
+def make_empty_graph_of_type(kind: cudnn.data_type = HALF) -> cudnn.pygraph:
     return cudnn.pygraph(io_data_type=kind, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
 
 
@@ -87,7 +87,7 @@ def add_by_value_tensor(g: cudnn.pygraph, name: str) -> cudnn.tensor:
 def test_a_score_modifier_is_planned_in_both_implementations(
     target_h100: None, implementation: cudnn.attention_implementation
 ) -> None:
-    g = new_graph()
+    g = make_empty_graph_of_type()
     q, k, v = make_qkv(g)
     cap = add_by_value_tensor(g, "cap")
     o, stats = g.sdpa(
@@ -102,7 +102,7 @@ def test_a_score_modifier_is_planned_in_both_implementations(
 def test_a_score_modifier_reads_tensors_of_the_outer_graph(target_h100: None) -> None:
     """Uids in the modifier's graph start at 1, so some of them equal uids of the outer graph."""
     for count in range(8):
-        g = new_graph()
+        g = make_empty_graph_of_type()
         q, k, v = make_qkv(g)
         low = add_by_value_tensor(g, "low")
 
@@ -120,7 +120,7 @@ def test_a_score_modifier_reads_tensors_of_the_outer_graph(target_h100: None) ->
 
 
 def test_masks_written_as_score_modifiers_are_planned_for_backward(target_h100: None) -> None:
-    g = new_graph()
+    g = make_empty_graph_of_type()
     q, k, v, o, d_o = make_qkv(g, names="qkvop")
     stats = g.tensor(dim=[2, 4, 256, 1], stride=[1024, 256, 1, 1], data_type=FLOAT)
     low, zero = add_by_value_tensor(g, "low"), add_by_value_tensor(g, "zero")
@@ -158,7 +158,7 @@ def test_a_graph_with_a_known_issue_is_built_and_warned_about_once(target_h100: 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
-            g = new_graph()
+            g = make_empty_graph_of_type()
             q, k, v = (
                 g.tensor(dim=[2, 4, 256, 64], stride=[4 * 256 * 65 + 1, 65, 4 * 65, 1], name=name) for name in "qkv"
             )
@@ -172,7 +172,7 @@ def test_a_graph_with_a_known_issue_is_built_and_warned_about_once(target_h100: 
 
 def test_workspace_of_the_backward_pass_equals_that_of_cudnn_frontend(target_h100: None) -> None:
     """The expected size was measured with cudnn-frontend: b 2, h 6, s 384 and 512, d 64 and 128, two cuDNN versions."""
-    g = new_graph()
+    g = make_empty_graph_of_type()
     sizes = {"q": (384, 64), "k": (512, 64), "v": (512, 128), "o": (384, 128), "do": (384, 128)}
     q, k, v, o, d_o = (
         g.tensor(dim=[2, 6, s, d], stride=[6 * s * d, d, 6 * d, 1], name=name) for name, (s, d) in sizes.items()
@@ -207,7 +207,7 @@ def test_a_block_mask_on_sm_10x_needs_cudnn_926(sm: int, version: tuple[int, ...
 
 def test_a_key_tensor_computed_in_the_graph_is_refused(target_h100: None) -> None:
     """Attention reads K transposed; cudnn-frontend reports that no engine supports it."""
-    g = new_graph()
+    g = make_empty_graph_of_type()
     q, k, v = make_qkv(g)
     o, _ = g.sdpa(q=q, k=g.relu(k, name="positive"), v=v, attn_scale=0.1, generate_stats=False)
     o.set_output(True)

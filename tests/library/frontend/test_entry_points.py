@@ -103,7 +103,7 @@ FAILING_GRAPH_CALLS: dict[str, Callable[[], Any]] = {
     "deserialize": lambda: make_matmul_graph().deserialize(corrupt_data(build_matmul().serialize(as_bytes=True))),
     "execute": lambda: build_matmul().execute(VARIANT_PACK, 0),
     "execute_plan_at_index": lambda: build_matmul().execute_plan_at_index(VARIANT_PACK, 0, 0),
-    "find_tensor": lambda: _find_duplicate_tensor_name().find_tensor("x"),
+    "find_tensor": lambda: _make_graph_with_duplicate_tensor_names().find_tensor("x"),
     "get_autotune_workspace_size": lambda: make_matmul_graph().get_autotune_workspace_size(),
     "get_behavior_notes": lambda: make_matmul_graph().get_behavior_notes(),
     "get_behavior_notes_for_plan_at_index": lambda: make_matmul_with_plans().get_behavior_notes_for_plan_at_index(
@@ -158,7 +158,7 @@ FAILING_MODULE_CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _find_duplicate_tensor_name() -> cudnn.pygraph:
+def _make_graph_with_duplicate_tensor_names() -> cudnn.pygraph:
     g = make_matmul_graph()
     for _ in range(2):
         g.tensor(name="x", dim=[1, 1, 1], stride=[1, 1, 1])
@@ -177,7 +177,7 @@ def _call_without_gpu(call: Callable[[], Any]) -> Any:
 
 #: Functions that convert to one of ours at the entry point, or pass the fix on.
 ERRORS_WITH_FIX_ELSEWHERE = frozenset(
-    ("GraphError", "say.refuse_unset", "say.refuse_unsupported", "convert_errors", "convert_error")
+    ("GraphError", "say.refuse_unset_attribute", "say.refuse_unsupported", "convert_errors", "convert_error")
 )
 
 
@@ -216,7 +216,7 @@ def test_every_graph_method_has_a_failing_call_or_never_fails() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
-def test_errors_of_operations_name_what_is_needed(name: str) -> None:
+def test_errors_of_operations_say_which_argument_is_needed(name: str) -> None:
     """Every operation of cudnn-frontend 1.32 is called with an arbitrary object for each required argument."""
     g = make_matmul_graph()
     parameters = [
@@ -258,7 +258,7 @@ def test_every_error_of_the_frontend_shows_its_fix() -> None:
 
 
 def _has_fix_in_text(name: str) -> bool:
-    """Return whether the exception class, or the function that returns an exception, shows every part in its text."""
+    """Return whether the exception of a class, or of a function that creates it, shows its fix."""
     if name in ERRORS_WITH_FIX_ELSEWHERE:
         return True
     kind = getattr(errors, name, None) or getattr(as_cudnn, name, None)

@@ -24,7 +24,7 @@ def target(request: pytest.FixtureRequest) -> Any:
     set_default_target(None)
 
 
-def new_graph(**options: Any) -> cudnn.pygraph:
+def make_empty_bfloat16_graph(**options: Any) -> cudnn.pygraph:
     kinds = {
         "io_data_type": DataType.BFLOAT16,
         "intermediate_data_type": DataType.FLOAT,
@@ -252,7 +252,7 @@ def create_plans(g: cudnn.pygraph) -> None:
 @pytest.mark.parametrize("name", GRAPH_MAKERS)
 def test_graphs_of_libraries_get_plans(name: str, target: str) -> None:
     write, since, only_blackwell = GRAPH_MAKERS[name]
-    g = new_graph()
+    g = make_empty_bfloat16_graph()
     write(g)
     if since > CUDNN_VERSION or (only_blackwell and target == "h100"):
         with pytest.raises((cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError)):
@@ -267,12 +267,12 @@ def test_graphs_of_libraries_get_plans(name: str, target: str) -> None:
 
 def test_a_plan_is_rebuilt_from_its_engine_and_knobs(target: str) -> None:
     """Plans are created as a tuner does: from engine and knobs alone, in another graph."""
-    g = new_graph()
+    g = make_empty_bfloat16_graph()
     add_matmul(g)
     create_plans(g)
     named = [g.get_engine_and_knobs_at_index(at) for at in range(g.get_execution_plan_count())]
     for engine, knobs in (named[0], named[-1]):
-        other = new_graph()
+        other = make_empty_bfloat16_graph()
         add_matmul(other)
         other.validate()
         other.build_operation_graph()
@@ -284,7 +284,7 @@ def test_a_plan_is_rebuilt_from_its_engine_and_knobs(target: str) -> None:
 
 
 def test_an_engine_is_deselected_by_its_name(target: str) -> None:
-    g = new_graph()
+    g = make_empty_bfloat16_graph()
     add_scaled_fp8_matmul(g)
     create_plans(g)
     first = g.get_plan_name_at_index(0)

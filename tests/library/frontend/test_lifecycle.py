@@ -40,13 +40,13 @@ def target_h100() -> Iterator[None]:
     set_default_target(None)
 
 
-def new_graph(**options: Any) -> cudnn.pygraph:
+def make_empty_half_graph(**options: Any) -> cudnn.pygraph:
     types = {"io_data_type": HALF, "intermediate_data_type": FLOAT, "compute_data_type": FLOAT}
     return cudnn.pygraph(**(types | options))
 
 
 def make_matmul(n: int = 64, **options: Any) -> tuple[cudnn.pygraph, cudnn.tensor]:
-    g = new_graph(**options)
+    g = make_empty_half_graph(**options)
     a = g.tensor(name="A", dim=[1, n, 64], stride=[n * 64, 64, 1])
     b = g.tensor(name="B", dim=[1, 64, n], stride=[n * 64, n, 1])
     c = g.matmul(A=a, B=b, name="mm")
@@ -57,7 +57,7 @@ def make_matmul(n: int = 64, **options: Any) -> tuple[cudnn.pygraph, cudnn.tenso
 def make_causal_attention(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
     """Return a forward pass that cuDNN refuses for an odd head dim, and supports otherwise."""
     d = options.pop("d", 64)
-    g = new_graph(**options)
+    g = make_empty_half_graph(**options)
     q, k, v = (g.tensor(name=name, dim=[1, 2, 128, d], stride=[256 * d, 128 * d, d, 1]) for name in "qkv")
     outputs = g.sdpa(name="sdpa", q=q, k=k, v=v, generate_stats=True, attn_scale=0.125, use_causal_mask=True)
     outputs[0].set_output(True).set_dim([1, 2, 128, d]).set_stride([256 * d, 128 * d, d, 1])
@@ -122,7 +122,7 @@ def test_execute_names_missing_buffers_on_a_described_device_too() -> None:
 def test_a_deserialized_graph_has_its_plan_and_tensors() -> None:
     g, c = make_matmul()
     g.build()
-    again = new_graph()
+    again = make_empty_half_graph()
     again.deserialize(g.serialize())
     assert again.get_execution_plan_count() == 1
     assert again.get_behavior_notes() == g.get_behavior_notes()
@@ -134,7 +134,7 @@ def test_a_deserialized_graph_has_its_plan_and_tensors() -> None:
 def test_build_steps_keep_a_deserialized_plan(step: str) -> None:
     """A program may run the same build steps for a new graph and for a deserialized one."""
     saved = _build_graph(make_matmul).serialize(as_bytes=True)
-    for g in (new_graph(), make_matmul()[0], _build_graph(lambda: make_matmul(32))):
+    for g in (make_empty_half_graph(), make_matmul()[0], _build_graph(lambda: make_matmul(32))):
         g.deserialize(saved)
         getattr(g, step)()
         assert g.serialize(as_bytes=True) == saved
@@ -163,7 +163,7 @@ def test_torch_dtypes_are_accepted_and_finalized_graphs_accept_no_operations() -
     g.build_operation_graph()
     with pytest.raises(RuntimeError, match="relu is added to a graph"):
         g.relu(a)
-    wrong = new_graph()
+    wrong = make_empty_half_graph()
     x, y = (wrong.tensor(dim=[1, 64, k], stride=[64 * k, k, 1]) for k in (32, 64))
     wrong.matmul(x, y)
     with pytest.raises(ValueError, match="mismatch"):
@@ -183,7 +183,7 @@ def test_a_plan_of_several_heuristics_modes_is_listed_once() -> None:
 
 
 def test_empty_graph_validates_and_cannot_be_built() -> None:
-    g = new_graph()
+    g = make_empty_half_graph()
     g.validate()
     with pytest.raises(RuntimeError, match="no operations"):
         g.build_operation_graph()
@@ -195,14 +195,14 @@ def test_empty_graph_validates_and_cannot_be_built() -> None:
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
 def test_invalid_graphs_raise_both_exception_types_at_each_plan_step(step: str, kind: type[Exception]) -> None:
     """cudnn-frontend raises the error in validate or, for some graphs, when plans are created."""
-    g = new_graph()
+    g = make_empty_half_graph()
     x = g.tensor(dim=[2, 8, 16], stride=[128, 16, 1])
     g.transpose(x, permutation=[0, 0, 1]).set_output(True)
     with pytest.raises(kind, match="permutation"):
         getattr(g, step)()
 
 
-def test_listing_the_plan_entries_creates_plans() -> None:
+def test_backend_plan_entries_creates_the_plans_it_lists() -> None:
     g, _ = make_matmul()
     assert len(g.backend_plan_entries()) == g.get_execution_plan_count() > 0
     assert make_causal_attention(d=63)[0].backend_plan_entries() == []
@@ -211,7 +211,7 @@ def test_listing_the_plan_entries_creates_plans() -> None:
 @pytest.mark.parametrize("given", [None, 5, 10**12, 1.5, {}, object()])
 def test_a_serialized_graph_of_a_wrong_type_raises_a_type_error(given: Any) -> None:
     with pytest.raises(TypeError, match="the serialized graph is"):
-        new_graph().deserialize(given)
+        make_empty_half_graph().deserialize(given)
 
 
 def test_a_missing_plan_raises_an_index_error_and_a_runtime_error() -> None:
@@ -230,7 +230,7 @@ def test_operation_graph_is_built_without_validate() -> None:
 
 def test_a_not_supported_error_has_our_verdict() -> None:
     """cuDNN 9.25 and later have no engine for two consecutive plain matmuls."""
-    g = new_graph()
+    g = make_empty_half_graph()
     a, b, c = (g.tensor(name=name, dim=[1, 64, 64], stride=[4096, 64, 1]) for name in "abc")
     g.matmul(A=g.matmul(A=a, B=b, name="first"), B=c, name="second").set_output(True)
     g.validate()
@@ -281,7 +281,7 @@ def run_frontend_program(text: str, folder: Path, *options: str, **environment: 
     return done.stderr.splitlines()
 
 
-def test_a_program_that_is_refused_ends_with_its_own_line_and_the_short_verdict(tmp_path: Path) -> None:
+def test_an_uncaught_refusal_prints_the_line_of_the_program_and_a_short_verdict(tmp_path: Path) -> None:
     program = f"{REFUSED_PROGRAM}graph.build()\n"
     lines = run_frontend_program(program, tmp_path)
     assert lines[:3] == [
@@ -325,7 +325,9 @@ def test_the_short_error_adds_no_graph_to_the_log_of_cudnn(tmp_path: Path) -> No
     ],
     ids=["deselected", "rule"],
 )
-def test_an_error_without_a_refusal_of_cudnn_is_short(program: str, shown: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_uncaught_error_other_than_a_refusal_is_printed_briefly(
+    program: str, shown: tuple[str, ...], tmp_path: Path
+) -> None:
     lines = run_frontend_program(program, tmp_path)
     assert '  File "program.py", line 7, in <module>' in lines
     assert not [words for words in shown if not any(line.startswith(words) for line in lines)]
@@ -387,7 +389,7 @@ def _build_graph(make: Callable[[], tuple[cudnn.pygraph, Any]]) -> cudnn.pygraph
 
 
 def _deserialize_graph() -> cudnn.pygraph:
-    g = new_graph()
+    g = make_empty_half_graph()
     g.deserialize(_build_graph(make_matmul).serialize())
     return g
 
@@ -395,7 +397,7 @@ def _deserialize_graph() -> cudnn.pygraph:
 @pytest.mark.parametrize(
     "make",
     [
-        new_graph,
+        make_empty_half_graph,
         lambda: make_matmul()[0],
         lambda: _build_graph(make_matmul),
         lambda: _build_graph(make_causal_attention),
@@ -404,7 +406,7 @@ def _deserialize_graph() -> cudnn.pygraph:
     ],
 )
 def test_a_graph_is_freed_with_its_last_reference(make: Callable[[], cudnn.pygraph]) -> None:
-    """The cycle collector is not needed: it runs late, or during the capture of another CUDA graph."""
+    """A graph does not wait for the cycle collector, which may run while a CUDA graph is captured."""
     gc.collect()
     gc.disable()
     try:
@@ -423,7 +425,7 @@ def test_an_unused_tensor_of_a_built_graph_may_still_change() -> None:
     one = g.tensor(name="n", dim=[1, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.FLOAT)
     one.set_name("one").set_uid(99).set_dim([1, 64, 1]).set_stride([64, 1, 1])
     assert g.serialize() == before
-    other = new_graph()
+    other = make_empty_half_graph()
     x = other.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
     other.add(a=x, b=one).set_output(True)
     other.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -435,7 +437,7 @@ def test_an_unused_tensor_of_a_built_graph_may_still_change() -> None:
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("offset", [False, True])
 def test_a_tensor_of_another_graph_with_a_used_uid_is_reported(given: bool, offset: bool) -> None:
-    g, other = new_graph(), new_graph()
+    g, other = make_empty_half_graph(), make_empty_half_graph()
     x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
     y = other.tensor(name="y", dim=[1, 64, 64], stride=[4096, 64, 1])
     if given:
@@ -455,7 +457,7 @@ def test_a_tensor_of_another_graph_with_a_used_uid_is_reported(given: bool, offs
 
 
 def test_new_uids_differ_from_those_of_tensors_of_other_graphs() -> None:
-    g, other = new_graph(), new_graph()
+    g, other = make_empty_half_graph(), make_empty_half_graph()
     x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
     other.tensor(name="z", dim=[1, 64, 64], stride=[4096, 64, 1])
     y = other.tensor(name="y", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -525,7 +527,7 @@ def test_plans_have_the_cuda_graph_retention_of_their_graph() -> None:
             found = g._plans.get_built_plan(0).descriptor.get(Attr.EXECUTION_PLAN_CUDA_GRAPH_RETENTION)
             assert found.name == (retention or cudnn.cuda_graph_retention.PER_GRAPH).name
     with pytest.raises(TypeError, match=r"a cudnn\.cuda_graph_retention is needed"):
-        new_graph(cuda_graph_retention="NONE")
+        make_empty_half_graph(cuda_graph_retention="NONE")
 
 
 def test_deselected_engine_names_accumulate() -> None:
@@ -686,7 +688,7 @@ def append_checksum(content: Any) -> bytes:
 
 def test_scratch_memory_is_part_of_the_workspace() -> None:
     """dq_accum (float32 of Q) and softmax_sum precede the plan's own workspace."""
-    g = new_graph()
+    g = make_empty_half_graph()
     dims, strides = [1, 2, 128, 64], [16384, 8192, 64, 1]
     q, k, v, o, do = (g.tensor(name=name, dim=dims, stride=strides) for name in ("q", "k", "v", "o", "dO"))
     stats = g.tensor(name="stats", dim=[1, 2, 128, 1], stride=[256, 128, 1, 1], data_type=FLOAT)
@@ -731,7 +733,7 @@ def make_null_handle(device: int = 0) -> Handle:
     return handle
 
 
-def build_graph_and_pack() -> tuple[cudnn.pygraph, dict[Any, Any]]:
+def build_graph_and_variant_pack() -> tuple[cudnn.pygraph, dict[Any, Any]]:
     """Return a built graph and a variant pack of addresses that are never read."""
     g, _ = make_causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -739,7 +741,7 @@ def build_graph_and_pack() -> tuple[cudnn.pygraph, dict[Any, Any]]:
 
 
 def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
-    g, full = build_graph_and_pack()
+    g, full = build_graph_and_variant_pack()
     for _ in range(2):  # with a new variant pack, and with the kept one
         with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
             g.execute(full, 1 << 20, handle=make_null_handle())
@@ -751,8 +753,8 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
 
 
 def test_a_compiled_call_raises_the_same_errors_as_python() -> None:
-    """On a GPU, compiled C takes over after the first successful launch; without one, the test enables it."""
-    g, full = build_graph_and_pack()
+    """The compiled call is normally enabled by a launch on a GPU; here the test enables it."""
+    g, full = build_graph_and_variant_pack()
     runner, handle = g._current, make_null_handle()
     assert runner is not None
     runner._enable_fast_path(full, 1 << 20)
@@ -782,9 +784,9 @@ def test_a_compiled_call_raises_the_same_errors_as_python() -> None:
 LAUNCH_BEFORE_FORK_PROGRAM = """
 import os
 from cudnn_backend_py.frontend.handles import set_default_target
-from tests.library.frontend.test_lifecycle import make_null_handle, build_graph_and_pack
+from tests.library.frontend.test_lifecycle import make_null_handle, build_graph_and_variant_pack
 set_default_target("h100")
-(g, full), handle = build_graph_and_pack(), make_null_handle()
+(g, full), handle = build_graph_and_variant_pack(), make_null_handle()
 def launch():
     try:
         g.execute(full, 1 << 20, handle)
@@ -805,7 +807,7 @@ def test_a_handle_that_launched_before_a_fork_is_refused_in_the_child() -> None:
 
 
 def test_a_missing_workspace_is_reported() -> None:
-    g, full = build_graph_and_pack()
+    g, full = build_graph_and_variant_pack()
     runner = g._current
     assert runner is not None
     runner._has_workspace = True
@@ -814,7 +816,7 @@ def test_a_missing_workspace_is_reported() -> None:
 
 
 def test_the_workspace_for_other_dims_is_queried_from_cudnn() -> None:
-    g, full = build_graph_and_pack()
+    g, full = build_graph_and_variant_pack()
     runner, uid = g._current, min(full)
     assert runner is not None
     with pytest.raises(RuntimeError, match="the workspace for other dims and strides: cudnn") as caught:
@@ -825,13 +827,13 @@ def test_the_workspace_for_other_dims_is_queried_from_cudnn() -> None:
 
 
 def test_shape_overrides_of_different_counts_raise_a_runtime_error() -> None:
-    g, full = build_graph_and_pack()
+    g, full = build_graph_and_variant_pack()
     with pytest.raises(RuntimeError, match="2 override_shapes and 1 override_strides"):
         g.execute(full, 1 << 20, make_null_handle(), [min(full)], [[1], [2]], [[1]])
 
 
 def test_a_refused_launch_with_shape_overrides_raises_a_runtime_error() -> None:
-    g, full = build_graph_and_pack()
+    g, full = build_graph_and_variant_pack()
     uid = min(full)
     with pytest.raises(RuntimeError, match="the launch with other dims and strides: cudnnBackend") as caught:
         g.execute(full, 1 << 20, make_null_handle(), [uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]])
@@ -841,8 +843,8 @@ def test_a_refused_launch_with_shape_overrides_raises_a_runtime_error() -> None:
         g.execute(full, 1 << 20, make_null_handle(), [uid], [[1], [2]], [[1]])
 
 
-def test_wrong_handles_raise_runtime_errors_with_a_cached_pack_too() -> None:
-    g, full = build_graph_and_pack()
+def test_wrong_handles_are_refused_also_with_a_cached_variant_pack() -> None:
+    g, full = build_graph_and_variant_pack()
     runner = g._current
     assert runner is not None
     runner.plan.descriptor.owner.device = 0
@@ -917,7 +919,7 @@ def test_deselected_plans_are_not_autotuned() -> None:
 
 
 def test_autotune_and_cuda_graphs_accept_a_list_of_buffers() -> None:
-    g, full = build_graph_and_pack()
+    g, full = build_graph_and_variant_pack()
     for run in (
         lambda pack: g.autotune(pack, 0),
         lambda pack: g.populate_cuda_graph(None, pack, 0, 0),
@@ -963,7 +965,7 @@ def test_override_shapes_reach_the_operation_graph() -> None:
     g.build_operation_graph()
 
 
-def test_nested_lists_have_the_layout_of_cpp_vectors() -> None:
+def test_int64_rows_have_the_memory_layout_of_cpp_vectors() -> None:
     rows = make_int64_rows([[1, 2, 3], [], [4]])
     words = (ctypes.c_void_p * 3).from_address(ctypes.addressof(rows))
     assert words[1] == words[2] == words[0] + 3 * 24

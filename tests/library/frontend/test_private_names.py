@@ -25,7 +25,7 @@ def installed_frontend() -> Iterator[None]:
     uninstall()
 
 
-def new_graph() -> Any:
+def make_empty_graph_without_handle() -> Any:
     return cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
 
 
@@ -48,13 +48,13 @@ def test_every_operation_of_the_pointwise_table_can_be_called() -> None:
     assert table["binary_select"] == ("input0", "input1", "mask")
     assert "relu" not in table
     for name, arguments in table.items():
-        g = new_graph()
+        g = make_empty_graph_without_handle()
         out = getattr(g, name)(**{argument: g.tensor(dim=[4, 8]) for argument in arguments})
         g.validate()
         assert out.dim == [4, 8]
 
 
-def test_engines_of_cudnn_are_distinguished_from_others() -> None:
+def test_cudnn_engines_are_distinguished_from_python_engines() -> None:
     ids = importlib.import_module("cudnn.engines.engine_ids")
     assert [ids.is_backend_engine(each) for each in (0, 9_999, 10_000, 20_500, -1)] == [True, True, False, False, False]
     assert ids.is_python_engine(ids.PYTHON_ENGINE_ID_BASE)
@@ -65,7 +65,7 @@ def test_engines_of_cudnn_are_distinguished_from_others() -> None:
         importlib.import_module("cudnn.engines.heuristics")
 
 
-def test_the_manifest_of_kernels_offers_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_manifest_lists_families_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     from cudnn.engines import manifest
 
     assert importlib.import_module("cudnn.engines.manifest") is manifest
@@ -101,7 +101,7 @@ def test_a_number_is_refused_as_a_handle() -> None:
 
 
 def test_a_graph_reports_its_stage() -> None:
-    g = new_graph()
+    g = make_empty_graph_without_handle()
     add_matmul(g)
     g.validate()
     assert g._lowered_graph is None
@@ -119,7 +119,7 @@ def test_a_graph_reports_its_stage() -> None:
 
 
 def test_bound_buffers_follow_their_tensor_to_its_new_uid() -> None:
-    g = new_graph()
+    g = make_empty_graph_without_handle()
     a = g.tensor(dim=[2, 2])
     g._data_bindings[a.uid] = "buffer"
     b = g.tensor(dim=[2, 2])
@@ -148,7 +148,7 @@ def test_nodes_created_by_hand_infer_their_dims() -> None:
 
 
 def test_dims_of_results_are_inferred_at_once_and_follow_the_inputs() -> None:
-    g = new_graph()
+    g = make_empty_graph_without_handle()
     x, w = g.tensor(dim=[4, 16, 32, 32], name="x"), g.tensor(dim=[32, 16, 3, 3], name="w")
     y = g.conv_fprop(image=x, weight=w, padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     assert y.dim == y.get_dim() == [4, 32, 32, 32]
@@ -167,7 +167,7 @@ def test_dims_of_results_are_inferred_at_once_and_follow_the_inputs() -> None:
 def test_data_types_are_a_plain_enum() -> None:
     assert issubclass(cudnn.data_type, Enum)
     assert bool(cudnn.data_type.NOT_SET)
-    g = new_graph()
+    g = make_empty_graph_without_handle()
     assert g.tensor(dim=[2], data_type=cudnn.data_type.NOT_SET).data_type is HALF
 
 
@@ -182,7 +182,7 @@ def test_unset_types_are_float(given: Any) -> None:
 
 
 def test_a_gradient_may_become_an_output_after_its_dims_were_read() -> None:
-    g = new_graph()
+    g = make_empty_graph_without_handle()
     x, scale = g.tensor(dim=[8, 32, 4, 4]), g.tensor(dim=[8, 1, 4, 4], data_type=FLOAT)
     statistics = [g.tensor(dim=[8, 32, 1, 1], data_type=FLOAT) for _ in range(2)]
     dbias = g.adalayernorm_backward(x, x, scale, *statistics)[2]

@@ -18,9 +18,9 @@ from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.known_issues import KnownIssue, find
 from cudnn_backend_py.system.version import VersionRange
 from tests.compat.programs import ATTENTION_DIMS, PROGRAMS, GraphMaker, read_node_fields, run_program
-from tests.compat.surface import read_surface_facts
+from tests.compat.surface import read_stored_public_api
 
-FRONTEND_RESULTS: dict[str, Any] = read_surface_facts()["answers"]
+FRONTEND_RESULTS: dict[str, Any] = read_stored_public_api()["answers"]
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +163,7 @@ def test_a_graph_without_types_computes_in_float32() -> None:
     assert [mm.compute_type, relu.compute_type, mm.c.data_type] == [DataType.FLOAT] * 3
 
 
-def test_a_multiplier_without_offsets_has_no_effect() -> None:
+def test_a_ragged_offset_multiplier_without_offsets_has_no_effect() -> None:
     m = GraphMaker(cudnn)
     q = m.add_tensor(*ATTENTION_DIMS, ragged_offset_multiplier=64)
     made = m.graph.sdpa(q=q, k=m.add_tensor(*ATTENTION_DIMS), v=m.add_tensor(*ATTENTION_DIMS), generate_stats=False)[
@@ -223,8 +223,8 @@ def test_a_uid_belongs_to_one_tensor() -> None:
         lambda m, result: m.add_tensor(2, 8, 16, uid=1),
     ],
 )
-def test_uids_of_a_built_graph_stay(take: Callable[[GraphMaker, Any], Any]) -> None:
-    """A refused change leaves each uid with its tensor, which would otherwise have no buffer."""
+def test_uids_of_a_built_graph_cannot_change(take: Callable[[GraphMaker, Any], Any]) -> None:
+    """A refused change of a uid must leave the uids of all tensors as they were."""
     m = GraphMaker(cudnn)
     x = m.add_tensor(2, 8, 16, name="x")
     result = m.graph.relu(x).set_output(True)
@@ -235,7 +235,7 @@ def test_uids_of_a_built_graph_stay(take: Callable[[GraphMaker, Any], Any]) -> N
     assert m.graph.find_tensor(1) is x
 
 
-def test_cyclic_offsets_are_refused() -> None:
+def test_cyclic_ragged_offsets_are_refused() -> None:
     m = GraphMaker(cudnn)
     first, second = m.add_tensor(2, 8, 16, name="first"), m.add_tensor(3, kind="INT32", name="second")
     with pytest.raises(RuntimeError, match="ragged_offset of tensor 'first' is 'first', which refers back"):
@@ -624,7 +624,7 @@ JSON_WITH_TENSOR_LIST = {
 
 def test_nodes_in_json_have_every_key_of_cudnn_frontend() -> None:
     """cudnn-frontend reads each key by name, and refuses the whole JSON if one is missing."""
-    ours, theirs = read_node_fields(cudnn), read_surface_facts()["nodes in JSON"]
+    ours, theirs = read_node_fields(cudnn), read_stored_public_api()["nodes in JSON"]
     assert {tag: lacks for tag in theirs if (lacks := set(theirs[tag]) - set(ours[tag]))} == {}
 
 
@@ -761,7 +761,7 @@ def test_a_deserialized_graph_gives_the_same_warnings_as_a_built_one(monkeypatch
             entry_point()
 
 
-def test_buffers_are_given_by_name_as_a_list_or_with_the_operation() -> None:
+def test_buffers_may_be_given_by_tensor_by_name_or_as_a_list() -> None:
     m = GraphMaker(cudnn)
     x, w = m.add_tensor(1, 64, 64, name="x"), m.add_tensor(1, 64, 64, name="w")
     y = m.graph.matmul(x, w, name="mm").set_output(True)
@@ -778,7 +778,7 @@ def test_buffers_are_given_by_name_as_a_list_or_with_the_operation() -> None:
             m.graph._make_variant_pack(given, named)
 
 
-def test_arrays_given_to_operations_are_described_and_kept_for_the_execution() -> None:
+def test_an_array_given_to_an_operation_becomes_a_tensor_and_its_buffer() -> None:
     np = pytest.importorskip("numpy")
     m = GraphMaker(cudnn)
     half = np.full((1, 1, 1), 0.5, np.float32)
@@ -812,7 +812,7 @@ def test_none_equals_a_missing_argument() -> None:
             getattr(m.graph, method)(*operands, groups=None)
 
 
-def test_an_argument_that_an_operation_does_not_have_is_refused_with_the_operation() -> None:
+def test_the_error_for_an_unexpected_argument_names_the_operation() -> None:
     m = GraphMaker(cudnn)
     for arguments, words in (({"nope": 1}, "unexpected keyword argument 'nope'"), ({}, "missing a required argument")):
         with pytest.raises(TypeError, match=rf"^sdpa_backward\(\): .*{words}"):

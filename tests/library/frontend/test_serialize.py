@@ -34,7 +34,7 @@ def build_graph(write: Callable[[GraphMaker], Any]) -> cudnn.pygraph:
 
 
 def _add_attention_with_alibi(m: GraphMaker) -> Any:
-    """Return attention with ALiBi slopes in the workspace, and no scratch memory before them."""
+    """Add attention with ALiBi slopes at the start of the workspace, and return its output."""
     made, _ = m.graph.sdpa(
         q=m.add_tensor(*ATTENTION_DIMS),
         k=m.add_tensor(*ATTENTION_DIMS),
@@ -75,7 +75,7 @@ SERIALIZED_PROGRAMS: dict[str, Callable[[GraphMaker], Any]] = {
 
 
 @pytest.mark.parametrize("name", SERIALIZED_PROGRAMS)
-def test_bytes_without_our_part_are_read_like_those_of_cudnn_frontend(name: str) -> None:
+def test_serialized_graphs_of_cudnn_frontend_are_read(name: str) -> None:
     """cudnn-frontend's bytes contain no graph of this package: the graph is read from cuDNN's plan."""
     g = build_graph(SERIALIZED_PROGRAMS[name])
     content = read_ubjson(g.serialize(as_bytes=True))
@@ -120,8 +120,8 @@ def test_the_bytes_have_the_layout_of_cudnn_frontends_cpp() -> None:
     assert part != whole
 
 
-def test_graphs_that_the_format_cannot_contain_have_no_format_version() -> None:
-    """cudnn-frontend then refuses the bytes; this package reads them."""
+def test_graphs_that_cudnn_frontend_cannot_read_have_no_format_version() -> None:
+    """Without a format version, cudnn-frontend refuses the bytes, but this package reads them."""
     g = build_graph(_add_matmul_of_two_slices)
     data = g.serialize(as_bytes=True)
     assert "json_version" not in read_ubjson(data)
@@ -171,7 +171,7 @@ def test_a_changed_field_is_detected(field: str) -> None:
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
 @pytest.mark.parametrize("change", [{"cudnnVersion": 91900}, {"smVersion": 800}])
 def test_a_plan_of_another_cudnn_or_gpu_is_not_supported(change: dict[str, int], kind: type[Exception]) -> None:
-    """As with cudnn-frontend, so that a program with a stored plan builds its graph again."""
+    """cudnn-frontend raises the same error, so programs that catch it build the graph again."""
     content = read_ubjson(build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     plan = json.loads(theirs["cudnn_backend_data"])

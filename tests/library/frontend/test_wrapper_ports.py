@@ -56,7 +56,7 @@ def test_ports_are_named_after_nodes_and_arguments(graph: cudnn.Graph) -> None:
     assert "MATMUL" in str(graph)
 
 
-def test_a_tensor_used_twice_is_one_graph_tensor_without_gradient() -> None:
+def test_a_torch_tensor_used_twice_becomes_one_graph_tensor() -> None:
     square = make_half_tensor(2, 64, 64, requires_grad=True)
     with cudnn.Graph(**GRAPH_TYPES) as graph:
         graph.matmul(name="mm", A=square, B=square).set_output(True)
@@ -99,7 +99,7 @@ def test_explicit_tensors_may_be_named_as_inputs() -> None:
     assert graph._order[0] == [x, w]
 
 
-def test_lists_and_tuples_of_tensors_have_ports_with_positions() -> None:
+def test_ports_of_listed_tensors_are_named_after_their_positions() -> None:
     graph = cudnn.Graph(**GRAPH_TYPES).__enter__()
     listed = graph._convert_argument("node::inputs", [A, B])
     assert [item.dim for item in listed] == [[2, 64, 128], [2, 128, 32]]

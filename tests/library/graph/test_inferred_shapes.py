@@ -99,7 +99,7 @@ def add_norm(g: GraphBuilder, r: Draw) -> None:
         g.norm_backward(mode, dy, x, scale, mean=made.mean, inv_variance=made.inv_variance, **OUT)
 
 
-def add_norm_helper(g: GraphBuilder, r: Draw) -> None:
+def add_norm_statistics_operation(g: GraphBuilder, r: Draw) -> None:
     dims = make_random_ints(r, 2, 9, int(r.integers(3, 6)))
     one = (1, dims[1], *[1] * (len(dims) - 2))
     x, dy = (g.tensor(name, dims) for name in ("x", "dy"))
@@ -113,7 +113,7 @@ def add_norm_helper(g: GraphBuilder, r: Draw) -> None:
         g.batch_norm_backward_weights(dy, x, *weights[:3])
 
 
-def add_data_movement(g: GraphBuilder, r: Draw) -> None:
+def add_data_movement_operation(g: GraphBuilder, r: Draw) -> None:
     dims = make_random_ints(r, 2, 9, int(r.integers(2, 6)))
     x = g.tensor("x", dims, **make_random_layout(r))
     kind = int(r.integers(4))
@@ -159,7 +159,14 @@ def add_other_operation(g: GraphBuilder, r: Draw) -> None:
 
 FAMILIES: dict[str, Callable[[GraphBuilder, Draw], None]] = {
     make.__name__: make
-    for make in (add_convolution, add_pooling, add_norm, add_norm_helper, add_data_movement, add_other_operation)
+    for make in (
+        add_convolution,
+        add_pooling,
+        add_norm,
+        add_norm_statistics_operation,
+        add_data_movement_operation,
+        add_other_operation,
+    )
 }
 
 

@@ -47,7 +47,7 @@ def log_graph(graph: Graph) -> list[LogRecord]:
     return log.records
 
 
-def read_only_graph(records: Iterable[LogRecord]) -> LoggedGraph:
+def read_single_graph(records: Iterable[LogRecord]) -> LoggedGraph:
     (found,) = read_graphs(records)
     return found
 
@@ -60,14 +60,14 @@ def assert_same_graph(graph: Graph, found: LoggedGraph) -> None:
 @pytest.mark.parametrize("name", OPERATION_GRAPHS)
 def test_every_kind_of_operation_is_read_from_the_log(name: str) -> None:
     graph = OPERATION_GRAPHS[name]()
-    found = read_only_graph(log_graph(graph))
+    found = read_single_graph(log_graph(graph))
     assert_same_graph(graph, found)
     assert (found.source, found.count, found.version) == ("json", 1, ".".join(map(str, library().version)))
 
 
 @pytest.mark.parametrize("make", [*VARIED_GRAPHS.values(), *EXAMPLES.values()], ids=[*VARIED_GRAPHS, *EXAMPLES])
 def test_the_graph_zoo_and_the_examples_are_read_from_the_log(make: Callable[[], Graph]) -> None:
-    assert_same_graph(make(), read_only_graph(log_graph(make())))
+    assert_same_graph(make(), read_single_graph(log_graph(make())))
 
 
 def test_attention_graphs_are_read_from_the_log() -> None:
@@ -78,7 +78,7 @@ def test_attention_graphs_are_read_from_the_log() -> None:
             records = log_graph(graph)
         except CudnnBackendError:
             continue
-        found = read_only_graph(records)
+        found = read_single_graph(records)
         assert found.graph is not None, (name, found.fault)
         assert make_comparable_graph(found.graph) == make_comparable_graph(graph), name
         taken += 1
@@ -88,11 +88,11 @@ def test_attention_graphs_are_read_from_the_log() -> None:
 def test_a_backward_attention_gets_its_separately_logged_sub_graph() -> None:
     graph = attention_rows()["backward: causal"].make_graph("unified", library().version)
     records = log_graph(graph)
-    assert_same_graph(graph, read_only_graph(records))
+    assert_same_graph(graph, read_single_graph(records))
     first = next(
         index for index, record in enumerate(records) if record.function == "cudnnBackendFinalizeGraphVisualize"
     )
-    alone = read_only_graph(records[first + 1 :])
+    alone = read_single_graph(records[first + 1 :])
     assert alone.notes == ("cuDNN logs the sub-graph of SDPA_BWD separately, and the log does not contain it",)
 
 
@@ -110,7 +110,7 @@ def test_a_log_without_json_is_read_from_calls_and_dumps(name: str) -> None:
     """As in logs before cuDNN 9.5: the axis of gen_index and the reordering type are logged only if they are set."""
     graph = VARIED_GRAPHS[name]()
     records = [record for record in log_graph(graph) if "Visualize" not in (record.function or "")]
-    found = read_only_graph(records)
+    found = read_single_graph(records)
     assert found.source == "descriptors"
     assert_same_graph(graph, found)
 
@@ -119,7 +119,7 @@ def test_a_log_without_json_is_read_from_calls_and_dumps(name: str) -> None:
 def test_without_json_constants_and_virtual_tensors_are_read_from_calls(name: str) -> None:
     graph = OPERATION_GRAPHS[name]()
     assert_same_graph(
-        graph, read_only_graph(record for record in log_graph(graph) if "Visualize" not in (record.function or ""))
+        graph, read_single_graph(record for record in log_graph(graph) if "Visualize" not in (record.function or ""))
     )
 
 
@@ -127,9 +127,9 @@ def test_a_truncated_dump_is_completed_from_its_operations() -> None:
     graph = attention_rows()["backward: fp8, causal"].make_graph("composite", library().version)
     records = [record for record in log_graph(graph) if "Visualize" not in (record.function or "")]
     assert max(len(record.text) for record in records) > 65_000
-    assert_same_graph(graph, read_only_graph(records))
+    assert_same_graph(graph, read_single_graph(records))
     finalize = next(record for record in records if len(record.text) > 65_000)
-    found = read_only_graph([finalize])
+    found = read_single_graph([finalize])
     assert found.fault is not None
     assert found.fault.code == "log-graph"
 
@@ -137,7 +137,7 @@ def test_a_truncated_dump_is_completed_from_its_operations() -> None:
 def test_a_dump_without_calls_reports_the_missing_axis() -> None:
     records = log_graph(VARIED_GRAPHS["flash f16 causal"]())
     dump = [record for record in records if "CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:" in record.text]
-    found = read_only_graph([next(record for record in dump if record.function == "cudnnBackendFinalize")])
+    found = read_single_graph([next(record for record in dump if record.function == "cudnnBackendFinalize")])
     assert found.fault is not None
     assert found.fault.headline == "the log does not contain the axis of the GEN_INDEX operation 'gen_index_2'"
 

@@ -1,4 +1,4 @@
-"""Count the elements, then get them, as C programs do: every element of every readable attribute is read."""
+"""The count of elements and the elements themselves are read for every readable attribute."""
 
 from __future__ import annotations
 

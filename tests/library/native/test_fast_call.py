@@ -269,7 +269,7 @@ def test_a_call_without_buffer_checks_reads_only_the_device(
     assert call.go(buffers(kind=HOST)) == NEEDS_PYTHON
 
 
-def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_all_objects_are_fetched_before_the_first_is_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     fetched: list[Any] = []
 
     def fetch(objects: Any, count: int) -> None:
@@ -306,7 +306,7 @@ class FastCallable:
         return "by Python"
 
 
-module.use_compiled_call(FastCallable)
+module.install_compiled_call(FastCallable)
 
 
 def test_the_compiled_call_runs_instead_of_the_python_method(
@@ -328,7 +328,9 @@ def test_the_error_of_a_refused_launch_is_raised_once(plan: Plan, launcher: Laun
     assert quick.python_calls == []
 
 
-def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_calls_unfit_for_compiled_code_run_the_python_method(
+    plan: Plan, launcher: Launcher, framework: Framework
+) -> None:
     call = make_call(plan, launcher, framework)
     call._call.run.execute = ctypes.cast(RETURN_SUCCESS, ctypes.c_void_p).value
     quick, given = FastCallable(call.compiled_self), buffers()
@@ -387,7 +389,7 @@ def launch_implementation(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 
 def make_dict_call(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.DictCall:
-    """Return a call with a dict of four tensors, by these keys or by uids 1 to 4; the last one may be on the host."""
+    """Return a call that takes a dict of four tensors by the given keys, or by the uids 1 to 4."""
     places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
     options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids)} | changes
     return launcher.make_dict_call(framework.exchange(), places, **options)
@@ -457,7 +459,7 @@ def test_a_needed_workspace_must_be_on_the_device(plan: Plan, framework: Framewo
     assert call._mapping.workspace == 0x9000
 
 
-def test_tensors_in_the_workspace_move_with_it(plan: Plan, framework: Framework) -> None:
+def test_scratch_tensors_are_placed_relative_to_the_workspace(plan: Plan, framework: Framework) -> None:
     launcher = Launcher(plan.descriptor, [1, 2, 3, 4, 5, 6])
     scratch = [(4, 0), (5, 256)]
     for own_offset, offset in ((512, 512), (None, None)):
@@ -569,7 +571,7 @@ def test_kernel_runs_before_the_plan_on_its_stream(
     if status:
         assert (answer, call.failed_function) == (status, "cuLaunchKernel")
         with pytest.raises(CudnnBackendError, match=r"cuda-driver: cuLaunchKernel answered .*\(700\)"):
-            launch_without_handle(plan)._raise_status(module.PREPARE, answer)
+            launch_without_handle(plan)._raise_status_error(module.PREPARE, answer)
     else:
         assert (answer // 1000 * 1000, call.failed_function) == (NULL_HANDLE, "cudnnBackendExecute")
 

@@ -18,7 +18,7 @@ import pytest
 from cudnn_backend_py import Descriptor, DescriptorType, capi, library
 from cudnn_backend_py.native.compiled import load_compiled_library
 from cudnn_backend_py.native.driver import find_stub
-from cudnn_backend_py.native.fast_call import NEEDS_PYTHON, DictCall, TupleCall, use_compiled_call
+from cudnn_backend_py.native.fast_call import NEEDS_PYTHON, DictCall, TupleCall, install_compiled_call
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
 from tests.library.native.test_fast_call import (
@@ -154,7 +154,7 @@ def test_invalid_dicts_of_buffers_are_left_to_python(plan: Plan, launcher: Launc
 
 
 class FastCallable:
-    """An object called from compiled code through `use_compiled_call`."""
+    """An object called from compiled code through `install_compiled_call`."""
 
     __slots__ = ("_fast",)
 
@@ -162,11 +162,11 @@ class FastCallable:
         self._fast = fast
 
     def __call__(self, *given: Any, **named: Any) -> tuple[int, int]:
-        """Return the number of arguments."""
+        """Return the numbers of positional and keyword arguments."""
         return len(given), len(named)
 
 
-use_compiled_call(FastCallable)
+install_compiled_call(FastCallable)
 
 
 @pytest.mark.parametrize("fast", [*HOSTILE_OBJECTS, (1,), (None,), ([],)])

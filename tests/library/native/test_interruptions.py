@@ -90,7 +90,7 @@ def error(request: pytest.FixtureRequest) -> BaseException:
 
 @pytest.fixture
 def call_on_message() -> Iterator[Callable[[Callable[[], object], str], None]]:
-    """Return a function that installs a log callback, which calls a function at every message with a given word."""
+    """Return a function that installs a function to be called at log messages with a given word."""
 
     def install_callback(function: Callable[[], object], word: str) -> None:
         gc.collect()  # descriptors of other tests end now, unnoticed
@@ -106,8 +106,8 @@ def call_on_message() -> Iterator[Callable[[Callable[[], object], str], None]]:
     assert get_stored_exceptions().pending_count.value == 0
 
 
-class RaiseOnce:
-    """A callback that raises only once: messages of descriptors destroyed later raise nothing."""
+class SingleRaiseCallback:
+    """A callback that raises its exception only at the first call."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.times = error, 0
@@ -119,7 +119,7 @@ class RaiseOnce:
 
 
 def test_an_exception_in_a_callback_is_raised_once_unchanged(error: BaseException, call_on_message: Any) -> None:
-    raising = RaiseOnce(error)
+    raising = SingleRaiseCallback(error)
     call_on_message(raising, "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
     with pytest.raises(type(error)) as caught:
         Descriptor(DescriptorType.MATMUL)
@@ -153,7 +153,7 @@ def test_a_keyboard_interrupt_in_a_logger_is_raised() -> None:
 
 def test_an_exception_in_a_callback_is_raised_instead_of_the_status_error(call_on_message: Any) -> None:
     error = DeadlineError("mine")
-    call_on_message(RaiseOnce(error), "cudnnBackendFinalize")
+    call_on_message(SingleRaiseCallback(error), "cudnnBackendFinalize")
     with pytest.raises(DeadlineError) as caught:
         Descriptor(DescriptorType.TENSOR).finalize()  # which cuDNN refuses
     assert caught.value is error
@@ -163,7 +163,7 @@ def test_the_exception_is_raised_when_a_plan_is_built_and_launched(call_on_messa
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     config = OperationGraph(graph, open_target("sm90")).heuristics("A").configs[0]
     error = DeadlineError("mine")
-    call_on_message(RaiseOnce(error), "cudnnBackendFinalize")
+    call_on_message(SingleRaiseCallback(error), "cudnnBackendFinalize")
     with pytest.raises(DeadlineError) as caught:
         build_plan(config)
     assert caught.value is error
@@ -175,7 +175,7 @@ def test_the_exception_is_raised_when_a_plan_is_built_and_launched(call_on_messa
     launch = Launch(library(), HandleState(0, 1), 1, plan.descriptor.pointer, may_need_context_switch=False)
     launch._execute = _EXECUTE(make_cudnn_log_a_matmul)
     for word, call in (("CUDNN_BACKEND_MATMUL", launch.bind(pack)), ("SetAttribute", lambda: launcher.pack(row))):
-        call_on_message(RaiseOnce(error), word)
+        call_on_message(SingleRaiseCallback(error), word)
         with pytest.raises(DeadlineError) as caught:
             call()
         assert caught.value is error
@@ -198,7 +198,7 @@ def make_cudnn_log_a_matmul(*_: object) -> int:
 
 def test_the_exception_is_raised_when_a_descriptor_is_closed(call_on_message: Any) -> None:
     made = Descriptor(DescriptorType.MATMUL)
-    call_on_message(RaiseOnce(error := DeadlineError("mine")), "cudnnBackendDestroyDescriptor")
+    call_on_message(SingleRaiseCallback(error := DeadlineError("mine")), "cudnnBackendDestroyDescriptor")
     with pytest.raises(DeadlineError) as caught:
         made.close()
     assert caught.value is error
@@ -236,7 +236,7 @@ def test_each_thread_gets_its_own_exception(call_on_message: Any) -> None:
 def test_the_exception_is_raised_at_once_when_a_descriptor_is_garbage_collected(call_on_message: Any) -> None:
     error = DeadlineError("mine")
     left = [Descriptor(DescriptorType.MATMUL)]
-    call_on_message(RaiseOnce(error), "cudnnBackendDestroyDescriptor")
+    call_on_message(SingleRaiseCallback(error), "cudnnBackendDestroyDescriptor")
     reached: list[int] = []
 
     def drop_descriptor() -> None:
@@ -286,7 +286,7 @@ def test_an_exception_of_the_value_itself_becomes_a_usage_error(error: BaseExcep
     made = Descriptor(DescriptorType.TENSOR)
     expected = UsageError if isinstance(error, Exception) else type(error)
     with pytest.raises(expected) as caught:
-        made.set(Attr.TENSOR_UNIQUE_ID, ValueWithConversionCallback(RaiseOnce(error)))
+        made.set(Attr.TENSOR_UNIQUE_ID, ValueWithConversionCallback(SingleRaiseCallback(error)))
     assert error in (caught.value, caught.value.__cause__)
 
 

@@ -25,39 +25,39 @@ def launcher(plan: Plan) -> Launcher:
     return Launcher(plan.descriptor, [tensor.uid for tensor in plan.graph.variant_pack_tensors], kept=4)
 
 
-def cache_key(launcher: Launcher, number: int) -> tuple[int, ...]:
+def make_cache_key(launcher: Launcher, number: int) -> tuple[int, ...]:
     return (4096, *(number * 65536 + 256 * (index + 1) for index in range(len(launcher.uids))))
 
 
 def cache_pack(launcher: Launcher, number: int) -> Any:
-    return cache_variant_pack(launcher, cache_key(launcher, number))
+    return cache_pack_of_addresses(launcher, make_cache_key(launcher, number))
 
 
-def cache_variant_pack(launcher: Launcher, wanted: tuple[int, ...]) -> Any:
+def cache_pack_of_addresses(launcher: Launcher, wanted: tuple[int, ...]) -> Any:
     return launcher.cache_pack(wanted, launcher.row(*wanted[1:]), wanted[0])
 
 
-def test_same_addresses_find_the_same_pack(launcher: Launcher) -> None:
+def test_the_same_addresses_find_the_same_variant_pack(launcher: Launcher) -> None:
     first = cache_pack(launcher, 1)
-    assert launcher.find(cache_key(launcher, 1)) is first
-    assert launcher.find(cache_key(launcher, 2)) is None
+    assert launcher.find(make_cache_key(launcher, 1)) is first
+    assert launcher.find(make_cache_key(launcher, 2)) is None
 
 
-def test_oldest_pack_is_filled_again(launcher: Launcher) -> None:
+def test_the_oldest_variant_pack_is_reused_for_new_addresses(launcher: Launcher) -> None:
     addresses = [cache_pack(launcher, number).pointer.value for number in range(4)]
     again = cache_pack(launcher, 4)
     assert again.pointer.value == addresses[0]
-    assert launcher.find(cache_key(launcher, 0)) is None
-    assert all(launcher.find(cache_key(launcher, number)) for number in range(1, 5))
+    assert launcher.find(make_cache_key(launcher, 0)) is None
+    assert all(launcher.find(make_cache_key(launcher, number)) for number in range(1, 5))
 
 
-def test_pack_in_use_is_not_changed(launcher: Launcher) -> None:
+def test_a_variant_pack_in_use_is_not_changed(launcher: Launcher) -> None:
     running = cache_pack(launcher, 0)
     for number in range(1, 10):
         assert cache_pack(launcher, number).pointer.value != running.pointer.value
 
 
-def test_kept_packs_do_not_grow_without_bound(launcher: Launcher) -> None:
+def test_the_memory_of_cached_variant_packs_is_bounded(launcher: Launcher) -> None:
     def cache_many_packs(start: int) -> None:
         for number in range(start, start + 50_000):
             cache_pack(launcher, number)
@@ -73,8 +73,8 @@ def test_threads_share_a_launcher(launcher: Launcher) -> None:
 
     def find_or_cache_packs(seed: int) -> None:
         for number in range(3000):
-            wanted = cache_key(launcher, (number * seed) % 7)
-            pack = launcher.find(wanted) or cache_variant_pack(launcher, wanted)
+            wanted = make_cache_key(launcher, (number * seed) % 7)
+            pack = launcher.find(wanted) or cache_pack_of_addresses(launcher, wanted)
             if not pack.pointer:
                 errors.append("no address")
 
@@ -88,4 +88,4 @@ def test_threads_share_a_launcher(launcher: Launcher) -> None:
 
 def test_shape_overrides_of_different_counts_are_refused(launcher: Launcher) -> None:
     with pytest.raises(UsageError, match="1 uids, 2 dims and 1 strides"):
-        launcher.pack(launcher.row(*cache_key(launcher, 0)[1:]), 0, ([1], [[1], [2]], [[1]]))
+        launcher.pack(launcher.row(*make_cache_key(launcher, 0)[1:]), 0, ([1], [[1], [2]], [[1]]))

@@ -47,8 +47,8 @@ def make_attention_graph() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
-def test_memory_is_flat_over_many_rounds() -> None:
-    """Without destruction, 100,000 rounds leak about 200 MiB; 1 MiB is allowed."""
+def test_memory_does_not_grow_over_many_rounds() -> None:
+    """Without destruction of descriptors, 100,000 rounds leak about 200 MiB; 1 MiB is allowed."""
     command = ["-m", "benchmarks", "million-rounds", "--rounds", str(ROUNDS)]
     done = run_python(command, timeout_s=60 + ROUNDS / 1000, check=True)
     measured = json.loads(done.stdout)
@@ -67,14 +67,14 @@ def query_a_graph() -> None:
     question.knobs(found.configs[0].engine)
 
 
-def close_in_random_order() -> None:
+def close_descriptors_in_random_order() -> None:
     made = [make_tensor(uid) for uid in range(1, 200)]
     random.Random(1).shuffle(made)
     for descriptor in made:
         descriptor.close()
 
 
-def set_invalid_values() -> None:
+def set_invalid_attribute_values() -> None:
     for _ in range(100):
         made = Descriptor(DescriptorType.TENSOR)
         with pytest.raises(UsageError):
@@ -89,7 +89,7 @@ def collect_reference_cycles() -> None:
     gc.collect()
 
 
-def use_many_threads() -> None:
+def use_descriptors_in_many_threads() -> None:
     def call_repeatedly(number: int) -> None:
         for _ in range(50):
             with make_tensor(number + 1) as made:
@@ -99,7 +99,7 @@ def use_many_threads() -> None:
         list(pool.map(call_repeatedly, range(16)))
 
 
-def close_in_another_thread() -> None:
+def close_descriptors_in_another_thread() -> None:
     for uid in range(1, 50):
         made = make_tensor(uid)
         closer = threading.Thread(target=made.close)
@@ -115,9 +115,13 @@ def assert_no_descriptor_alive(live: DescriptorCount) -> None:
 
 
 SCENARIOS: list[Callable[[], None]] = [
-    query_a_graph, close_in_random_order, set_invalid_values, collect_reference_cycles, use_many_threads,
-    close_in_another_thread,
-]  # fmt: skip
+    query_a_graph,
+    close_descriptors_in_random_order,
+    set_invalid_attribute_values,
+    collect_reference_cycles,
+    use_descriptors_in_many_threads,
+    close_descriptors_in_another_thread,
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -326,7 +330,7 @@ def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> 
 
 
 def test_threads_change_one_descriptor() -> None:
-    """Threads set, read, finalize and close one descriptor at the same time: only our errors, and no leaks."""
+    """Calls on one descriptor in several threads work or raise our errors, and nothing leaks."""
     gc.collect()
     with count_descriptors() as live:
         for number in range(60):

@@ -33,7 +33,7 @@ from cudnn_backend_py.native.log import LogRecord, _LogHub, _read_strings, _writ
 from tests.support.child import ROOT, FinishedChild, make_older_cudnn_environment, run_python
 
 
-def quiet_environment(**changed: str) -> dict[str, str]:
+def make_environment_without_cudnn_log(**changed: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CUDNN_LOG")}
     return kept | changed
 
@@ -293,7 +293,7 @@ print(heard)
 
 def test_threads_may_replace_callbacks_that_others_run() -> None:
     """One thread may replace a callback while cuDNN runs it in another thread."""
-    done = run_python(["-c", REPLACE_CALLBACKS_PROGRAM], environment=quiet_environment())
+    done = run_python(["-c", REPLACE_CALLBACKS_PROGRAM], environment=make_environment_without_cudnn_log())
     assert (done.code, done.stderr) == (0, "")
     assert int(done.stdout) > 100
 
@@ -324,7 +324,7 @@ def test_a_callback_does_not_get_messages_that_it_causes() -> None:
 
 
 def test_captures_share_one_callback() -> None:
-    """One hub with one callback serves all captures of a library, for the library's lifetime."""
+    """Repeated captures create no further callback and no further log hub in the library."""
 
     def count_callbacks_and_hubs() -> tuple[int, int]:
         gc.collect()
@@ -371,9 +371,9 @@ LOGGED_ERROR = "Tensor must have at least 1 dimension"
 
 
 def run_with_log_variables(folder: Path, base: dict[str, str] | None = None, **variables: str) -> FinishedChild:
-    """Run the program with these environment variables, and check that its captures are the same with any of them."""
+    """Run LOGGING_PROGRAM with environment variables, and check which messages it captured."""
     said = folder / "said"
-    environment = (base or quiet_environment()) | variables
+    environment = (base or make_environment_without_cudnn_log()) | variables
     done = run_python(["-c", LOGGING_PROGRAM, str(said)], environment=environment, check=True)
     assert said.read_text() == "['REDUCTION'] ['RESAMPLE']"
     return done
@@ -433,9 +433,9 @@ def test_an_unwritable_destination_gives_one_warning_and_loses_no_record(tmp_pat
     ],
 )
 def test_commands_work_with_any_log_destination(destination: str, level: str, warnings: int, tmp_path: Path) -> None:
-    """CuDNN itself crashes if it cannot open the file."""
+    """The commands work even if cuDNN cannot open its log file, which would crash cuDNN."""
     words = ["-m", "cudnn_backend_py", "explain", "-v", str(ROOT / "examples" / "flash_forward.py"), "--target", "sm90"]
-    environment = quiet_environment(PYTHONPATH=str(ROOT), CUDNN_LOGDEST_DBG=destination) | {level: "3"}
+    environment = make_environment_without_cudnn_log(PYTHONPATH=str(ROOT), CUDNN_LOGDEST_DBG=destination) | {level: "3"}
     done = run_python(words, environment=environment, check=True, cwd=tmp_path)
     assert done.stdout.startswith("SUPPORTED, not built: ")
     assert "engine config passed: 4 of 15 left" in done.stdout
@@ -477,7 +477,7 @@ def test_the_file_name_may_contain_the_process_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
 def test_a_capture_prints_nothing_if_no_log_is_requested(tmp_path: Path, older: bool) -> None:
-    """Otherwise cuDNN would print errors to stderr that it did not print before."""
+    """A capture must not make cuDNN print errors to stderr that it did not print before."""
     base = make_older_cudnn_environment() if older else None
     base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}
     done = run_with_log_variables(tmp_path, base)

@@ -60,7 +60,7 @@ int provoke(void) { (void)free_later; (void)keep; %s }
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_deliberate_errors_are_detected(build_folder: Path, error: str) -> None:
-    """C code with deliberate errors is reported in the way that the test above looks for."""
+    """Deliberate errors in C code give the reports that the other tests search for."""
     source, made = build_folder / "error.c", build_folder / f"{error.split()[0]}.so"
     source.write_text(PROGRAM % ERRORS[error])
     subprocess.run(["gcc", *C_FLAGS, str(source), "-o", str(made)], check=True)

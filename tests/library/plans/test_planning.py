@@ -1,4 +1,4 @@
-"""``build`` and the plan cache with the real cuDNN: no plan is built twice, or loaded if anything differs."""
+"""``build`` and the plan cache: equal requests share a plan; unfit stored plans are not loaded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from cudnn_backend_py.generated.enums import BehaviorNote, KnobType
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans import build as planning_module
 from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, shared_target
-from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, open_plan_files, plan_key
+from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, make_plan_key, open_plan_files
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.plans.select import Selection, make_tuned_key_options
 from cudnn_backend_py.target import Target
@@ -60,13 +60,15 @@ def built_plan(target: Target) -> Plan:
 
 @pytest.fixture(scope="module")
 def plan_cache_key(target: Target) -> str:
-    return plan_key(flash_forward(), target, KEY_OPTIONS)
+    return make_plan_key(flash_forward(), target, KEY_OPTIONS)
 
 
 @pytest.fixture
 def stored_plan(cache: PlanCache, built_plan: Plan, target: Target) -> Plan:
     """Put the plan of ``build(flash_forward(), "h100")`` into the cache."""
-    cache.put(plan_key(flash_forward(), target, {"selection": Selection(modes=(HeurMode.A,)).to_dict()}), built_plan)
+    cache.put(
+        make_plan_key(flash_forward(), target, {"selection": Selection(modes=(HeurMode.A,)).to_dict()}), built_plan
+    )
     return built_plan
 
 
@@ -83,13 +85,13 @@ def make_keys_of_other_plans(target: Target) -> dict[str, str]:
     more = {**target.profile.properties, "multiProcessorCount": 78}
     small = shared_target(replace(target.profile, properties=more))
     return {
-        "shape": plan_key(flash_forward(192), target, KEY_OPTIONS),
-        "name": plan_key(replace(flash_forward(), name="other"), target, KEY_OPTIONS),
-        "option": plan_key(flash_forward(), target, {"mode": HeurMode.B}),
-        "one more option": plan_key(flash_forward(), target, {**KEY_OPTIONS, "engine": 2}),
-        "architecture": plan_key(flash_forward(), shared_target("l40s"), KEY_OPTIONS),
-        "multiprocessors": plan_key(flash_forward(), small, KEY_OPTIONS),
-        "bus width": plan_key(flash_forward(), h200, KEY_OPTIONS),
+        "shape": make_plan_key(flash_forward(192), target, KEY_OPTIONS),
+        "name": make_plan_key(replace(flash_forward(), name="other"), target, KEY_OPTIONS),
+        "option": make_plan_key(flash_forward(), target, {"mode": HeurMode.B}),
+        "one more option": make_plan_key(flash_forward(), target, {**KEY_OPTIONS, "engine": 2}),
+        "architecture": make_plan_key(flash_forward(), shared_target("l40s"), KEY_OPTIONS),
+        "multiprocessors": make_plan_key(flash_forward(), small, KEY_OPTIONS),
+        "bus width": make_plan_key(flash_forward(), h200, KEY_OPTIONS),
     }
 
 
@@ -100,7 +102,7 @@ def test_plan_keys_include_everything_that_affects_a_plan(target: Target, plan_c
             "H200 and H100 run the same code: architecture and limits are equal"
         )
     assert len({plan_cache_key, *others.values()}) == 1 + len(others)
-    assert plan_key(flash_forward(), open_target("sm90"), dict(KEY_OPTIONS)) == plan_cache_key
+    assert make_plan_key(flash_forward(), open_target("sm90"), dict(KEY_OPTIONS)) == plan_cache_key
 
 
 def test_gpus_share_a_key_if_each_can_load_the_others_plan(
@@ -114,11 +116,11 @@ def test_gpus_share_a_key_if_each_can_load_the_others_plan(
         try:
             load_plan(path, other)
         except EnvironmentNotReady:
-            assert plan_key(flash_forward(), other, KEY_OPTIONS) != plan_cache_key
+            assert make_plan_key(flash_forward(), other, KEY_OPTIONS) != plan_cache_key
         else:
             limits = ("multiProcessorCount", "memoryBusWidth")
             differs = any(other.profile.properties[item] != target.profile.properties[item] for item in limits)
-            assert differs or plan_key(flash_forward(), other, KEY_OPTIONS) == plan_cache_key
+            assert differs or make_plan_key(flash_forward(), other, KEY_OPTIONS) == plan_cache_key
 
 
 def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
@@ -129,8 +131,8 @@ def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
         target,
         *(Target(replace(target.profile, properties=given), library=target.library) for given in (named, nameless)),
     ]
-    assert len({plan_key(flash_forward(), one, KEY_OPTIONS) for one in targets}) == 1
-    assert len({plan_key(flash_forward(), one, make_tuned_key_options(None, one)) for one in targets}) == 3
+    assert len({make_plan_key(flash_forward(), one, KEY_OPTIONS) for one in targets}) == 1
+    assert len({make_plan_key(flash_forward(), one, make_tuned_key_options(None, one)) for one in targets}) == 3
     assert make_tuned_key_options(None, targets[2])["gpu"] is None
 
 
@@ -139,13 +141,14 @@ def test_keys_do_not_depend_on_properties_missing_in_descriptions(target: Target
     if target.library.version < (9, 27, 0):
         del here["memoryBusWidth"]  # missing in cuDNN 9.19
     live = Target(replace(target.profile, name="gpu", properties=here), library=target.library)
-    assert plan_key(flash_forward(), live, KEY_OPTIONS) == plan_cache_key
+    assert make_plan_key(flash_forward(), live, KEY_OPTIONS) == plan_cache_key
 
 
 def test_keys_are_the_same_in_another_process_and_differ_by_version(plan_cache_key: str, target: Target) -> None:
     code = (
         "from tests.library.plans.test_planning import *\n"
-        "print(plan_key(flash_forward(), open_target('h100'), KEY_OPTIONS), open_target('h100').library.version_text)"
+        "target = open_target('h100')\n"
+        "print(make_plan_key(flash_forward(), target, KEY_OPTIONS), target.library.version_text)"
     )
     assert run_python(["-c", code], check=True).stdout.split() == [plan_cache_key, target.library.version_text]
     other, version = run_python(["-c", code], environment=make_older_cudnn_environment(), check=True).stdout.split()
@@ -153,21 +156,21 @@ def test_keys_are_the_same_in_another_process_and_differ_by_version(plan_cache_k
     assert (other == plan_cache_key) == (version == target.library.version_text)
 
 
-def test_options_must_be_plain_data(target: Target) -> None:
+def test_options_of_a_plan_key_must_be_plain_data(target: Target) -> None:
     wanted = Selection(engine=2, knobs={KnobType.KERNEL_CFG: 1})
     options = {"selection": wanted, "set": {3, 1}, "map": {"b": 1, "a": (1, 2)}}
-    assert plan_key(flash_forward(), target, options) == plan_key(
+    assert make_plan_key(flash_forward(), target, options) == make_plan_key(
         flash_forward(), target, dict(reversed(options.items()))
     )
     with pytest.raises(UsageError) as caught:
-        plan_key(flash_forward(), target, {"function": print})
+        make_plan_key(flash_forward(), target, {"function": print})
     assert caught.value.code == "plan-option"
 
 
 # plans on disk
 
 
-def test_a_plan_is_stored_with_its_evidence(
+def test_a_plan_is_stored_with_its_measured_times(
     cache: PlanCache, built_plan: Plan, plan_cache_key: str, target: Target
 ) -> None:
     assert cache.get(plan_cache_key, target) is None
@@ -385,7 +388,7 @@ def test_build_plans_returns_plans_and_errors_in_order(
 def test_a_tuned_plan_is_preferred_to_that_of_the_heuristics(cache: PlanCache, target: Target) -> None:
     last = OperationGraph(flash_forward(), target).heuristics("A").configs[-1]
     tuned = build(flash_forward(), target, engine=last.engine, knobs=last.knobs, cache=False)
-    cache.put(plan_key(flash_forward(), target, make_tuned_key_options(None, target)), tuned, {"why": "fastest"})
+    cache.put(make_plan_key(flash_forward(), target, make_tuned_key_options(None, target)), tuned, {"why": "fastest"})
     assert build(flash_forward(), target).tag == tuned.tag
     assert split_tag(build(flash_forward(), target, mode="B")) != split_tag(tuned)
     assert split_tag(build(flash_forward(), "h200")) != split_tag(tuned), "a plan tuned on another GPU must not be used"

@@ -22,18 +22,18 @@ from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, make_tuned_key_options, select
 
 
-def forward_attention() -> Graph:
+def make_causal_forward_graph() -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
-def backward_attention(**options: Any) -> Graph:
+def make_causal_backward_graph(**options: Any) -> Graph:
     shape: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 512, "head_dim": 64, "causal": True}
     return attention.sdpa_backward(**shape | options)
 
 
 @pytest.fixture(scope="module")
 def operation_graph() -> OperationGraph:
-    return OperationGraph(forward_attention(), open_target("h100"))
+    return OperationGraph(make_causal_forward_graph(), open_target("h100"))
 
 
 def test_by_default_the_first_config_of_mode_a_is_chosen(operation_graph: OperationGraph) -> None:
@@ -177,16 +177,16 @@ def test_a_forward_pass_is_deterministic(operation_graph: OperationGraph) -> Non
 @pytest.mark.parametrize("target", ["sm80", "h100"])
 def test_a_backward_graph_with_unordered_dq_sums_is_not_deterministic(target: str) -> None:
     with pytest.raises(NothingSelected) as caught:
-        select(backward_attention(), target, deterministic=True)
+        select(make_causal_backward_graph(), target, deterministic=True)
     ours = [item.reason for item in caught.value.refused if not item.words]
     assert ours
     assert all("'dq_accum' in no fixed order" in reason for reason in ours)
-    assert select(backward_attention(deterministic=True), target, deterministic=True).config.engine >= 0
+    assert select(make_causal_backward_graph(deterministic=True), target, deterministic=True).config.engine >= 0
 
 
 def test_the_unified_backward_operation_is_not_deterministic() -> None:
     target = open_target("h100")
-    graph = backward_attention(implementation="unified", version=target.library.version)
+    graph = make_causal_backward_graph(implementation="unified", version=target.library.version)
     if target.library.version < (9, 21, 0):
         with pytest.raises(UsageError, match="newer-than-library"):
             select(graph, target, deterministic=True)
@@ -201,17 +201,17 @@ def test_blackwell_uses_a_deterministic_config_outside_the_heuristics() -> None:
     known = attention.deterministic_config(target.library.version, 100)
     if known is None:
         with pytest.raises(NothingSelected, match="refused") as caught:
-            select(backward_attention(deterministic=True), target, deterministic=True)
+            select(make_causal_backward_graph(deterministic=True), target, deterministic=True)
         assert "has no deterministic attention backward for sm_100" in caught.value.sections["cause"]
         return
-    chosen = select(backward_attention(deterministic=True), target, deterministic=True)
+    chosen = select(make_causal_backward_graph(deterministic=True), target, deterministic=True)
     assert chosen.config.engine == known[0]
     assert chosen.config.knobs.items() >= known[1].items()
     assert chosen.alternatives == ()
-    configs = OperationGraph(backward_attention(deterministic=True), target).heuristics().configs
+    configs = OperationGraph(make_causal_backward_graph(deterministic=True), target).heuristics().configs
     other = next(config.engine for config in configs if config.engine != known[0])
     with pytest.raises(NothingSelected) as caught:
-        select(backward_attention(deterministic=True), target, engine=other, deterministic=True)
+        select(make_causal_backward_graph(deterministic=True), target, engine=other, deterministic=True)
     tag = EngineChoice(*known).tag
     assert any(item.reason.endswith(f"known to be deterministic with {tag}") for item in caught.value.refused)
 

@@ -98,7 +98,7 @@ def test_new_descriptor_type_without_attributes_is_a_problem() -> None:
     assert "CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR has no attributes" in problems
 
 
-def test_an_unused_fact_is_a_problem() -> None:
+def test_an_unused_entry_of_the_facts_file_is_a_problem() -> None:
     problems = find_problems_with_changed_header(
         "CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC", "CUDNN_ATTR_OPERATION_SDPA_BWD_DODESC"
     )
@@ -114,7 +114,7 @@ def test_an_unused_fact_is_a_problem() -> None:
         ({"descriptors": ["OPERATION_SORT"]}, "facts.toml: the operations OPERATION_SORT have no effect"),
     ],
 )
-def test_wrong_fact_about_an_operation_is_a_problem(entry: dict[str, Any], problem: str) -> None:
+def test_a_wrong_entry_of_the_facts_file_is_a_problem(entry: dict[str, Any], problem: str) -> None:
     facts = model.FactsFile(Path(codegen.__file__).parent / "facts.toml")
     facts.operations.append({"descriptors": ["OPERATION_TRANSPOSE"], **entry})
     assert problem in model.build_model(header.parse_header(codegen.find_header().read_text()), facts).problems

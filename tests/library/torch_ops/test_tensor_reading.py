@@ -60,7 +60,7 @@ def make_dense_tensors(make: Any, *, kv_heads: int = HK, backward: bool = False,
 
 
 def make_gradient_tensors(found: dict[str, Any]) -> dict[str, Any]:
-    return {f"d{name}": found[name]._like() for name in ("q", "k", "v", "o")}
+    return {f"d{name}": found[name]._copy_with_changes() for name in ("q", "k", "v", "o")}
 
 
 def make_packed_tensors(*, backward: bool = False, tokens: int = 500) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def make_paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
         "q": make_bshd_tensor(B, H, chunk, D),
         "o": make_bshd_tensor(B, H, chunk, D),
         "k": pages,
-        "v": pages._like(),
+        "v": pages._copy_with_changes(),
     }
     found |= {"block_table": make_meta_tensor(B, 13, kind="int32"), "seq_len_kv": make_meta_tensor(B, kind="int32")}
     return found
@@ -217,7 +217,7 @@ def test_calls_with_other_batches_and_lengths_share_plans() -> None:
     assert len({many[0], *others}) == 1 + len(others)
 
 
-def test_calls_with_one_key_share_plans_with_longer_ones() -> None:
+def test_calls_with_key_length_one_share_plans_with_longer_lengths() -> None:
     def related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
         named = make_dense_tensors(make_bshd_tensor) | {"bias": make_meta_tensor(1, H, S_Q, bias_keys)}
         named |= {name: make_bshd_tensor(B, HK, s_kv, D) for name in ("k", "v")}

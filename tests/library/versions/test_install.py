@@ -48,7 +48,7 @@ def test_installed_library_loads_in_a_child_and_is_9_19(installed_cudnn: version
     )
     child = subprocess.run(
         [sys.executable, "-c", program],
-        env=versions.child_environment(installed_cudnn),
+        env=versions.make_environment_of_installed_cudnn(installed_cudnn),
         capture_output=True,
         text=True,
         check=True,

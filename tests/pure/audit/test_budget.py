@@ -80,7 +80,7 @@ def test_the_first_sample_of_a_kind_of_call_is_charged_as_setup_once_per_process
     assert other.budget.next_affordable_s("b") == pytest.approx((0.4 + UNKNOWN_S) / 0.1)
 
 
-def test_the_audit_gets_no_budget_for_pauses() -> None:
+def test_paused_time_adds_no_audit_budget() -> None:
     program = SimulatedProgram(0.1)
     program.now += 3.0
     program.budget.pause()

@@ -205,7 +205,7 @@ def test_a_case_file_with_random_byte_changes_is_read_or_refused(tmp_path: Path)
     assert refused > 150
 
 
-def test_a_program_is_not_taken_for_a_case(tmp_path: Path) -> None:
+def test_a_program_given_as_a_case_file_is_refused(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text("print('training')\n")
     with pytest.raises(UsageError) as raised:

@@ -15,7 +15,7 @@ from cudnn_backend_py import UsageError
 from cudnn_backend_py.audit.examination import CaseReport, VersionResult, _Examination, find_changed_version
 from cudnn_backend_py.audit.look import audit_from_environment
 from cudnn_backend_py.audit.report import AuditReport, StoredCase
-from cudnn_backend_py.audit.reproduction import draft_known_issue, write_program
+from cudnn_backend_py.audit.reproduction import draft_known_issue, make_reproduction_program
 
 from .test_case import make_case
 
@@ -80,13 +80,13 @@ def test_reproduction_program_is_self_contained(tmp_path: Path) -> None:
     one = make_case()
     assert one.graph is not None
     path = tmp_path / "shown.py"
-    path.write_text(write_program(one.graph, "uniform", "eng1", one.given(), one, 'a "wrong" \\ result'))
+    path.write_text(make_reproduction_program(one.graph, "uniform", "eng1", one.given(), one, 'a "wrong" \\ result'))
     read = f"import runpy; m = runpy.run_path({str(path)!r}); print(m['graph']().name, m['given']()['x'].sum())"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
     name, total = done.stdout.split()
     assert name == "activation"
     assert float(total) == pytest.approx(float(np.sum(one.given()["x"], dtype=np.float32)), rel=1e-5)
-    path.write_text(write_program(one.graph, "integers", "eng1", None, one, "wrong"))
+    path.write_text(make_reproduction_program(one.graph, "integers", "eng1", None, one, "wrong"))
     read = f"import runpy; m = runpy.run_path({str(path)!r}); print(m['DATA'], m['given']())"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "integers {}"
@@ -94,7 +94,7 @@ def test_reproduction_program_is_self_contained(tmp_path: Path) -> None:
 
 def test_reproduction_program_does_not_execute_text_of_the_case() -> None:
     one = make_case(wrong=('"""\nraise SystemExit(99)\n"""',), cudnn="9.19.0")
-    tree = ast.parse(write_program(one.graph, "uniform", "eng1", None, one, "wrong"))  # type: ignore[arg-type]
+    tree = ast.parse(make_reproduction_program(one.graph, "uniform", "eng1", None, one, "wrong"))  # type: ignore[arg-type]
     assert not any(isinstance(statement, ast.Raise) for statement in tree.body)
 
 
@@ -104,7 +104,7 @@ def test_the_library_named_in_a_case_is_not_loaded(tmp_path: Path) -> None:
     library.touch()
     one = make_case(library=str(library), cudnn="9.1.99")
     found = CaseReport(case=one, file="case.npz")
-    assert _Examination(one, found, None, 0.0, str)._find_own_library_name() == ""
+    assert _Examination(one, found, None, 0.0, str)._find_original_library_name() == ""
     assert f"--cudnn {library} runs it" in found.left[0]
 
 

@@ -12,15 +12,15 @@ import pytest
 from cudnn_backend_py import Graph, attention
 from cudnn_backend_py.audit import part
 from cudnn_backend_py.audit.case import Case
-from cudnn_backend_py.audit.judging import BackgroundJudge, judge_part
-from cudnn_backend_py.audit.part import select_part
+from cudnn_backend_py.audit.judging import BackgroundJudge, judge_case_part
+from cudnn_backend_py.audit.part import select_case_part
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.interpreter.data import make_inputs, read_tensors, to_memory
+from cudnn_backend_py.interpreter.data import list_input_tensors, make_inputs, to_memory
 
 from .test_case import make_case
 
 
-def encode_memory(graph: Graph, name: str, numbers: Any) -> Any:
+def encode_numbers_as_memory_bytes(graph: Graph, name: str, numbers: Any) -> Any:
     return to_memory(graph.tensor(name), numbers).reshape(-1).view(np.uint8)
 
 
@@ -33,13 +33,15 @@ def make_attention_case(backward: bool, factor: float, place: tuple[int, int]) -
     )  # fmt: skip
     inputs = make_inputs(graph)
     images = {
-        one.name: encode_memory(graph, one.name, inputs[one.uid]) for one in read_tensors(graph) if not one.by_value
+        one.name: encode_numbers_as_memory_bytes(graph, one.name, inputs[one.uid])
+        for one in list_input_tensors(graph)
+        if not one.by_value
     }
     results = interpret(graph, inputs, rounding=True)
     for name, numbers in results.items():
         moved = numbers.copy()
         moved[place[0], place[1] if moved.shape[1] == 4 else place[1] // 2] *= factor
-        images[name] = encode_memory(graph, name, moved)
+        images[name] = encode_numbers_as_memory_bytes(graph, name, moved)
     return Case(
         entry_point="torch", place="", found=(), wrong=tuple(results), at=place, graph=graph, cudnn="9.19.0",
         library="",
@@ -48,28 +50,33 @@ def make_attention_case(backward: bool, factor: float, place: tuple[int, int]) -
 
 
 def test_only_a_wrong_result_is_reported() -> None:
-    said = judge_part(select_part(make_case()))
+    said = judge_case_part(select_case_part(make_case()))
     assert list(said) == ["y"]
     assert "1 of 192 elements beyond it, [2,3,4] is 7" in said["y"]
     graph = make_case().graph
     assert graph is not None
     right = np.maximum(make_case().given()["x"], 0)
     assert (
-        judge_part(select_part(make_case(images={**make_case().images, "y": encode_memory(graph, "y", right)}))) == {}
+        judge_case_part(
+            select_case_part(
+                make_case(images={**make_case().images, "y": encode_numbers_as_memory_bytes(graph, "y", right)})
+            )
+        )
+        == {}
     )
 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_audit_of_large_attention_finds_its_wrong_head(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "MOST_SCORES", 1 << 10)
-    found = select_part(make_attention_case(backward, 1.5, (1, 3)))
+    found = select_case_part(make_attention_case(backward, 1.5, (1, 3)))
     assert found.what == "batch 1, heads 2 to 3"
     shapes = {name: x.shape for name, x in found.results.items()}
     assert shapes == (
         {"dq": (1, 2, 40, 16), "dk": (1, 1, 64, 16), "dv": (1, 1, 64, 16)} if backward else {"o": (1, 2, 40, 16)}
     )
-    assert set(judge_part(found)) == set(shapes)
-    assert judge_part(select_part(make_attention_case(backward, 1.0, (1, 3)))) == {}
+    assert set(judge_case_part(found)) == set(shapes)
+    assert judge_case_part(select_case_part(make_attention_case(backward, 1.0, (1, 3)))) == {}
     strides = {one.name: one.strides for one in found.graph.tensors if not one.virtual}
     whole = make_attention_case(backward, 1.0, (0, 0)).graph
     assert whole is not None
@@ -77,7 +84,7 @@ def test_the_audit_of_large_attention_finds_its_wrong_head(backward: bool, monke
 
 
 def test_small_attention_is_audited_as_a_whole() -> None:
-    assert select_part(make_attention_case(False, 1.5, (0, 1))).what == ""
+    assert select_case_part(make_attention_case(False, 1.5, (0, 1))).what == ""
 
 
 def test_cases_are_judged_in_a_child_process() -> None:
@@ -108,5 +115,5 @@ def test_the_judging_process_uses_one_thread() -> None:
 def test_nan_is_reported_even_without_an_interpreter_result(monkeypatch: pytest.MonkeyPatch) -> None:
     from cudnn_backend_py.audit import judging
 
-    assert list(judging._find_not_finite(make_case(float("nan")))) == ["y"]
-    assert judging._find_not_finite(make_case()) == {}
+    assert list(judging._find_non_finite_outputs(make_case(float("nan")))) == ["y"]
+    assert judging._find_non_finite_outputs(make_case()) == {}

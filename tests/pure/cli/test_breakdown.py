@@ -35,7 +35,7 @@ def test_breakdown_of_a_torch_log_equals_the_manual_count() -> None:
 
 
 def test_breakdown_of_the_forum_log_has_one_graph_and_no_plan() -> None:
-    """It created one graph of two matmuls (line 1110) and queried heuristics, which returned no engine config."""
+    """The logged program built one graph of two matmuls; the heuristics returned no engine config."""
     found = break_down(FORUM_LOG)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(1110, 1, 0, 0)]
     assert str(found).startswith("0 executions of 1 graph, 0 plans\n")
@@ -136,7 +136,7 @@ def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
 OVERSIZED_RECORD_LENGTH, RECORD_LENGTH_LIMIT = 70_000, 65_536
 
 
-def _truncate_records_as_of_large_graphs(text: str) -> str:
+def _truncate_records_as_for_large_graphs(text: str) -> str:
     """Return the log as if its graphs were large: cuDNN truncates records at 64 KiB, before time and thread."""
 
     def lengthen_record(found: re.Match[str]) -> str:
@@ -153,7 +153,7 @@ def _truncate_records_as_of_large_graphs(text: str) -> str:
 def test_graphs_with_truncated_records_are_counted() -> None:
     """cuDNN truncates log records at 64 KiB, so large graphs (201 operations with 9.24.1) cannot be read back."""
     found = break_down(
-        iter(_truncate_records_as_of_large_graphs(read_log_text(TORCH_LOG.name)).splitlines(keepends=True))
+        iter(_truncate_records_as_for_large_graphs(read_log_text(TORCH_LOG.name)).splitlines(keepends=True))
     )
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 1)] * 2
     assert all(one.fault is not None and "64 KiB" in one.fault.headline for one in found.graphs)
@@ -178,7 +178,7 @@ def test_graphs_of_two_cudnn_versions_are_counted_separately() -> None:
     assert ", cuDNN 9.20.0: attention forward" in str(found)
 
 
-def test_a_plan_without_execution_has_no_executions() -> None:
+def test_a_log_without_execute_calls_has_zero_executions() -> None:
     text = read_log_text(TORCH_LOG.name)
     found = break_down(iter(text[: text.index("function cudnnBackendExecute")].splitlines(keepends=True)))
     assert [one.executions for one in found.graphs] == [0]

@@ -326,7 +326,7 @@ def test_every_choice_option_suggests_the_nearest_value() -> None:
         ("--whatif --execute --format junit", "--whatif does not take --execute and --format junit"),
     ],
 )
-def test_an_unfitting_option_of_whatif_or_an_archive_is_named(words: str, message: str) -> None:
+def test_the_error_for_incompatible_explain_options_names_them(words: str, message: str) -> None:
     done = CliRunner().invoke(main, ["explain", "graph.py", *words.split()])
     assert (done.exit_code, message + "\n" in done.output) == (2, True)
 

@@ -140,7 +140,9 @@ def test_every_command_installs_a_missing_version_or_says_why_not(
                 f'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["h100"]\nversions = ["{version}"]\n'
                 f'[graphs]\nsdpa = "{graph.name}"\n'
             )
-        return CliRunner().invoke(main, [*(argument for argument in words if argument != "baseline.toml"), *rest]).stderr
+        return (
+            CliRunner().invoke(main, [*(argument for argument in words if argument != "baseline.toml"), *rest]).stderr
+        )
 
     nearest = "cudnn-version-not-found: there is no cuDNN 9.99 for CUDA 12\n"
     assert run("9.99+cu12").startswith(nearest)
@@ -182,8 +184,8 @@ def test_a_jit_wheel_that_cannot_judge_graphs_is_skipped_with_a_notice(
 def test_sigterm_ends_an_install_after_its_files_are_removed(tmp_path: Path) -> None:
     program = """if True:
         import os, signal
-        from cudnn_backend_py.cli.wheels import end_on_sigterm
-        with end_on_sigterm():
+        from cudnn_backend_py.cli.wheels import raise_system_exit_on_sigterm
+        with raise_system_exit_on_sigterm():
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
             finally:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.diagnose.report.ci import make_github_annotations, make_junit_xml
-from cudnn_backend_py.diagnose.report.tables import render_check, table_text
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_check
 from cudnn_backend_py.diagnose.surveys.baseline import (
     Baseline,
     CheckedVerdict,
     ExpectedVerdict,
-    _write_expected,
+    _update_expected_tables,
     compare_with_baseline,
     find_exit_code,
     read_baseline,
@@ -93,7 +93,7 @@ def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
         compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL),
         compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL),
     ]
-    text = table_text(render_check(results))
+    text = render_as_text(render_check(results))
     assert "3 verdicts checked, 2 changed" in text
     assert "head dim 20 is no multiple of 8" in text
     root = ET.fromstring(make_junit_xml(one.make_test_case() for one in results).encode())
@@ -107,15 +107,15 @@ def test_the_report_of_an_update_says_what_was_written() -> None:
         compare_one_verdict(None, SUPPORTED_CELL),
         compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL),
     ]
-    text = table_text(render_check(unexpected, "b.toml"))
+    text = render_as_text(render_check(unexpected, "b.toml"))
     assert "2 changed; b.toml is updated; 1 could not be judged, and b.toml keeps what it had" in text
-    assert "is updated" not in table_text(render_check([], "b.toml")) + table_text(render_check(unexpected))
+    assert "is updated" not in render_as_text(render_check([], "b.toml")) + render_as_text(render_check(unexpected))
 
 
 def test_the_report_names_the_command_that_fixes_an_environment() -> None:
     lost, crashed = compare_one_verdict(None, LOST_CELL), compare_one_verdict(None, CRASHED_CELL)
-    assert table_text(render_check([lost, lost])).count("fix: 'cudnn-backend doctor'") == 1
-    assert "doctor" not in table_text(render_check([crashed]))
+    assert render_as_text(render_check([lost, lost])).count("fix: 'cudnn-backend doctor'") == 1
+    assert "doctor" not in render_as_text(render_check([crashed]))
 
 
 def test_an_updated_baseline_keeps_its_text_and_is_read_unchanged(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ pin = ["cause", "engines"]
 [graphs]  # ours
 {json.dumps(name)} = "a b.json"
 """
-    path.write_text(_write_expected(mine, {}), encoding="utf-8")
+    path.write_text(_update_expected_tables(mine, {}), encoding="utf-8")
     assert path.read_text(encoding="utf-8") == mine
-    path.write_text(_write_expected(_write_expected(mine, rows), rows), encoding="utf-8")
+    path.write_text(_update_expected_tables(_update_expected_tables(mine, rows), rows), encoding="utf-8")
     assert path.read_text(encoding="utf-8").startswith(mine)
     assert read_baseline(path) == whole
 
@@ -171,7 +171,7 @@ outcome = "supported"
         ("g", "sm80", "default"): ExpectedVerdict(Outcome.SUPPORTED),
         ("g", "sm89", "default"): ExpectedVerdict(Outcome.SUPPORTED, engines=(7,)),
     }
-    written = _write_expected(text, rows)
+    written = _update_expected_tables(text, rows)
     path = tmp_path / "b.toml"
     path.write_text(written, encoding="utf-8")
     assert read_baseline(path).expected == rows
@@ -180,8 +180,8 @@ outcome = "supported"
     )
     new = '\n[[expected]]\ngraph = "g"\ntarget = "sm89"\nversion = "default"\noutcome = "supported"\nengines = [7]\n'
     assert written == changed + new
-    assert _write_expected(written, rows) == written
-    none = _write_expected(written, {})
+    assert _update_expected_tables(written, rows) == written
+    none = _update_expected_tables(written, {})
     assert "[[expected]]" not in none
     assert none.startswith(BASELINE_TOML[:20])
 
@@ -191,7 +191,9 @@ def test_updating_a_baseline_writes_inline_expectations_as_tables(tmp_path: Path
     path = tmp_path / "b.toml"
     rows = {("g", "sm90", "default"): ExpectedVerdict(Outcome.NOT_SUPPORTED)}
     for inline in ("expected = []\n", f"expected = [{row}]\n"):
-        path.write_text(_write_expected(BASELINE_TOML.replace("[graphs]", f"{inline}[graphs]"), rows), encoding="utf-8")
+        path.write_text(
+            _update_expected_tables(BASELINE_TOML.replace("[graphs]", f"{inline}[graphs]"), rows), encoding="utf-8"
+        )
         assert read_baseline(path).expected == rows
 
 

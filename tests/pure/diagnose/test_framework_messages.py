@@ -14,8 +14,8 @@ from cudnn_backend_py.diagnose.framework_messages import (
     MESSAGE_ENTRIES,
     STATUS_ENTRIES,
     explain_message,
-    find_near_titles,
     find_program,
+    find_similar_titles,
 )
 
 MESSAGES_FILE = Path(__file__).parents[2] / "cases" / "data" / "framework_messages.toml"
@@ -91,8 +91,8 @@ def test_a_part_of_four_words_of_a_message_is_explained(text: str) -> None:
 
 def test_a_text_that_is_not_explained_gets_similar_titles() -> None:
     assert explain_message("execution plans were not valid") == ()
-    assert 1 <= len(find_near_titles("execution plans were not valid")) <= 3
-    assert find_near_titles("all is well") == []
+    assert 1 <= len(find_similar_titles("execution plans were not valid")) <= 3
+    assert find_similar_titles("all is well") == []
 
 
 def test_torchs_hint_at_non_contiguous_input_is_not_explained_as_strides() -> None:

@@ -154,7 +154,7 @@ def test_an_explicit_conversion_is_not_reported() -> None:
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(32, 1), (16, 2), (8, 4), (1, 32)])
-def test_a_convolution_of_groups_is_reported_unless_it_is_depthwise(channels: int, groups: int) -> None:
+def test_grouped_convolutions_are_reported_unless_depthwise(channels: int, groups: int) -> None:
     g = GraphBuilder("conv", io_type=HALF)
     x, w = g.tensor("x", (8, 32, 8, 8), strides="channels_last"), g.tensor("w", (64, channels, 3, 3))
     g.convolution(x, w, name="y", virtual=False)
@@ -183,7 +183,7 @@ def test_findings_refer_to_known_issues_and_to_no_file() -> None:
         assert finding.detail.endswith(f": the known issue {code}")
 
 
-def test_the_page_has_every_code_and_severity() -> None:
+def test_the_lint_page_lists_every_code_and_severity() -> None:
     page = (Path(__file__).parents[3] / "docs" / "diagnosis.md").read_text(encoding="utf-8").partition("\n## Lint\n")[2]
     rows = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (.*?) \|", page.partition("\n## ")[0], re.MULTILINE))
     made: dict[str, set[str]] = {}

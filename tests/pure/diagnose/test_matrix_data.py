@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from cudnn_backend_py.diagnose.report.tables import format_matrix_markdown, render_matrix, render_since, table_text
+from cudnn_backend_py.diagnose.report.tables import format_matrix_markdown, render_as_text, render_matrix, render_since
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix, matrix
 from cudnn_backend_py.diagnose.surveys.since import Since, _bisect, since
 from cudnn_backend_py.diagnose.verdict import Outcome
@@ -68,7 +68,7 @@ def test_support_that_is_not_monotone_is_reported() -> None:
     found = Since("g", "sm90", versions, dict(zip(versions, map(CELL_BY_LETTER.get, "S-S-"), strict=True)))  # type: ignore[arg-type]
     assert (found.first, found.last, found.first_after) == ("9.0.0", "9.2.0", "9.3.0")
     assert not found.monotone
-    assert "not monotone: 9.1.0" in table_text(render_since(found))
+    assert "not monotone: 9.1.0" in render_as_text(render_since(found))
 
 
 @pytest.mark.parametrize(("truth", "code"), [("--", 1), ("??", 2), ("-?", 2), ("?S", 0), ("-S", 0)])
@@ -95,12 +95,12 @@ def test_cells_without_a_verdict_are_not_counted_as_refusals(
         "g", "sm90", versions, {one: CELL_BY_LETTER[letter] for one, letter in zip(versions, truth, strict=True)}
     )
     assert (found.open_before, found.open_after) == (before, after)
-    assert says in table_text(render_since(found))
+    assert says in render_as_text(render_since(found))
     assert (found.to_dict()["open_before"], found.to_dict()["open_after"]) == (list(before), list(after))
 
 
 def test_versions_that_were_not_judged_are_listed() -> None:
-    text = table_text(render_since(bisect_fake_versions("SSSSS")))
+    text = render_as_text(render_since(bisect_fake_versions("SSSSS")))
     assert "not judged: 9.1.0, 9.2.0, 9.3.0" in text
     assert "support may be older" in text
 
@@ -128,7 +128,7 @@ def test_a_matrix_has_the_documented_exit_code(letters: str, code: int) -> None:
 
 
 def test_the_table_has_a_letter_per_version_and_lists_each_cause_once() -> None:
-    lines = table_text(render_matrix(make_matrix_of_fake_versions("S--?!"))).splitlines()
+    lines = render_as_text(render_matrix(make_matrix_of_fake_versions("S--?!"))).splitlines()
     assert next(line.split() for line in lines if line.strip().startswith("sm90")) == [
         "sm90",
         "S",
@@ -148,7 +148,7 @@ def test_causes_that_differ_only_in_the_architecture_are_listed_once() -> None:
     cells = {
         ("g", name, "9.0.0"): dataclasses.replace(CELL_BY_LETTER["-"], headline=cause) for name, cause in causes.items()
     }
-    table = table_text(render_matrix(Matrix(("g",), targets, ("9.0.0",), cells)))
+    table = render_as_text(render_matrix(Matrix(("g",), targets, ("9.0.0",), cells)))
     assert [line.split()[1] for line in table.splitlines() if line.startswith("sm")] == ["-1", "-1", "-1", "-2"]
     assert "-1  sm_86, sm_89 or sm_120 has 99 KiB, sm_90 has more\n-2  sm_75 does not support it\n" in table
 
@@ -167,7 +167,7 @@ def test_pipes_and_newlines_in_a_markdown_cell_are_escaped() -> None:
 
 def test_a_narrow_table_still_shows_its_versions_and_targets() -> None:
     whole = make_matrix_of_fake_versions("S" * 14)
-    lines = table_text(render_matrix(whole), width=80).splitlines()
+    lines = render_as_text(render_matrix(whole), width=80).splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith("target")]
     assert [name for head in heads for name in lines[head].split()[1:]] == [*whole.versions]
     assert [lines[head + 1].split() for head in heads] == [["sm90", *"S" * 8], ["sm90", *"S" * 6]]
@@ -207,7 +207,7 @@ def make_regression_with_issues(issues: tuple[str, ...]) -> Since:
 def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
     found = make_regression_with_issues(("a matmul: it crashes (its-code)",))
     assert (found.repaired, found.sound, found.exit_code) == (("a matmul: it crashes (its-code)",), None, 1)
-    text = table_text(render_since(found))
+    text = render_as_text(render_since(found))
     assert "accepted from 9.24.0 to 9.24.0, with a known issue; 9.25.0 refuses it" in text
     assert "no version supports it without it; do not go back to 9.24.0" in text
     assert "supported since" not in text
@@ -216,5 +216,5 @@ def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
 def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
     found = make_regression_with_issues(())
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
-    text = table_text(render_since(found))
+    text = render_as_text(render_since(found))
     assert "supported from 9.24.0 to 9.24.0; 9.25.0 is the first after it that refuses" in text

@@ -30,7 +30,7 @@ from cudnn_backend_py.rewrite.dims import find_dim_classes
 from cudnn_backend_py.rewrite.fusion import expand_softmax, expand_to_composite
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
 from tests.support.operations import OPERATION_GRAPHS
-from tests.support.randomly_changed_graphs import make_random_mutants
+from tests.support.randomly_changed_graphs import iterate_random_mutants
 
 LARGEST_INT64 = (1 << 63) - 1
 
@@ -94,7 +94,7 @@ def test_changes_name_only_tensors_of_the_graph() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
-    made = make_random_mutants(random.Random(seed))
+    made = iterate_random_mutants(random.Random(seed))
     counted = 0
     while counted < 30:
         graph = next(made)
@@ -106,7 +106,7 @@ def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
             assert all(set(change.tensors) <= names for change in run_checks_without_cudnn(graph))
 
 
-def test_axes_that_a_tensor_lacks_are_in_no_group_of_equal_dims() -> None:
+def test_dim_classes_contain_only_axes_that_a_tensor_has() -> None:
     graph = make_dequantization_to_another_rank()
     classes = find_dim_classes(graph)
     x, y = graph.tensor("x"), graph.tensor("y")
@@ -127,7 +127,7 @@ def test_response_dims_of_invalid_convolutions_are_none() -> None:
 
 
 def test_two_operations_with_equal_names_are_distinguished() -> None:
-    """The change removes only the one of two equally named operations that its title names."""
+    """The change removes only the bias addition, although another operation has the same name."""
     x, y, z, bias = (make_tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
     first = make_relu(x, y, "same")
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
@@ -137,7 +137,7 @@ def test_two_operations_with_equal_names_are_distinguished() -> None:
 
 
 def test_an_infinite_attention_bound_is_read_as_unknown() -> None:
-    """A graph may have an infinite bound by value."""
+    """The bound of a mask is a by-value tensor, and its value may be infinite."""
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, right_bound=3, left_bound=5, causal=False)
     bound = next(one for one in graph.tensors if one.by_value and one.value == 3)
     endless = {bound.uid: dataclasses.replace(bound, value=float("inf"))}
@@ -224,7 +224,7 @@ def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.Monke
     assert "alignment-below-16" in {one.code for one in found}
 
 
-def test_a_failure_to_read_attention_is_reported_and_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_attention_reports_a_failure_and_returns_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_graph, "_read_graph", lambda _: {}[3, 2])
     with collect_reports() as lines:
         assert attention_graph.read_attention(Graph((make_sdpa(),))) is None

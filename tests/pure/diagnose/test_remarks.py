@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.report.ci import make_github_annotations, make_junit_xml
 from cudnn_backend_py.diagnose.report.html import render_page
-from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_remedies, render_since
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.surveys.since import Since
 from cudnn_backend_py.diagnose.verdict import NO_GPU_REMARK, Outcome
@@ -45,7 +45,7 @@ def normalize_whitespace(text: str) -> str:
     ],
 )
 def test_the_matrix_table_lists_the_cells_of_a_known_issue_and_a_remark(cells: tuple[Cell, ...], where: str) -> None:
-    text = normalize_whitespace(table_text(render_matrix(make_two_by_two_matrix(*cells))))
+    text = normalize_whitespace(render_as_text(render_matrix(make_two_by_two_matrix(*cells))))
     assert f"known issue{where}: wrong sums" in text
     assert f"remark{where}: an old driver" in text
 
@@ -55,7 +55,9 @@ def test_a_known_issue_of_all_cells_is_reported_once_per_graph() -> None:
         CELL_WITH_KNOWN_ISSUE, CELL_WITH_KNOWN_ISSUE, CELL_WITH_KNOWN_ISSUE, CELL_WITH_KNOWN_ISSUE
     )
     two = {("h", *place): cell for (_, *place), cell in one.cells.items()}
-    text = normalize_whitespace(table_text(render_matrix(Matrix(("g", "h"), TARGETS, VERSIONS, {**one.cells, **two}))))
+    text = normalize_whitespace(
+        render_as_text(render_matrix(Matrix(("g", "h"), TARGETS, VERSIONS, {**one.cells, **two})))
+    )
     assert text.count("known issue: wrong sums") == 2  # of each graph
     assert text.count("remark: an old driver") == 1
 
@@ -90,11 +92,11 @@ def test_junit_annotations_and_page_contain_known_issues_and_remarks() -> None:
 
 def test_since_and_whatif_report_known_issues_and_remarks() -> None:
     span = Since("g", "sm80", VERSIONS, dict(zip(VERSIONS, (SUPPORTED_CELL, CELL_WITH_KNOWN_ISSUE), strict=True)))
-    assert "known issue (sm80; cuDNN 9.28.0): wrong sums" in normalize_whitespace(table_text(render_since(span)))
+    assert "known issue (sm80; cuDNN 9.28.0): wrong sums" in normalize_whitespace(render_as_text(render_since(span)))
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     said = {"environment": ("an old driver",), "limits": ("an engine was not asked",)}
     given = make_verdict(graph, Outcome.SUPPORTED, hazards=("wrong sums",), **said)
-    text = normalize_whitespace(table_text(render_remedies(given, graph, [])))
+    text = normalize_whitespace(render_as_text(render_remedies(given, graph, [])))
     for words_said in ("known issue: wrong sums", "remark: an old driver", "remark: an engine was not asked"):
         assert words_said in text
     page = render_page([given], graphs=[graph])

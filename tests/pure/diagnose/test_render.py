@@ -13,7 +13,7 @@ from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_graph_l
 from cudnn_backend_py.diagnose.verdict import RemedyCheck
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph import Graph
-from cudnn_backend_py.terminal import table_text
+from cudnn_backend_py.terminal import render_as_text
 from tests.support.graphs import make_sdpa
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
@@ -220,14 +220,14 @@ def test_a_long_graph_name_is_shortened_before_target_and_version() -> None:
     assert first.endswith(f"..' on {verdict.target_title} (sm_{verdict.sm}), cuDNN {verdict.cudnn}")
 
 
-def test_the_hint_of_the_engine_configs_is_not_cut() -> None:
+def test_the_hint_after_the_engine_configs_is_not_truncated() -> None:
     long = Candidate("A", 1, {KnobType(number): 1 for number in (24, 27, 38, 40, 41)}, "supported", ())
     refused = Candidate("A", 2, {}, "refused", (Reason("CUDNN_STATUS_NOT_SUPPORTED", "no"),))
     verdict = dataclasses.replace(SUPPORTED_VERDICT, candidates=(long, refused))
     assert format_summary(verdict).splitlines()[-1].endswith("first eng1_k24=1_k27=1_k38=1_k40=1_k41=1; -v: the others")
 
 
-def test_candidates_have_their_tags_as_data() -> None:
+def test_verdict_data_contains_the_tags_of_candidates() -> None:
     data = json.loads(json.dumps(NOT_SUPPORTED_VERDICT.to_dict()))
     assert [item["tag"] for item in data["candidates"]] == ["eng0_k24=0", ""]
     assert Verdict.from_dict(data).to_dict() == NOT_SUPPORTED_VERDICT.to_dict()
@@ -253,4 +253,4 @@ def _is_written(graph: Graph, uid: int) -> bool:
 @pytest.mark.parametrize("verdict", [SUPPORTED_VERDICT, NOT_SUPPORTED_VERDICT])
 def test_the_plain_summary_is_what_rich_prints_outside_a_terminal(verdict: Verdict) -> None:
     named = dataclasses.replace(verdict, graph="::warning::\x1b[1m\tname")
-    assert format_summary(named) == table_text(render_summary(named))
+    assert format_summary(named) == render_as_text(render_summary(named))

@@ -7,7 +7,7 @@ import pytest
 from cudnn_backend_py import Graph, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose.linting import lint
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.ir import check_writes
+from cudnn_backend_py.graph.ir import check_graph_writes_memory
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 
@@ -19,9 +19,9 @@ def make_matmul_relu_graph(virtual: bool) -> Graph:
 
 
 def test_a_graph_without_an_output_in_memory_is_refused() -> None:
-    check_writes(make_matmul_relu_graph(virtual=False))
+    check_graph_writes_memory(make_matmul_relu_graph(virtual=False))
     with pytest.raises(GraphError, match="graph-writes-nothing: graph 'product' writes nothing") as caught:
-        check_writes(make_matmul_relu_graph(virtual=True))
+        check_graph_writes_memory(make_matmul_relu_graph(virtual=True))
     assert "no operation reads y" in caught.value.sections["where"]
     assert "virtual=False" in caught.value.sections["fix"]
 
@@ -49,7 +49,7 @@ def test_lint_reports_operations_with_unused_results() -> None:
 @pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_typical_graphs_have_no_unused_results(name: str) -> None:
     graph = TYPICAL_GRAPHS[name].make()
-    check_writes(graph)
+    check_graph_writes_memory(graph)
     assert [one for one in lint(graph) if one.code == "result-unused"] == []
 
 

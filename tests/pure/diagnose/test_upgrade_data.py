@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py.diagnose import Candidate, Outcome, Verdict
 from cudnn_backend_py.diagnose.report.ci import make_junit_xml
-from cudnn_backend_py.diagnose.report.tables import render_upgrade, table_text
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_upgrade
 from cudnn_backend_py.diagnose.surveys.upgrade import SLOWDOWN_LIMIT, SPEED_LIMIT, Change, Effect, PlanTimes, Upgrade
 from cudnn_backend_py.plans.kernels import Kernel
 from tests.support.records import read_record
@@ -22,19 +22,21 @@ KERNEL = Kernel("k", "a" * 64, 1024, 168)
 PLAN = Candidate("A", 2, {"CUDNN_KNOB_TYPE_TILE_M": 4}, "built", (), 0, kernels=(KERNEL,), build_s=0.3)
 
 
-def make_version_answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
+def make_verdict_with_candidates(
+    outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any
+) -> Verdict:
     changes = {"hazards": (), "modes": ("A", "B", "FALLBACK"), **changes}
     return make_verdict(make_two_matmuls(), outcome, candidates=candidates or (PLAN,), **changes)
 
 
-SUPPORTED_ANSWER = make_version_answer()
+SUPPORTED_ANSWER = make_verdict_with_candidates()
 DIFFERENT_ANSWERS = {
-    "verdict": make_version_answer(Outcome.NOT_SUPPORTED),
-    "configs": make_version_answer(Outcome.SUPPORTED, PLAN, replace(PLAN, engine=3, state="supported")),
-    "first plan": make_version_answer(Outcome.SUPPORTED, replace(PLAN, engine=3)),
-    "workspace": make_version_answer(Outcome.SUPPORTED, replace(PLAN, workspace_bytes=4096)),
-    "code": make_version_answer(Outcome.SUPPORTED, replace(PLAN, kernels=(replace(KERNEL, sha256="b" * 64),))),
-    "faults": make_version_answer(hazards=("wrong there: numbers are wrong",)),
+    "verdict": make_verdict_with_candidates(Outcome.NOT_SUPPORTED),
+    "configs": make_verdict_with_candidates(Outcome.SUPPORTED, PLAN, replace(PLAN, engine=3, state="supported")),
+    "first plan": make_verdict_with_candidates(Outcome.SUPPORTED, replace(PLAN, engine=3)),
+    "workspace": make_verdict_with_candidates(Outcome.SUPPORTED, replace(PLAN, workspace_bytes=4096)),
+    "code": make_verdict_with_candidates(Outcome.SUPPORTED, replace(PLAN, kernels=(replace(KERNEL, sha256="b" * 64),))),
+    "faults": make_verdict_with_candidates(hazards=("wrong there: numbers are wrong",)),
 }
 
 
@@ -51,18 +53,24 @@ def test_engine_configs_are_compared_per_mode_and_reported_once() -> None:
     other, last = replace(again, engine=5), replace(again, engine=5, mode="FALLBACK")
     for pair, expected in (
         (
-            (make_version_answer(Outcome.SUPPORTED, PLAN, again), make_version_answer(Outcome.SUPPORTED, PLAN)),
+            (
+                make_verdict_with_candidates(Outcome.SUPPORTED, PLAN, again),
+                make_verdict_with_candidates(Outcome.SUPPORTED, PLAN),
+            ),
             ("B eng2_k40=4", ""),
         ),
         (
             (
-                make_version_answer(Outcome.SUPPORTED, PLAN, again, other),
-                make_version_answer(Outcome.SUPPORTED, PLAN, other, again),
+                make_verdict_with_candidates(Outcome.SUPPORTED, PLAN, again, other),
+                make_verdict_with_candidates(Outcome.SUPPORTED, PLAN, other, again),
             ),
             ("B eng2_k40=4, B eng5_k40=4", "B eng5_k40=4, B eng2_k40=4"),
         ),
         (
-            (make_version_answer(Outcome.SUPPORTED, PLAN, other, last), make_version_answer(Outcome.SUPPORTED, PLAN)),
+            (
+                make_verdict_with_candidates(Outcome.SUPPORTED, PLAN, other, last),
+                make_verdict_with_candidates(Outcome.SUPPORTED, PLAN),
+            ),
             ("B/FALLBACK eng5_k40=4", ""),
         ),
     ):
@@ -73,8 +81,8 @@ def test_engine_configs_are_compared_per_mode_and_reported_once() -> None:
 
 def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
     failed = replace(PLAN, state="build failed", kernels=None)
-    old = make_version_answer(Outcome.NOT_SUPPORTED, failed)
-    new = make_version_answer(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
+    old = make_verdict_with_candidates(Outcome.NOT_SUPPORTED, failed)
+    new = make_verdict_with_candidates(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
     assert [item.what for item in Change("g", "h100", old, new).differences] == ["configs"]
 
 
@@ -93,29 +101,36 @@ def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
 def test_a_plan_with_equal_code_but_other_knobs_or_workspace_is_reported_as_changed(
     changes: dict[str, Any], has_same_code: bool | None, has_same_plan: bool
 ) -> None:
-    change = Change("g", "h100", SUPPORTED_ANSWER, make_version_answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
+    change = Change(
+        "g", "h100", SUPPORTED_ANSWER, make_verdict_with_candidates(Outcome.SUPPORTED, replace(PLAN, **changes))
+    )
     assert (change.has_same_code, change.has_same_plan) == (has_same_code, has_same_plan)
 
 
 def test_the_build_time_is_reported_but_is_not_a_difference() -> None:
-    change = Change("g", "h100", SUPPORTED_ANSWER, make_version_answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
+    change = Change(
+        "g", "h100", SUPPORTED_ANSWER, make_verdict_with_candidates(Outcome.SUPPORTED, replace(PLAN, build_s=9.0))
+    )
     assert (change.effect, change.to_dict()["new"]["build_s"]) == (Effect.UNCHANGED, 9.0)
 
 
 def test_unknown_kernel_code_is_not_reported_as_unchanged() -> None:
-    hidden = make_version_answer(Outcome.SUPPORTED, replace(PLAN, kernels=None))
+    hidden = make_verdict_with_candidates(Outcome.SUPPORTED, replace(PLAN, kernels=None))
     change = Change("g", "h100", hidden, hidden)
     assert (change.effect, change.has_same_code, change.differences) == (Effect.CODE_UNKNOWN, None, ())
 
 
 def test_an_unjudged_graph_is_not_reported_as_changed() -> None:
-    lost = make_version_answer(Outcome.NOT_JUDGED)
+    lost = make_verdict_with_candidates(Outcome.NOT_JUDGED)
     assert Change("g", "h100", SUPPORTED_ANSWER, lost).effect is Effect.NOT_JUDGED
     assert Upgrade("1", "2", (None, None), (Change("g", "h100", SUPPORTED_ANSWER, lost),)).exit_code == 2
 
 
 def test_another_reason_for_a_refusal_is_reported_as_a_change() -> None:
-    one, other = make_version_answer(Outcome.NOT_SUPPORTED), make_version_answer(Outcome.NOT_SUPPORTED)
+    one, other = (
+        make_verdict_with_candidates(Outcome.NOT_SUPPORTED),
+        make_verdict_with_candidates(Outcome.NOT_SUPPORTED),
+    )
     assert Change("g", "h100", one, other).effect is Effect.UNCHANGED
     assert other.cause is not None
     other = replace(other, cause=replace(other.cause, headline="another"))
@@ -157,7 +172,7 @@ def test_graphs_left_out_by_the_time_limit_are_reported_with_exit_code_2() -> No
         "1 graph was not timed within the time limit",
     ]
     assert found.exit_code == 2
-    assert all(line in table_text(render_upgrade(found)) for line in found.unfinished_work)
+    assert all(line in render_as_text(render_upgrade(found)) for line in found.unfinished_work)
     data = found.to_dict()
     assert (data["not_asked"], data["not_timed"], data["limits"][1:]) == (["a", "b"], ["same"], found.unfinished_work)
     assert Upgrade("1", "2", (None, None), (same,)).exit_code == 0
@@ -168,7 +183,7 @@ def test_text_json_and_junit_have_the_same_content() -> None:
     found = Upgrade(
         "9.19.0", "9.28.0", ("9.19.0", None), (*changes, Change("same", "h100", SUPPORTED_ANSWER, SUPPORTED_ANSWER))
     )
-    text = table_text(render_upgrade(found))
+    text = render_as_text(render_upgrade(found))
     assert text.count(": changed") == 4
     for what in ("configs", "first plan"):  # the plan's engine got another index
         assert f"{what} on h100: same first plan; listed configs differ" in text
@@ -188,11 +203,11 @@ def test_text_json_and_junit_have_the_same_content() -> None:
 
 
 def test_the_report_names_a_version_without_some_engines() -> None:
-    """Lists of a JIT wheel and a full wheel differ, but not because of the version."""
+    """Engine configs of a JIT wheel and a full wheel differ, but not because of the version."""
     fewer = replace(DIFFERENT_ANSWERS["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
     one, lost = (
         Change("a", "h100", fewer, replace(SUPPORTED_ANSWER, limits=("no device",))),
-        make_version_answer(Outcome.NOT_JUDGED),
+        make_verdict_with_candidates(Outcome.NOT_JUDGED),
     )
     found = Upgrade("9.27.0", "default", (None, None), (one, one, Change("b", "h100", fewer, lost)))
     assert found.limits == [SPEED_LIMIT, "cuDNN 9.27.0 alone, for 2 of the graphs: this library lacks engines"]
@@ -204,7 +219,7 @@ def test_the_report_shows_exact_versions_and_rounded_times() -> None:
     found = Upgrade(
         "9.19", "default", (None, None), (Change("g", "gpu", SUPPORTED_ANSWER, DIFFERENT_ANSWERS["workspace"], times),)
     )
-    text = table_text(render_upgrade(found))
+    text = render_as_text(render_upgrade(found))
     assert f"cuDNN 9.19 ({SUPPORTED_ANSWER.cudnn}) -> default ({SUPPORTED_ANSWER.cudnn}): 1 judged, 1 changed" in text
     assert "run by both: right, 14.1 us -> no time" in text
 

@@ -37,7 +37,7 @@ def related_plans(monkeypatch: pytest.MonkeyPatch) -> ShapeClassPlanFinder:
     return made
 
 
-def test_a_call_uses_the_plan_of_its_own_shape_class_whatever_ran_before(related_plans: ShapeClassPlanFinder) -> None:
+def test_a_call_uses_the_plan_of_its_own_shape_class_after_a_larger_call(related_plans: ShapeClassPlanFinder) -> None:
     related_plans.find(LARGE_CALL, 0)
     held, key = related_plans.find(SMALL_CALL, 0)
     assert held.plan.bounds == key[1] == ShapeClassBounds(2, 128, 128)
@@ -70,5 +70,5 @@ def make_status_error(status: Status) -> CudnnStatusError:
         (EnvironmentNotReady("no GPU", code="no-gpu"), False),
     ],
 )
-def test_only_lasting_refusals_lead_to_exact_plans(error: Any, lasts: bool) -> None:
+def test_a_lack_of_memory_or_of_a_gpu_is_not_a_permanent_refusal(error: Any, lasts: bool) -> None:
     assert is_permanent_refusal(error) is lasts

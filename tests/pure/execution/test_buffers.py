@@ -11,7 +11,7 @@ import pytest
 from cudnn_backend_py import DataType, UsageError
 from cudnn_backend_py.execution.buffers import DeviceBuffer, read_device_buffer, read_dlpack_facts
 from cudnn_backend_py.execution.checks import check_buffer, make_scalar_array
-from cudnn_backend_py.execution.run import _copy_back, _to_memory_image
+from cudnn_backend_py.execution.run import _copy_image_to_array, _make_memory_image
 from cudnn_backend_py.graph import Tensor
 from tests.support.graphs import make_tensor
 
@@ -245,20 +245,20 @@ def test_arrays_are_copied_to_a_memory_image_and_back(name: str, arrange: Callab
     described = STRIDED_LAYOUTS[name]
     size = int(np.prod(described.dims))
     array = arrange(np.arange(1, size + 1, dtype=np.float32).reshape(described.dims))
-    image = _to_memory_image(described, array)
+    image = _make_memory_image(described, array)
     assert image.nbytes == described.span_bytes
     for index in np.ndindex(*described.dims):
         assert image[sum(i * stride for i, stride in zip(index, described.strides, strict=True))] == array[index]
     assert np.count_nonzero(image) == size
     back = arrange(np.full(described.dims, np.nan, np.float32))
-    _copy_back(described, back, image)
+    _copy_image_to_array(described, back, image)
     assert np.array_equal(back, array)
 
 
 def test_a_broadcast_tensor_has_one_element_in_memory() -> None:
     described = make_tensor("t", 3, 4, strides=(0, 1))
     array = np.broadcast_to(np.arange(4, dtype=np.float32), (3, 4))
-    image = _to_memory_image(described, array)
+    image = _make_memory_image(described, array)
     assert image.tolist() == [0, 1, 2, 3]
 
 
@@ -276,7 +276,7 @@ def test_a_broadcast_tensor_has_one_element_in_memory() -> None:
 )
 def test_memory_image_of_an_array_has_the_size_of_the_tensor(data_type: DataType, dtype: type[Any]) -> None:
     described = make_tensor("t", 3, 5, data_type=data_type)
-    image = _to_memory_image(described, np.ones((3, 5), dtype))
+    image = _make_memory_image(described, np.ones((3, 5), dtype))
     assert (image.dtype, image.nbytes) == (np.dtype(dtype), described.span_bytes)
 
 
@@ -318,5 +318,5 @@ def test_memory_image_of_an_array_has_the_size_of_the_tensor(data_type: DataType
 )
 def test_arrays_that_do_not_match_are_refused(described: Tensor, array: Any, message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        _to_memory_image(described, array)
+        _make_memory_image(described, array)
     assert str(raised.value) == message

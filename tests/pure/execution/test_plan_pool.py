@@ -235,7 +235,7 @@ def test_background_builds_beyond_the_queue_limit_are_dropped(driver: FakeDriver
 
 
 class FakeWatcher:
-    """A watcher that runs plans without requesting them from the pool, which queries it before an eviction."""
+    """A fake watcher that the pool calls before it evicts a plan, and notifies afterwards."""
 
     def __init__(self) -> None:
         self.ran: set[str] = set()

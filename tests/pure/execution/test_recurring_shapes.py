@@ -22,9 +22,9 @@ def list_recognized_shapes(calls: Iterable[object]) -> dict[object, int]:
     returning, found, seen = RecurringShapes(), {}, dict[object, int]()
     for shape in calls:
         seen[shape] = seen.get(shape, 0) + 1
-        left = returning.count_calls_left(shape)
+        left = returning.count_calls_until_recurring(shape)
         returning.count_call(shape)
-        after = returning.count_calls_left(shape)
+        after = returning.count_calls_until_recurring(shape)
         assert (left <= 1) == (after == 0), "it is known a call before"
         if not after:
             found.setdefault(shape, seen[shape])
@@ -83,17 +83,17 @@ def test_the_history_is_bounded_and_drops_the_oldest_shapes() -> None:
     for other in ("b", "c", "d"):
         returning.count_call(99_999)
         returning.count_call(other)
-    assert returning.count_calls_left(99_999) == 0
-    assert returning.count_calls_left(0) > 1
+    assert returning.count_calls_until_recurring(99_999) == 0
+    assert returning.count_calls_until_recurring(0) > 1
 
 
 def test_late_reported_calls_count_only_if_the_shape_is_still_in_use() -> None:
     returning = RecurringShapes()
     returning.count_call("a")
     returning.count_late_calls("a", CALLS_IN_A_ROW - 3)
-    assert returning.count_calls_left("a") == 2
+    assert returning.count_calls_until_recurring("a") == 2
     returning.count_call("b")
     returning.count_late_calls("a", 1000)
     returning.count_late_calls("b", 1)
-    assert returning.count_calls_left("b") > 1, "a's calls are none of b's"
-    assert returning.count_calls_left("a") > 1
+    assert returning.count_calls_until_recurring("b") > 1, "a's calls are none of b's"
+    assert returning.count_calls_until_recurring("a") > 1

@@ -126,7 +126,7 @@ def test_torch_operators_refuse_or_report_the_known_issue(
 def test_frontend_reports_the_known_issue(
     made_up_known_issue: KnownIssue, version: tuple[int, int, int], sm: int
 ) -> None:
-    """The frontend builds every graph that cudnn-frontend builds, so it only warns, even if the builder refuses it."""
+    """The frontend only warns about graphs that the builder refuses, as cudnn-frontend builds them."""
     recorder = RecordingGraph(version, sm)
     call_frontend_attention(recorder, ATTENTION_PROBLEM, backward=False, unified=False)
     assert list_issue_warning_categories(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (

@@ -30,7 +30,12 @@ from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
 from cudnn_backend_py.frontend.recorded import GraphRecord, record_operations
 from cudnn_backend_py.frontend.tensors import tensor
 from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
-from cudnn_backend_py.graph.strides import channels_last, column_major, make_strides_in_order, preserve_order
+from cudnn_backend_py.graph.strides import (
+    channels_last,
+    copy_stride_order,
+    make_column_major_strides,
+    make_strides_in_order,
+)
 
 HALF, FLOAT = data_type.HALF, data_type.FLOAT
 TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
@@ -87,15 +92,15 @@ UNARY_METHODS = (
 METHODS_WITH_GRADIENTS = "elu gelu_approx_tanh gelu sigmoid softplus tanh"
 
 
-def repeat_signature(names: str, signature: str) -> dict[str, str]:
+def map_names_to_signature(names: str, signature: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), signature + STANDARD_KEYWORDS)
 
 
 EXPECTED_SIGNATURES = {
-    **repeat_signature(UNARY_METHODS, "input"),
-    **repeat_signature("add add_square div logical_and logical_or mul sub", "a b"),
-    **repeat_signature("max min mod pow", "input0 input1"),
-    **repeat_signature("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
+    **map_names_to_signature(UNARY_METHODS, "input"),
+    **map_names_to_signature("add add_square div logical_and logical_or mul sub", "a b"),
+    **map_names_to_signature("max min mod pow", "input0 input1"),
+    **map_names_to_signature("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
     **{f"{name}_backward": "loss input" + STANDARD_KEYWORDS for name in METHODS_WITH_GRADIENTS.split()},
     "bias": "input bias" + STANDARD_KEYWORDS,
     "scale": "input scale" + STANDARD_KEYWORDS,
@@ -152,11 +157,11 @@ def test_parameter_names_equal_those_of_cudnn_frontend(name: str) -> None:
         (channels_last([2, 3, 4]), [12, 1, 3]),
         (channels_last([2, 3]), [3, 1]),
         (channels_last([7]), [1]),
-        (column_major([2, 3, 4]), [12, 1, 3]),
-        (column_major([2, 3]), [3, 1]),
-        (preserve_order([1, 3, 4, 5], [60, 1, 15, 3]), [60, 1, 15, 3]),
-        (preserve_order([8, 1, 1, 1], [32, 1, 1, 1]), [1, 1, 1, 1]),
-        (preserve_order([2, 3, 4], [4, 1]), [3, 1, 6]),
+        (make_column_major_strides([2, 3, 4]), [12, 1, 3]),
+        (make_column_major_strides([2, 3]), [3, 1]),
+        (copy_stride_order([1, 3, 4, 5], [60, 1, 15, 3]), [60, 1, 15, 3]),
+        (copy_stride_order([8, 1, 1, 1], [32, 1, 1, 1]), [1, 1, 1, 1]),
+        (copy_stride_order([2, 3, 4], [4, 1]), [3, 1, 6]),
         (make_strides_in_order([2, 3, 4], [1, 2, 0]), [12, 1, 3]),
     ],
 )
@@ -605,7 +610,7 @@ WRONG_ARGUMENTS: dict[str, Callable[[OperationRecorder], Any]] = {
 
 
 @pytest.mark.parametrize("case", WRONG_ARGUMENTS)
-def test_wrong_arguments_are_type_errors(case: str) -> None:
+def test_wrong_arguments_raise_type_errors(case: str) -> None:
     g = OperationRecorder()
     with pytest.raises(TypeError):
         WRONG_ARGUMENTS[case](g)

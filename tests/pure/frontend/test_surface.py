@@ -12,9 +12,9 @@ from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
 from cudnn_backend_py.frontend.kernels import KERNELS, OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS as RECORDED
 from tests.compat.programs import PROGRAMS
-from tests.compat.surface import _parse_help_text, find_differences, read_surface_facts
+from tests.compat.surface import _parse_help_text, find_differences, read_stored_public_api
 
-RECORDED_FACTS = read_surface_facts()
+RECORDED_FACTS = read_stored_public_api()
 
 
 def test_every_difference_from_cudnn_frontend_has_a_reason() -> None:

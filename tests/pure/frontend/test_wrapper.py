@@ -38,7 +38,7 @@ def test_a_graph_has_no_operations_outside_its_with_block() -> None:
     assert repr(graph) == str(graph) == "<cudnn.Graph empty: inputs [], outputs []>"
 
 
-def test_source_arrays_are_compared_by_identity_and_not_kept_alive() -> None:
+def test_arrays_of_a_graph_are_compared_by_identity_and_not_kept_alive() -> None:
     sources = wrapper._FrameworkTensors()
     first, second = np.zeros(2), np.zeros(2)
     made = sources.add_tensor(first, tensor(name="first"))
@@ -50,7 +50,7 @@ def test_source_arrays_are_compared_by_identity_and_not_kept_alive() -> None:
     assert [get_source_if_alive() for get_source_if_alive, _ in sources._known.values()] == [None, None]
 
 
-def test_a_source_object_without_weak_reference_support_is_found_again() -> None:
+def test_an_object_without_weak_reference_support_is_found_again() -> None:
     sources = wrapper._FrameworkTensors()
     number = 10**9
     made = sources.add_tensor(number, tensor())

@@ -336,7 +336,7 @@ def test_json_that_is_no_object_is_refused(data: object) -> None:
         graph_from_json(data)
 
 
-def test_the_missing_schema_is_named() -> None:
+def test_the_error_names_the_missing_schema_key() -> None:
     data = graph_to_json(make_ragged_graph())
     del data["schema"]
     with pytest.raises(GraphError, match="the key 'schema' is missing, 'cudnn-backend-py/graph' is needed"):
@@ -360,23 +360,23 @@ def test_the_error_names_the_malformed_part_of_a_sub_graph() -> None:
         graph_from_json(data)
 
 
-def iterate_positions(data: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (container, key) for every value in nested dicts and lists."""
+def iterate_containers_and_keys(data: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield container and key of every value in nested dicts and lists."""
     for key, value in list(data.items() if isinstance(data, dict) else enumerate(data)):
         yield data, key
         if isinstance(value, (dict, list)):
-            yield from iterate_positions(value)
+            yield from iterate_containers_and_keys(value)
 
 
 def test_randomly_damaged_json_raises_graph_error_or_is_read() -> None:
-    """Two thousand random changes raise no other exception, and every graph that is read can be written again."""
+    """Two thousand random changes raise only GraphError; every graph read can be written again."""
     chance = random.Random(11)
     whole = [graph_to_json(GRAPHS[name]()) for name in ("sdpa", "convolution", "ragged", "unusual", "concat")]
     junk: list[Any] = [None, True, -1, 0, 2**70, 1.5, "", "x", "inf", [], [[]], {}, {"tensor": "x"}, {"enum": 3}, ["x"]]
     refused = 0
     for _ in range(2000):
         data = copy.deepcopy(chance.choice(whole))
-        holder, key = chance.choice(list(iterate_positions(data)))
+        holder, key = chance.choice(list(iterate_containers_and_keys(data)))
         if chance.random() < 0.3:
             del holder[key]
         else:

@@ -43,7 +43,7 @@ def test_class_bounds_are_not_much_larger_than_the_call(size: int) -> None:
 
 @pytest.mark.parametrize("size", [*range(1, 300), 4095, 4096, 4097, 65535, 65536])
 @pytest.mark.parametrize("page_size", [None, 16])
-def test_the_smallest_call_of_a_shape_class_has_its_bounds(size: int, page_size: int | None) -> None:
+def test_the_smallest_shape_of_a_class_gets_the_same_class_bounds(size: int, page_size: int | None) -> None:
     problem = replace(PROBLEM, kv_heads=8, page_size=page_size, padding=True)
     found = find_best_shape_class_bounds(problem, ShapeClassBounds(size, size, size))
     least = find_smallest_shape_in_class(problem, found)
@@ -126,8 +126,8 @@ def test_the_bias_of_a_shape_class_keeps_size_1_only_where_the_call_broadcasts()
     assert make_shape_class_problem(one_row, BOUNDS, backward=False).bias == (1, 1, 512, 1024)
 
 
-def list_scratch_with_ragged_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
-    """Return the names of the scratch tensors of a backward class that have ragged offsets."""
+def list_ragged_scratch_tensors(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
+    """Return the names of scratch tensors with ragged offsets in a backward shape-class graph."""
     graph = make_shape_class_graph(make_shape_class_problem(problem, BOUNDS, backward=True), True, version, sm)
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
 
@@ -136,12 +136,12 @@ def test_scratch_tensors_of_a_backward_shape_class_are_ragged_unless_cudnn_has_a
     found = make_shape_class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
     odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
-    assert list_scratch_with_ragged_offsets(PROBLEM, VERSION, SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
-    assert list_scratch_with_ragged_offsets(odd, VERSION, SM) == set()
-    assert list_scratch_with_ragged_offsets(odd, (9, 28, 0), SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
-    assert list_scratch_with_ragged_offsets(PROBLEM, VERSION, 80) == set()
+    assert list_ragged_scratch_tensors(PROBLEM, VERSION, SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert list_ragged_scratch_tensors(odd, VERSION, SM) == set()
+    assert list_ragged_scratch_tensors(odd, (9, 28, 0), SM) == {"dq_accum", "dk_full", "dv_full", "softmax_sum"}
+    assert list_ragged_scratch_tensors(PROBLEM, VERSION, 80) == set()
     apart = replace(PROBLEM, layout={"q": (100 * 1536, 64, 1536, 1), "dq": "bshd"})
-    assert list_scratch_with_ragged_offsets(apart, VERSION, SM) == set()
+    assert list_ragged_scratch_tensors(apart, VERSION, SM) == set()
 
 
 def test_calls_of_one_shape_class_share_its_graph() -> None:

@@ -1,4 +1,4 @@
-"""The unchecked attention problem keeps the fields of another program's graph and infers only missing sizes."""
+"""An unchecked attention problem keeps the fields of a foreign graph and infers only missing sizes."""
 
 from __future__ import annotations
 

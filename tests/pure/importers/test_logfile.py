@@ -33,7 +33,7 @@ FRONTEND = read_log_text("torch-frontend-1.18.log")
 FRONTEND_GRAPHS = [json.loads(line) for line in FRONTEND.splitlines() if line.startswith("{")]
 
 
-def make_forum_graph() -> Graph:
+def make_graph_of_forum_example() -> Graph:
     graph: Graph = runpy.run_path(str(ROOT / "examples" / "forum_two_matmul.py"), run_name="__log__")["graph"]()
     return graph
 
@@ -165,7 +165,7 @@ def test_interleaved_records_of_two_threads_are_separated() -> None:
     (found,) = read_log_graphs(turns)
     assert found.count == 2
     assert found.graph is not None
-    assert make_comparable_graph(found.graph) == make_comparable_graph(make_forum_graph())
+    assert make_comparable_graph(found.graph) == make_comparable_graph(make_graph_of_forum_example())
 
 
 # graphs
@@ -217,7 +217,7 @@ def test_descriptor_log_of_cudnn_9_1_gives_the_forum_graph() -> None:
     """cuDNN 9.1 logs descriptors, not JSON; the log is of the forum post's program with its cuDNN version."""
     (found,) = read_log_graphs(FORUM)
     assert found.graph is not None
-    assert make_comparable_graph(found.graph) == make_comparable_graph(make_forum_graph())
+    assert make_comparable_graph(found.graph) == make_comparable_graph(make_graph_of_forum_example())
     assert (found.version, found.source, found.modes, found.notes) == ("9.1.1", "descriptors", ("A",), ())
 
 
@@ -243,7 +243,7 @@ def test_the_forum_log_followed_by_the_excerpt_gives_one_graph() -> None:
     """The excerpt repeats the end of the log, as a second run of the program would."""
     found = read_log_graphs(FORUM + EXCERPT)
     assert [make_comparable_graph(item.graph) for item in found if item.graph] == [
-        make_comparable_graph(make_forum_graph())
+        make_comparable_graph(make_graph_of_forum_example())
     ]
 
 
@@ -300,7 +300,7 @@ def read_logged_operation_graph() -> dict[str, Any]:
     return found
 
 
-def break_operation_graph(change: str) -> dict[str, Any]:
+def make_invalid_operation_graph_json(change: str) -> dict[str, Any]:
     data = read_logged_operation_graph()
     graph = data["operationGraph"]
     match change:
@@ -338,7 +338,7 @@ def break_operation_graph(change: str) -> dict[str, Any]:
 )
 def test_errors_name_invalid_parts_of_the_graph_json(change: str, words: str) -> None:
     with pytest.raises(GraphError) as caught:
-        graph_from_log_json(break_operation_graph(change))
+        graph_from_log_json(make_invalid_operation_graph_json(change))
     assert caught.value.code == "log-graph"
     assert words in caught.value.headline
 
@@ -474,7 +474,7 @@ def test_unified_attention_in_frontend_json_becomes_one_operation() -> None:
 
 def test_truncated_logs_give_no_wrong_graph() -> None:
     whole = {make_comparable_graph(item.graph) for item in read_log_graphs(TORCH) if item.graph is not None}
-    for text, want in ((TORCH, whole), (FORUM, {make_comparable_graph(make_forum_graph())})):
+    for text, want in ((TORCH, whole), (FORUM, {make_comparable_graph(make_graph_of_forum_example())})):
         for cut in range(0, len(text), len(text) // 60):
             for part in (text[:cut], text[cut:]):
                 for item in read_log_graphs(part):
@@ -566,7 +566,7 @@ def test_memory_use_does_not_grow_with_log_size() -> None:
     assert (found, count) == (3, 25 * 2 + 25 * 2)
 
 
-def test_graphs_beyond_the_limit_are_returned_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_beyond_the_limit_are_returned_before_the_log_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.importers.graphs.MAX_GRAPHS", 3)
     data = read_logged_operation_graph()
     texts = []
@@ -586,7 +586,7 @@ def test_an_overlong_line_is_truncated() -> None:
     assert len(found.text) < MAX_LINE
 
 
-def test_the_missing_schema_of_a_graph_json_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_graph_file_names_the_missing_schema_key(tmp_path: Path) -> None:
     g = GraphBuilder("graph")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 8)), virtual=False)
     data = graph_to_json(g.graph())

@@ -1,4 +1,4 @@
-"""Measured known issues of attention: each has a reproduction, and the builder refuses it where it was seen."""
+"""Known issues of attention: each has a reproduction that the builder refuses to build."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from examples.attention_known_issues import (
     REPRODUCTIONS,
     Arrays,
     ReferenceData,
-    compare,
+    compare_reproduction,
     describe_error,
     get_reproduction,
     make_reproduction_graph,
-    problem,
+    make_reproduction_problem,
 )
 
 KNOWN_ISSUE_CODES = [issue.code for issue in attention.HAZARDS]
@@ -35,7 +35,7 @@ def make_attention_use(
 ) -> attention.AttentionUse:
     made = REPRODUCTIONS[name]
     form = "unified" if made.implementation == "unified" else "expanded"
-    return attention.AttentionUse(problem(name), made.backward, form, version, sm)  # type: ignore[arg-type]
+    return attention.AttentionUse(make_reproduction_problem(name), made.backward, form, version, sm)  # type: ignore[arg-type]
 
 
 def find_issue_codes(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
@@ -71,7 +71,7 @@ EXAMPLES_WITH_REMEDY = [name for name in OTHERS if name.partition(":")[0] in KNO
 
 @pytest.mark.parametrize("name", EXAMPLES_WITH_REMEDY)
 def test_the_graph_with_a_remedy_agrees_with_the_reference(name: str) -> None:
-    seen = compare(name, make_interpreter_runner(name))
+    seen = compare_reproduction(name, make_interpreter_runner(name))
     # As above: dsink of rows beyond the lengths.
     assert seen == ("dsink: NaN (100%)" if name.startswith("dsink-ragged") else "agrees")
 
@@ -79,7 +79,7 @@ def test_the_graph_with_a_remedy_agrees_with_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_the_interpreted_reproduction_agrees_with_the_reference(name: str) -> None:
     """The graph itself is right, so a wrong result on a GPU is due to the kernel."""
-    seen = compare(name, make_interpreter_runner(name))
+    seen = compare_reproduction(name, make_interpreter_runner(name))
     # Rows beyond the lengths have stats of -inf, and the operations, read literally, give exp(sink + inf) * 0 there.
     assert seen == ("dsink: NaN (100%)" if name == "dsink-ragged" else "agrees")
 
@@ -102,17 +102,19 @@ def make_interpreter_runner(name: str) -> Callable[[Arrays], None]:
 
 def test_wrong_results_are_described() -> None:
     name = "fp8-bias:backward"
-    assert compare(name, lambda arrays: None) == "; ".join(f"{key}: memory not written" for key in ("dv", "dk", "dq"))
+    assert compare_reproduction(name, lambda arrays: None) == "; ".join(
+        f"{key}: memory not written" for key in ("dv", "dk", "dq")
+    )
 
     def run_without_bias(arrays: Arrays) -> None:
         make_interpreter_runner(name)(arrays | {"bias": arrays["bias"] * 0})
 
-    seen = compare(name, run_without_bias)
+    seen = compare_reproduction(name, run_without_bias)
     assert [words.split(" error ")[0] for words in seen.split("; ")] == [
         f"{key}: relative" for key in ("dv", "dk", "dq")
     ]
 
-    p = problem(name)
+    p = make_reproduction_problem(name)
     want = ReferenceData(p, True).expected["dq"]
     half = want.copy()
     half[0] = float("nan")
@@ -152,17 +154,17 @@ def test_known_issues_are_found_only_for_affected_versions_and_architectures(
     made = REPRODUCTIONS[name]
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
     if not expected:
-        assert build(problem(name), implementation="composite", version=version, sm=sm).ops
+        assert build(make_reproduction_problem(name), implementation="composite", version=version, sm=sm).ops
         return
     with pytest.raises(GraphError, match="attention-hazard"):
-        build(problem(name), implementation="composite", version=version, sm=sm)
+        build(make_reproduction_problem(name), implementation="composite", version=version, sm=sm)
 
 
 def test_unaffected_forms_of_a_graph_have_no_known_issue() -> None:
-    statistics = problem("row-statistics-alone")
+    statistics = make_reproduction_problem("row-statistics-alone")
     assert attention.sdpa_forward(statistics, implementation="composite", version=(9, 21, 0)).ops
     for name, build in (
         ("unified-modifier-padding", attention.sdpa_forward),
         ("unified-backward-modifier", attention.sdpa_backward),
     ):
-        assert build(problem(name), implementation="composite").ops
+        assert build(make_reproduction_problem(name), implementation="composite").ops

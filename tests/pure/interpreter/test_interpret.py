@@ -41,7 +41,7 @@ INF, NAN = math.inf, math.nan
 
 
 def run_pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given: Any) -> Array:
-    """Interpret one pointwise operation; the arguments are arrays for its ports, and its parameters."""
+    """Interpret one pointwise operation with the given input arrays and mode parameters."""
     g = GraphBuilder("pointwise")
     ports = {name: np.asarray(given.pop(name), float) for name in ("x", "b", "t", "dy") if name in given}
     tensors = {name: g.tensor(name, value.shape, DataType.DOUBLE) for name, value in ports.items()}
@@ -209,7 +209,7 @@ def test_integer_results_are_truncated_towards_zero() -> None:
 
 
 def run_matmul(a: Array, b: Array, **options: Any) -> Array:
-    """Interpret one matmul; overrides are given as arrays."""
+    """Interpret one matmul; the M, N and K overrides are given as arrays."""
     g = GraphBuilder("matmul", io_type=DataType.DOUBLE)
     inputs: dict[str | int, Any] = {"a": a, "b": b}
     for name in ("m_override", "n_override", "k_override"):
@@ -457,7 +457,7 @@ def test_ragged_tensors_are_read_and_written_as_flat_buffers(strides: tuple[int,
     np.testing.assert_array_equal(out["plain"], value)
 
 
-def test_short_ragged_buffers_are_read_as_0_and_gaps_written_as_nan() -> None:
+def test_missing_ragged_elements_are_read_as_0_and_gaps_written_as_nan() -> None:
     graph = make_ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
     # The first entry has space for three and a half tokens: that is three.
     inputs: dict[str | int, Any] = {
@@ -624,7 +624,7 @@ def make_dropout_graph(**extra: Any) -> Graph:
     return g.graph()
 
 
-def test_a_random_mask_is_generated_or_given() -> None:
+def test_a_dropout_mask_is_generated_or_given_as_input() -> None:
     asked = []
 
     def generate_mask(*question: Any) -> Array:
@@ -641,20 +641,20 @@ def test_a_random_mask_is_generated_or_given() -> None:
     np.testing.assert_array_equal(drawn, x * (np.arange(24).reshape(1, 2, 3, 4) % 2))
 
 
-def test_random_numbers_have_their_distribution_or_are_given() -> None:
-    def random_numbers(distribution: RngDistribution, seed: int = 1, **parameters: float) -> Array:
+def test_rng_output_has_the_requested_distribution_or_is_given_as_input() -> None:
+    def generate_random_numbers(distribution: RngDistribution, seed: int = 1, **parameters: float) -> Array:
         g = GraphBuilder("random", io_type=DataType.DOUBLE)
         state = {name: g.tensor(name, (1, 1, 1, 1), DataType.INT64) for name in ("seed", "offset")}
         g.rng((1, 1, 200, 500), **state, distribution=distribution, **parameters, name="y", virtual=False)
         inputs: dict[str | int, Any] = {"seed": [[[[seed]]]], "offset": [[[[0]]]]}
         return interpret(g.graph(), inputs)["y"]
 
-    uniform = random_numbers(RngDistribution.UNIFORM, minimum=-1.0, maximum=3.0)
+    uniform = generate_random_numbers(RngDistribution.UNIFORM, minimum=-1.0, maximum=3.0)
     assert (uniform.min() >= -1, uniform.max() < 3) == (True, True)
     np.testing.assert_allclose((uniform.mean(), uniform.var()), (1, 16 / 12), rtol=0.02)
-    normal = random_numbers(RngDistribution.NORMAL, mean=5.0, standard_deviation=2.0)
+    normal = generate_random_numbers(RngDistribution.NORMAL, mean=5.0, standard_deviation=2.0)
     np.testing.assert_allclose((normal.mean(), normal.std()), (5, 2), rtol=0.02)
-    assert (normal != random_numbers(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
+    assert (normal != generate_random_numbers(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
     given = make_random_array(1, 2, 3, 4)
     inputs: dict[str | int, Any] = {"x": np.ones((1, 2, 3, 4)), "mask": given}
     np.testing.assert_array_equal(
@@ -787,7 +787,7 @@ def test_operations_with_invalid_fields_are_refused(
     assert error.value.code in ("interpret-shape", "interpret-operation")
 
 
-def test_convolution_numbers_for_one_spatial_dim_become_tuples() -> None:
+def test_scalar_convolution_parameters_become_tuples_for_one_spatial_dim() -> None:
     facts = {"comp_type": DataType.FLOAT, "spatial_dims": 1, "filter_strides": 2, "dilations": (1,)}
     facts |= {"conv_mode": ConvolutionMode.CONVOLUTION, "pre_paddings": 0, "post_paddings": 0}
     given = Parameters(DescriptorType.CONVOLUTION, facts)

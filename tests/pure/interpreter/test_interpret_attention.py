@@ -36,7 +36,7 @@ INF, NAN = math.inf, math.nan
 @pytest.mark.parametrize("form", ["chains", "single operations", "one operation"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_softmax_rounds_before_its_division(form: str, dropout: float) -> None:
-    """1 / 40 is not exact in bfloat16, but exp(0) is: for equal scores, O must be the mean of V."""
+    """For 40 equal scores O is the mean of V, although 1 / 40 is not exact in bfloat16."""
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 64, "seq_kv": 40, "head_dim": 32, "dropout": dropout}
     graph = sdpa_forward(
         **options, data_type=DataType.BFLOAT16, implementation="unified" if form == "one operation" else "composite",
@@ -141,7 +141,7 @@ def test_softmax_of_a_fully_masked_row_is_nan() -> None:
 
 
 def make_graph_inputs(graph: Graph, known: dict[str, Any]) -> dict[str | int, Any]:
-    """Return known or random input arrays for a graph; known K and V have dims [b, h, s, d]."""
+    """Return the inputs of a graph: those in `known`, others random; known K and V are [b, h, s, d]."""
     written = {item.uid for op in graph.ops for item in op.outputs().values()} | {item.uid for item in graph.outputs}
     inputs: dict[str | int, Any] = {}
     for item in graph.variant_pack_tensors:
@@ -191,7 +191,7 @@ def make_attention_problem(option: str) -> Any:
     return Attention(**PROBLEM_SIZES, **fields)
 
 
-def make_known_inputs(problem: Any) -> dict[str, Any]:
+def make_random_attention_inputs(problem: Any) -> dict[str, Any]:
     known: dict[str, Any] = {
         name: make_random_array(*problem.dims(name), seed=index) for index, name in enumerate("qkv")
     }
@@ -214,7 +214,7 @@ def test_the_unified_forward_operation_equals_the_composite_graph(option: str) -
     from cudnn_backend_py.graph.attention import sdpa_forward
 
     problem = make_attention_problem(option)
-    known = make_known_inputs(problem)
+    known = make_random_attention_inputs(problem)
     forms = [("composite", None), ("composite", (9, 28, 0)), ("unified", (9, 28, 0))]
     graphs = [
         sdpa_forward(problem, implementation=form, version=version, allow_hazards=True) for form, version in forms
@@ -233,7 +233,7 @@ def test_the_unified_backward_operation_equals_the_composite_graph(option: str) 
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
     problem = make_attention_problem(option)
-    known = make_known_inputs(problem)
+    known = make_random_attention_inputs(problem)
     forward = sdpa_forward(problem, implementation="composite", allow_hazards=True)
     known |= {
         name: np.nan_to_num(value)
@@ -253,7 +253,7 @@ def test_attention_ignores_values_in_padding() -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
     problem = make_attention_problem("padding")
-    known = make_known_inputs(problem)
+    known = make_random_attention_inputs(problem)
     dirty = {name: value.copy() for name, value in known.items()}
     for name, used in (("q", (4, 6)), ("do", (4, 6)), ("k", (8, 5)), ("v", (8, 5))):
         for entry, count in enumerate(used):
@@ -284,7 +284,7 @@ def test_the_backward_operation_equals_finite_differences_of_the_forward_one(opt
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
     problem = replace(make_attention_problem(option), dsink=option == "sink")
-    known = make_known_inputs(problem)
+    known = make_random_attention_inputs(problem)
     forward = sdpa_forward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     backward = sdpa_backward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     inputs = make_graph_inputs(forward, known)
@@ -435,7 +435,7 @@ def test_rounded_attention_is_near_the_exact_one(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
     problem = make_attention_problem(option)
-    known = make_known_inputs(problem)
+    known = make_random_attention_inputs(problem)
     for make in (sdpa_forward, sdpa_backward):
         graph = make(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
         inputs = {
@@ -460,7 +460,8 @@ def test_the_unified_operation_rounds_like_the_composite_graph(option: str) -> N
         sdpa_forward(problem, implementation=form, version=version, allow_hazards=True) for form, version in forms
     ]  # type: ignore[arg-type]
     many, one = (
-        interpret(graph, make_graph_inputs(graph, make_known_inputs(problem)), rounding=True) for graph in graphs
+        interpret(graph, make_graph_inputs(graph, make_random_attention_inputs(problem)), rounding=True)
+        for graph in graphs
     )
     for name, value in many.items():
         np.testing.assert_array_equal(one[name], value, err_msg=name)

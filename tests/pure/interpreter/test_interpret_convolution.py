@@ -104,7 +104,7 @@ PADDING_VALUES = {PaddingMode.ZERO_PAD: 0.0, PaddingMode.NEG_INF_PAD: -INF}
 
 
 def make_random_pooling(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int, ...]]:
-    """Return an input, the options of the reference, the padding after it, and the spatial dims of the output."""
+    """Return an input, the reference's options, the post padding, and the output's spatial dims."""
     r = np.random.default_rng(seed)
     spatial = int(r.integers(1, 4))
     window, stride = r.integers(1, 4, spatial), r.integers(1, 4, spatial)

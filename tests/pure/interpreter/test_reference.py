@@ -105,11 +105,11 @@ BIAS_DIMS = [(1, 1, 5, 7), (2, 4, 5, 7), (1, 4, 5, 7), (2, 1, 1, 7), (1, 4, 5, 1
 PADDED_LENGTHS = {"seq_len_q": np.array([3, 5]), "seq_len_kv": np.array([7, 4])}
 
 
-def make_random_normal(*dims: int) -> Array:
+def make_random_normal_array(*dims: int) -> Array:
     return RANDOM_GENERATOR.standard_normal(dims)
 
 
-MASKED_BIAS = np.where(RANDOM_GENERATOR.random((1, 4, 5, 7)) < 0.4, -np.inf, make_random_normal(1, 4, 5, 7))
+MASKED_BIAS = np.where(RANDOM_GENERATOR.random((1, 4, 5, 7)) < 0.4, -np.inf, make_random_normal_array(1, 4, 5, 7))
 MASKED_BIAS[:, :, 2] = -np.inf
 
 OPTION_CASES: dict[str, dict[str, Any]] = {
@@ -133,30 +133,30 @@ OPTION_CASES: dict[str, dict[str, Any]] = {
     "padding, no columns": {"seq_len_q": np.array([5, 4]), "seq_len_kv": np.array([0, 7])},
     "padding, window": {**PADDED_LENGTHS, "left_bound": 2, "right_bound": 1},
     "padding, window, bottom right": {**PADDED_LENGTHS, "left_bound": 3, "right_bound": 0, "alignment": "bottom_right"},
-    **{f"bias {dims}": {"bias": make_random_normal(*dims)} for dims in BIAS_DIMS},
+    **{f"bias {dims}": {"bias": make_random_normal_array(*dims)} for dims in BIAS_DIMS},
     "bias that masks": {"bias": MASKED_BIAS},
-    "bias that masks, sink": {"bias": MASKED_BIAS, "sink": make_random_normal(H)},
+    "bias that masks, sink": {"bias": MASKED_BIAS, "sink": make_random_normal_array(H)},
     "alibi": {"alibi_slopes": alibi_slopes(H), "right_bound": 0},
-    "alibi, bottom right": {"alibi_slopes": make_random_normal(H), "right_bound": 0, "alignment": "bottom_right"},
+    "alibi, bottom right": {"alibi_slopes": make_random_normal_array(H), "right_bound": 0, "alignment": "bottom_right"},
     "modifier": {"score_modifier": SoftCap(0.7)},
     "modifier, bias, alibi": {
         "score_modifier": SoftCap(0.7),
-        "bias": make_random_normal(1, H, 5, 7),
-        "alibi_slopes": make_random_normal(H),
+        "bias": make_random_normal_array(1, H, 5, 7),
+        "alibi_slopes": make_random_normal_array(H),
     },
     "dropout by 0 and 1": {"dropout_mask": RANDOM_GENERATOR.integers(0, 2, (B, H, S_Q, S_KV)), "dropout_scale": 2.0},
-    "dropout by real numbers": {"dropout_mask": make_random_normal(B, H, S_Q, S_KV), "dropout_scale": 1.25},
-    "sink": {"sink": make_random_normal(H)},
-    "sink [1, h, 1, 1]": {"sink": make_random_normal(1, H, 1, 1)},
+    "dropout by real numbers": {"dropout_mask": make_random_normal_array(B, H, S_Q, S_KV), "dropout_scale": 1.25},
+    "sink": {"sink": make_random_normal_array(H)},
+    "sink [1, h, 1, 1]": {"sink": make_random_normal_array(1, H, 1, 1)},
     "sink without weight": {"sink": np.array([0.1, -np.inf, 2.0, -1.0])},
     "sink, rows without columns": {
-        "sink": make_random_normal(H),
+        "sink": make_random_normal_array(H),
         "right_bound": 0,
         "alignment": "bottom_right",
         "dims": (7, 4),
     },
-    "sink, padding": {"sink": make_random_normal(H), **PADDED_LENGTHS},
-    "sink, dropout": {"sink": make_random_normal(H), "dropout_mask": make_random_normal(B, H, S_Q, S_KV)},
+    "sink, padding": {"sink": make_random_normal_array(H), **PADDED_LENGTHS},
+    "sink, dropout": {"sink": make_random_normal_array(H), "dropout_mask": make_random_normal_array(B, H, S_Q, S_KV)},
     "GQA": {"heads": (2, 2)},
     "MQA": {"heads": (1, 1)},
     "GQA, h_k is not h_v": {"heads": (2, 1), "right_bound": 0},
@@ -165,14 +165,14 @@ OPTION_CASES: dict[str, dict[str, Any]] = {
         "heads": (2, 4),
         "scale": 0.8,
         "score_modifier": SoftCap(1.5),
-        "bias": make_random_normal(2, 1, 5, 7),
-        "alibi_slopes": make_random_normal(H),
+        "bias": make_random_normal_array(2, 1, 5, 7),
+        "alibi_slopes": make_random_normal_array(H),
         **PADDED_LENGTHS,
         "left_bound": 4,
         "right_bound": 1,
         "alignment": "bottom_right",
-        "sink": make_random_normal(H),
-        "dropout_mask": make_random_normal(B, H, S_Q, S_KV),
+        "sink": make_random_normal_array(H),
+        "dropout_mask": make_random_normal_array(B, H, S_Q, S_KV),
         "dropout_scale": 1.1,
     },
 }
@@ -281,10 +281,10 @@ def test_some_cases_have_fully_masked_rows() -> None:
 )
 def test_results_of_fully_masked_rows_are_zero(options: dict[str, Any]) -> None:
     q, k, v, d_o = (
-        make_random_normal(2, 2, 6, 3),
-        make_random_normal(2, 2, 3, 3),
-        make_random_normal(2, 2, 3, 3),
-        make_random_normal(2, 2, 6, 3),
+        make_random_normal_array(2, 2, 6, 3),
+        make_random_normal_array(2, 2, 3, 3),
+        make_random_normal_array(2, 2, 3, 3),
+        make_random_normal_array(2, 2, 6, 3),
     )
     got = forward(q, k, v, **options)
     empty = ~find_unmasked_scores((2, 2, 6, 3), options).any(axis=3, keepdims=True)
@@ -300,8 +300,12 @@ def test_results_of_fully_masked_rows_are_zero(options: dict[str, Any]) -> None:
     assert np.isfinite(gradients.dv).all()
 
 
-def test_a_row_with_only_a_sink_has_its_statistics_and_padding_has_none() -> None:
-    q, k, v = make_random_normal(1, 2, 4, 3), make_random_normal(1, 2, 4, 3), make_random_normal(1, 2, 4, 3)
+def test_a_row_with_only_a_sink_has_statistics_and_a_padding_row_has_none() -> None:
+    q, k, v = (
+        make_random_normal_array(1, 2, 4, 3),
+        make_random_normal_array(1, 2, 4, 3),
+        make_random_normal_array(1, 2, 4, 3),
+    )
     got = forward(q, k, v, sink=[0.5, -3.0], seq_len_q=[3], seq_len_kv=[0])
     assert not got.o.any()
     for values in (got.stats, got.max):
@@ -331,8 +335,8 @@ def test_padding_is_never_read() -> None:
 
 
 def test_equal_scores_average_the_values() -> None:
-    v = make_random_normal(1, 1, 4, 2)
-    got = forward(np.zeros((1, 1, 4, 8)), make_random_normal(1, 1, 4, 8), v, right_bound=0)
+    v = make_random_normal_array(1, 1, 4, 2)
+    got = forward(np.zeros((1, 1, 4, 8)), make_random_normal_array(1, 1, 4, 8), v, right_bound=0)
     means = np.cumsum(v, axis=2) / np.arange(1, 5)[:, None]
     assert_close(got.o, means)
     assert_close(got.stats, np.log(np.arange(1.0, 5)).reshape(1, 1, 4, 1))
@@ -341,7 +345,11 @@ def test_equal_scores_average_the_values() -> None:
 
 
 def test_large_scores_do_not_overflow() -> None:
-    q, k, v = 1e4 * make_random_normal(1, 1, 6, 4), 1e4 * make_random_normal(1, 1, 9, 4), make_random_normal(1, 1, 9, 4)
+    q, k, v = (
+        1e4 * make_random_normal_array(1, 1, 6, 4),
+        1e4 * make_random_normal_array(1, 1, 9, 4),
+        make_random_normal_array(1, 1, 9, 4),
+    )
     got = forward(q, k, v, tile=2)
     best = (q @ k.swapaxes(2, 3)).argmax(axis=3)[0, 0]
     assert_close(got.o, v[:, :, best])
@@ -350,7 +358,7 @@ def test_large_scores_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 def test_half_and_float_inputs_are_computed_in_float64(kind: type) -> None:
-    q, k, v, d_o = (make_random_normal(1, 2, 5, 4).astype(kind) for _ in range(4))
+    q, k, v, d_o = (make_random_normal_array(1, 2, 5, 4).astype(kind) for _ in range(4))
     wide = [x.astype(np.float64) for x in (q, k, v, d_o)]
     got, expected = forward(q, k, v), forward(*wide[:3])
     assert np.array_equal(got.o, expected.o)
@@ -371,10 +379,10 @@ def test_inputs_are_not_changed() -> None:
 @pytest.mark.parametrize("tile", [50, 128, 1000])
 def test_block_mask_equals_a_bias_of_minus_infinity(tile: int) -> None:
     q, k, v, d_o = (
-        make_random_normal(1, 2, 200, 3),
-        make_random_normal(1, 2, 300, 3),
-        make_random_normal(1, 1, 300, 2),
-        make_random_normal(1, 2, 200, 2),
+        make_random_normal_array(1, 2, 200, 3),
+        make_random_normal_array(1, 2, 300, 3),
+        make_random_normal_array(1, 1, 300, 2),
+        make_random_normal_array(1, 2, 200, 2),
     )
     blocks = np.array([[[1, 0, 1], [0, 0, 0]], [[0, 1, 0], [1, 1, 1]]], bool)[None]
     bias = np.where(np.kron(blocks, np.ones((128, 128)))[:, :, :200, :300], 0.0, -np.inf)
@@ -389,7 +397,11 @@ def test_block_mask_equals_a_bias_of_minus_infinity(tile: int) -> None:
 
 
 def test_block_mask_equals_the_naive_attention() -> None:
-    q, k, v = make_random_normal(1, 1, 130, 2), make_random_normal(1, 1, 260, 2), make_random_normal(1, 1, 260, 2)
+    q, k, v = (
+        make_random_normal_array(1, 1, 130, 2),
+        make_random_normal_array(1, 1, 260, 2),
+        make_random_normal_array(1, 1, 260, 2),
+    )
     options = {"block_mask": np.array([[[[True, False, True], [False, True, True]]]]), "right_bound": 100}
     keep = find_unmasked_scores((1, 1, 130, 260), options)
     assert_close(forward(q, k, v, **options).o, compute_naive_attention(q, k, v, keep).o)
@@ -398,7 +410,10 @@ def test_block_mask_equals_the_naive_attention() -> None:
 def test_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match="causal"):
         forward(
-            make_random_normal(1, 1, 2, 2), make_random_normal(1, 1, 2, 2), make_random_normal(1, 1, 2, 2), causal=True
+            make_random_normal_array(1, 1, 2, 2),
+            make_random_normal_array(1, 1, 2, 2),
+            make_random_normal_array(1, 1, 2, 2),
+            causal=True,
         )  # type: ignore[call-arg]
 
 
@@ -407,7 +422,7 @@ def test_unknown_option_is_refused() -> None:
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_ragged_packing_is_reversible(interleaved: bool) -> None:
-    dense = make_random_normal(3, 2, 5, 4).astype(np.float32)
+    dense = make_random_normal_array(3, 2, 5, 4).astype(np.float32)
     lengths = np.array([2, 0, 5], np.int32)
     row = 2 * 4 * (3 if interleaved else 1)  # the gap between rows of Q, K and V in one buffer
     strides = (0, 4, row, 1)
@@ -428,7 +443,7 @@ def test_ragged_unpack_keeps_the_data_type() -> None:
 
 
 def test_gather_pages_copies_pages_by_the_page_table() -> None:
-    container = make_random_normal(6, 2, 4, 3)
+    container = make_random_normal_array(6, 2, 4, 3)
     table = np.array([[5, 0, 2], [1, 3, 99]], np.int32).reshape(2, 1, 3, 1)
     dense = gather_pages(container, table, 7)
     assert dense.shape == (2, 2, 7, 3)
@@ -436,19 +451,19 @@ def test_gather_pages_copies_pages_by_the_page_table() -> None:
         assert np.array_equal(dense[n, h, s], container[table[n, 0, s // 4, 0], h, s % 4])
 
 
-def compute_paper_slopes(heads: int) -> list[float]:
+def compute_alibi_slopes_of_paper(heads: int) -> list[float]:
     """Return the ALiBi slopes of the paper: a geometric sequence for powers of two, else combined from two of them."""
     if math.log2(heads).is_integer():
         return [2 ** (-8 / heads * (head + 1)) for head in range(heads)]
     lower = 2 ** math.floor(math.log2(heads))
-    return compute_paper_slopes(lower) + compute_paper_slopes(2 * lower)[0::2][: heads - lower]
+    return compute_alibi_slopes_of_paper(lower) + compute_alibi_slopes_of_paper(2 * lower)[0::2][: heads - lower]
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 17, 64])
 def test_alibi_slopes_equal_those_of_the_paper(heads: int) -> None:
     got = alibi_slopes(heads)
     assert (got.shape, got.dtype) == ((1, heads, 1, 1), np.float32)
-    assert got.ravel().tolist() == np.array(compute_paper_slopes(heads), np.float32).tolist()
+    assert got.ravel().tolist() == np.array(compute_alibi_slopes_of_paper(heads), np.float32).tolist()
 
 
 def test_alibi_slopes_of_eight_heads_are_powers_of_one_half() -> None:
@@ -575,7 +590,7 @@ def test_invalid_inputs_are_refused(changed: dict[str, Any], code: str, headline
         assert get_error_code_and_headline(forward, **inputs) == (code, headline)
 
 
-def test_the_unchanged_inputs_of_the_error_table_are_valid() -> None:
+def test_the_inputs_that_the_error_cases_change_are_valid() -> None:
     assert backward(**VALID_INPUTS).dk.shape == (2, 2, 7, 3)
 
 

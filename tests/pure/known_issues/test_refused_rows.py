@@ -25,6 +25,6 @@ def test_the_builder_refuses_without_importing_the_whole_table() -> None:
     assert run_code(LOOK.format(statement=statement)).stdout == "attention-hazard False\n"
 
 
-def test_the_public_attention_name_imports_the_whole_table() -> None:
+def test_importing_attention_from_the_package_imports_the_whole_table() -> None:
     statement = "from cudnn_backend_py import GraphError, attention"
     assert run_code(LOOK.format(statement=statement)).stdout == "attention-hazard True\n"

@@ -178,7 +178,7 @@ def test_a_key_that_is_not_a_sha256_is_refused(entry_folder: KeyedRecordFolder, 
     assert caught.value.code == "plan-cache-key"
 
 
-def test_evidence_with_a_set_is_refused(entry_folder: KeyedRecordFolder) -> None:
+def test_evidence_that_contains_a_python_set_is_refused(entry_folder: KeyedRecordFolder) -> None:
     with pytest.raises(UsageError) as caught:
         entry_folder.write(PLAN_KEY, {"evidence": {"times": {1, 2}}})
     assert caught.value.code == "plan-cache-evidence"

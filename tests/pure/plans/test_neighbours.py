@@ -1,4 +1,4 @@
-"""Tests of the engine choices next to those that the heuristics propose: one knob changed at a time."""
+"""Neighbouring engine choices: proposals of the heuristics with one knob changed."""
 
 from __future__ import annotations
 

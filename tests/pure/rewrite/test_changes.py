@@ -1,4 +1,4 @@
-"""Changes of graphs: the result of each kind of change, where none applies, and that exact changes keep the results."""
+"""Graph changes: the result of each kind, graphs without a change, and equal results of exact changes."""
 
 from __future__ import annotations
 
@@ -298,8 +298,8 @@ def make_random_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
     return found
 
 
-def pad_to_tensor(values: Array, item: Tensor) -> Array:
-    """Return values padded with zeros to a tensor's dims; heads and a bias are repeated."""
+def pad_values_to_tensor_dims(values: Array, item: Tensor) -> Array:
+    """Return values padded with zeros to a tensor's dims; K and V heads and a bias are repeated."""
     if item.name == "bias":
         dims = zip(values.shape, item.dims, strict=True)
         values = np.broadcast_to(values, [new if old == 1 else old for old, new in dims])
@@ -325,10 +325,10 @@ def assert_same_results(graph: Graph, change: Change) -> None:
         if name in shapes:
             needed = shapes[name]
             swapped = values.shape[-1] != needed.dims[-1] and values.shape[-1] == needed.dims[-2] and name == "k"
-            changed[name] = pad_to_tensor(np.swapaxes(values, -1, -2) if swapped else values, needed)
+            changed[name] = pad_values_to_tensor_dims(np.swapaxes(values, -1, -2) if swapped else values, needed)
     for item in shapes.values():
-        if item.by_value is False and item.name in map_values_by_name(graph):
-            changed[item.name] = np.full(item.dims, map_values_by_name(graph)[item.name])
+        if item.by_value is False and item.name in map_host_scalars_by_name(graph):
+            changed[item.name] = np.full(item.dims, map_host_scalars_by_name(graph)[item.name])
     expected, got = interpret(graph, inputs), run_graphs_in_sequence(change.graphs, changed)
     compared = 0
     for name, values in expected.items():
@@ -339,7 +339,7 @@ def assert_same_results(graph: Graph, change: Change) -> None:
     assert compared, change.title
 
 
-def map_values_by_name(graph: Graph) -> dict[str, Any]:
+def map_host_scalars_by_name(graph: Graph) -> dict[str, Any]:
     return {item.name: item.value for item in graph.tensors if item.by_value and item.value is not None}
 
 
@@ -374,7 +374,7 @@ def test_exact_changes_keep_the_results(name: str) -> None:
 
 def compute_padded_convolution(change: Graph, x: Array, w: Array) -> Array:
     """Return the convolution of x and w, padded with zeros to the dims of the graph's tensors."""
-    x, w = pad_to_tensor(x, change.tensor("x")), pad_to_tensor(w, change.tensor("w"))
+    x, w = pad_values_to_tensor_dims(x, change.tensor("x")), pad_values_to_tensor_dims(w, change.tensor("w"))
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], axis=(2, 3))
     return np.einsum("nchwrs,kcrs->nkhw", windows, w)
 
@@ -521,7 +521,7 @@ def test_a_changed_graph_is_built_once_when_it_is_first_read() -> None:
     assert made == [1]
 
 
-def test_response_dims_equal_those_that_the_builder_infers() -> None:
+def test_convolution_output_dims_equal_those_that_the_builder_infers() -> None:
     g = GraphBuilder("convolution")
     x, w = g.tensor("x", (2, 8, 9, 10), strides="channels_last"), g.tensor("w", (16, 4, 3, 2))
     y = g.convolution(x, w, padding=1, post_padding=(0, 2), stride=2, dilation=(2, 1), virtual=False)
@@ -541,7 +541,7 @@ def make_block_scaled_matmul(scale_type: DataType) -> Graph:
 
 
 @pytest.mark.parametrize("scale_type", [FP8, DataType.FP8_E8M0])
-def test_another_type_for_block_scaled_data_leaves_its_scales_out(scale_type: DataType) -> None:
+def test_changing_the_type_of_block_scaled_data_removes_its_scales(scale_type: DataType) -> None:
     change = find_change(make_block_scaled_matmul(scale_type), "data_type", "a, b: f8e4m3 -> f16")
     assert change.title == "a, b: f8e4m3 -> f16, without block scales"
     assert {tensor.name for tensor in change.graph.tensors} == {"a", "b", "c"}
@@ -554,7 +554,7 @@ def test_block_scales_change_to_the_type_that_their_block_size_needs() -> None:
     assert not [change for change in standard if "block scales a_scale" in change.title]
 
 
-def test_elements_that_share_memory_are_copied_for_other_strides() -> None:
+def test_overlapping_elements_are_copied_to_change_the_strides() -> None:
     g = GraphBuilder("broadcast", io_type=F16)
     g.pointwise(P.RELU_FWD, g.tensor("x", (4, 8, 16), strides=(0, 16, 1)), name="y", virtual=False)
     assert find_change(g.graph(), "layout", "x: strides -> without overlap").title.endswith(", with elements copied")
@@ -574,7 +574,7 @@ def test_only_the_first_and_last_operations_can_be_moved_out_of_the_graph() -> N
 # two properties at once, and replacements with the same results
 
 
-def test_an_integer_operand_takes_the_type_of_the_floats() -> None:
+def test_an_integer_operand_can_take_the_type_of_the_float_operand() -> None:
     g = GraphBuilder("mixed", io_type=DataType.HALF)
     a = g.tensor("a", (1, 8, 8), data_type=DataType.INT32)
     g.matmul(a, g.tensor("b", (1, 8, 8)), name="c", virtual=False)
@@ -596,7 +596,7 @@ def test_reductions_of_absolute_values_have_an_exact_replacement(operator: Reduc
     np.testing.assert_allclose(new, old, rtol=1e-6)
 
 
-def test_the_type_of_integers_is_undone_without_an_unusual_computation() -> None:
+def test_undoing_an_integer_data_type_keeps_the_compute_type() -> None:
     g = GraphBuilder("integers", io_type=DataType.INT64, compute_type=DataType.INT32)
     g.pointwise(PointwiseMode.MUL, g.tensor("x", (1, 2, 4)), g.tensor("y", (1, 2, 4)), name="z", virtual=False)
     graph = g.graph()
@@ -609,7 +609,7 @@ def test_the_type_of_integers_is_undone_without_an_unusual_computation() -> None
 
 
 @pytest.mark.parametrize("dims", [(1, 63, 2), (1, 128, 11)])
-def test_scales_get_the_dims_of_their_blocks_in_whole_tiles(dims: tuple[int, ...]) -> None:
+def test_wrong_dims_of_block_scales_are_changed_to_whole_tiles(dims: tuple[int, ...]) -> None:
     right = refused_graphs.make_block_scaled_matmul(128, 128, 128)
     scale = right.tensor("a_scale")
     wrong = replace_tensors(right, {scale.uid: replace(scale, dims=dims)})
@@ -617,7 +617,7 @@ def test_scales_get_the_dims_of_their_blocks_in_whole_tiles(dims: tuple[int, ...
     assert change.graph.tensor("a_scale").dims == (1, 128, 4)
 
 
-def test_heads_and_expert_outputs_get_the_dims_of_the_others() -> None:
+def test_a_wrong_number_of_heads_is_changed_to_that_of_other_tensors() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=8, head_dim=8, implementation="unified", version=(9, 28, 0))
     q = graph.tensor("q")
     wrong = replace_tensors(graph, {q.uid: replace(q, dims=(2, 3, 8, 8))})

@@ -1,4 +1,4 @@
-"""Changes that write the same computation in another form: the new graph, equal results, and where none applies."""
+"""Changes to another form of the same computation: new graphs, equal results, and exceptions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def make_padded_convolution(
     return Graph((op,), "padded")
 
 
-def set_length_dims(graph: Graph, *dims: int) -> Graph:
+def set_dims_of_sequence_lengths(graph: Graph, *dims: int) -> Graph:
     lengths = [item for item in graph.tensors if item.name.startswith("seq_len")]
     assert lengths
     return replace_tensors(graph, {t.uid: replace(t, dims=dims, strides=packed_strides(dims)) for t in lengths})
@@ -94,7 +94,7 @@ def make_random_inputs(graph: Graph) -> dict[str, Array]:
     return {item.name: make_random_array(*item.dims, seed=index) for index, item in enumerate(read)}
 
 
-def run_by_name(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
+def interpret_by_tensor_name(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
     return {str(name): values for name, values in interpret(graph, dict(given)).items()}
 
 
@@ -108,7 +108,7 @@ def test_leading_axes_of_attention_are_merged(leading: tuple[int, ...]) -> None:
     assert {item.rank for item in change.graph.tensors} == {4}
     given = make_random_inputs(graph)
     flat = {name: values.reshape(change.graph.tensor(name).dims) for name, values in given.items()}
-    expected, got = run_by_name(graph, given), run_by_name(change.graph, flat)
+    expected, got = interpret_by_tensor_name(graph, given), interpret_by_tensor_name(change.graph, flat)
     for name in ("o", "stats"):
         np.testing.assert_allclose(got[name].reshape(expected[name].shape), expected[name], rtol=1e-6)
         strides = graph.tensor(name).strides
@@ -133,7 +133,7 @@ def test_leading_axes_of_a_matmul_are_merged_into_one_batch_axis(leading: tuple[
     assert {item.rank for item in change.graph.tensors} == {3}
     given = make_random_inputs(graph)
     flat = {name: values.reshape(change.graph.tensor(name).dims) for name, values in given.items()}
-    expected, got = run_by_name(graph, given)["y"], run_by_name(change.graph, flat)["y"]
+    expected, got = interpret_by_tensor_name(graph, given)["y"], interpret_by_tensor_name(change.graph, flat)["y"]
     np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-6)
 
 
@@ -148,8 +148,8 @@ def test_a_matmul_of_rank_2_gets_a_leading_dim() -> None:
     assert change.graph.tensor("a").strides == (20, 1, 5)
     given = make_random_inputs(graph)
     expected, got = (
-        run_by_name(graph, given),
-        run_by_name(change.graph, {name: values[None] for name, values in given.items()}),
+        interpret_by_tensor_name(graph, given),
+        interpret_by_tensor_name(change.graph, {name: values[None] for name, values in given.items()}),
     )
     np.testing.assert_allclose(got["y"][0], expected["y"], rtol=1e-6)
     batched = make_handwritten_attention(2)
@@ -173,8 +173,8 @@ def test_tensors_of_a_reduction_are_reshaped_to_rows_and_columns(
     x = change.graph.tensor("x")
     assert (x.dims, x.strides) == (needed, (needed[1], 1, needed[1], needed[1]))
     values = make_random_array(*dims)
-    expected = run_by_name(graph, {"x": values})["y"]
-    got = run_by_name(change.graph, {"x": values.reshape(needed)})["y"]
+    expected = interpret_by_tensor_name(graph, {"x": values})["y"]
+    got = interpret_by_tensor_name(change.graph, {"x": values.reshape(needed)})["y"]
     np.testing.assert_allclose(got.ravel(), expected.ravel())
 
 
@@ -183,7 +183,7 @@ def test_tensors_of_a_reduction_are_reshaped_to_rows_and_columns(
 
 @pytest.mark.parametrize("dims", [(2,), (2, 1), (1, 2, 1, 1), (1, 1, 1, 2)])
 def test_sequence_lengths_are_reshaped_to_four_dims(dims: tuple[int, ...]) -> None:
-    change = find_exact_change(set_length_dims(make_unified_attention(padding=True), *dims), "lengths")
+    change = find_exact_change(set_dims_of_sequence_lengths(make_unified_attention(padding=True), *dims), "lengths")
     assert {item.dims for item in change.graph.tensors if item.name.startswith("seq_len")} == {(2, 1, 1, 1)}
     assert change.tensors == ("seq_len_q", "seq_len_kv")
     assert change.graph == make_unified_attention(padding=True)
@@ -204,11 +204,11 @@ def test_a_broadcast_bias_is_expanded_and_its_gradient_summed(form: str, dims: t
     found = list(iterate_changes(graph, ("bias_dims",)))
     assert found[0].graph.tensor("bias").dims == (*dims[:2], 5, 5)
     given = make_random_inputs(graph)
-    expected = run_by_name(graph, given)
+    expected = interpret_by_tensor_name(graph, given)
     for change in found:
         larger = change.graph.tensor("bias").dims
         assert change.graph.tensor("dbias").dims == larger
-        got = run_by_name(change.graph, {**given, "bias": np.broadcast_to(given["bias"], larger)})
+        got = interpret_by_tensor_name(change.graph, {**given, "bias": np.broadcast_to(given["bias"], larger)})
         axes = tuple(axis for axis, (one, other) in enumerate(zip(dims, larger, strict=True)) if one != other)
         np.testing.assert_allclose(got["dbias"].sum(axis=axes, keepdims=True), expected["dbias"], rtol=1e-5, atol=1e-8)
         np.testing.assert_allclose(got["dq"], expected["dq"], rtol=1e-6, atol=1e-9)
@@ -240,7 +240,7 @@ def test_a_convolution_with_uneven_padding_reads_a_padded_image(
     y = compute_convolution_result(change.graph, larger, w)
     assert y.shape == change.graph.tensor("y").dims
     np.testing.assert_allclose(y, compute_convolution_result(graph, x, w))
-    np.testing.assert_allclose(run_by_name(change.graph, {"x": larger, "w": w})["y"], y, rtol=1e-6)
+    np.testing.assert_allclose(interpret_by_tensor_name(change.graph, {"x": larger, "w": w})["y"], y, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "port"), [("BACKWARD_DATA", "dx"), ("BACKWARD_FILTER", "x")])
@@ -264,7 +264,7 @@ def test_the_compute_type_of_an_int8_convolution_is_changed_to_int32() -> None:
     assert changed.fields["convolution"].fields["comp_type"] is DataType.INT32
     x, w = np.round(4 * make_random_array(1, 3, 6, 6)), np.round(4 * make_random_array(2, 3, 3, 3))
     np.testing.assert_array_equal(
-        run_by_name(change.graph, {"x": x, "w": w})["y"], compute_convolution_result(graph, x, w)
+        interpret_by_tensor_name(change.graph, {"x": x, "w": w})["y"], compute_convolution_result(graph, x, w)
     )
 
 
@@ -282,7 +282,9 @@ def test_a_handwritten_softmax_is_replaced_by_the_composite_pattern(scale: str) 
     assert isinstance(last, Matmul)
     assert last.a.data_type is F16
     given = make_random_inputs(graph)
-    np.testing.assert_allclose(run_by_name(change.graph, given)["o"], run_by_name(graph, given)["o"], rtol=1e-6)
+    np.testing.assert_allclose(
+        interpret_by_tensor_name(change.graph, given)["o"], interpret_by_tensor_name(graph, given)["o"], rtol=1e-6
+    )
 
 
 BACKWARD: dict[str, dict[str, Any]] = {
@@ -308,7 +310,7 @@ def test_unified_backward_is_converted_to_composite(name: str) -> None:
     assert {name: made[name] for name in kept} == kept
     given = make_random_inputs(graph)
     swapped = {key: np.swapaxes(values, -1, -2) if key in ("k", "v") else values for key, values in given.items()}
-    expected, got = run_by_name(graph, given), run_by_name(change.graph, swapped)
+    expected, got = interpret_by_tensor_name(graph, given), interpret_by_tensor_name(change.graph, swapped)
     assert {item.name for item in graph.outputs} <= set(got)
     for item in graph.outputs:
         sign = -1 if item.name == "dsink" else 1  # read literally, the operations give the other sign
@@ -351,7 +353,9 @@ def test_a_pooling_over_one_dim_becomes_one_over_two(mode: ResampleMode) -> None
     assert change.graph.tensor("x").strides == (27, 1, 27, 3)
     given = make_random_inputs(graph)
     images = {name: values[:, :, None] for name, values in given.items()}
-    np.testing.assert_array_equal(run_by_name(change.graph, images)["y"][:, :, 0], run_by_name(graph, given)["y"])
+    np.testing.assert_array_equal(
+        interpret_by_tensor_name(change.graph, images)["y"][:, :, 0], interpret_by_tensor_name(graph, given)["y"]
+    )
 
 
 def test_unified_attention_with_a_bound_of_unknown_value_is_not_converted() -> None:

@@ -1,4 +1,4 @@
-"""Graphs changed by tensor or operation name: dependent dims follow; types, attributes and options are set."""
+"""Graphs changed by tensor or operation name: dims with dependent dims, types, attributes, options."""
 
 from __future__ import annotations
 

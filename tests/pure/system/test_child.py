@@ -63,14 +63,14 @@ class Interruption(BaseException):
 
 @contextmanager
 def interrupt_after_seconds(seconds: float, act: Any = None) -> Iterator[None]:
-    """After some seconds, run a signal handler that raises ``Interruption``, or calls ``act`` if it is given."""
+    """After some seconds, raise ``Interruption`` in a signal handler, or call ``act`` if given."""
 
-    def handler(_number: int, _frame: FrameType | None) -> None:
+    def handle_alarm(_number: int, _frame: FrameType | None) -> None:
         if act is None:
             raise Interruption
         act()
 
-    before = signal.signal(signal.SIGALRM, handler)
+    before = signal.signal(signal.SIGALRM, handle_alarm)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
@@ -141,7 +141,7 @@ def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
         assert child.ending == "exit code 1"
 
 
-def test_a_lasting_child_is_restarted_after_an_exit_or_interruption() -> None:
+def test_a_restarting_child_starts_again_after_an_exit_or_interruption() -> None:
     starts: list[int] = []
 
     def make_environment() -> dict[str, str]:

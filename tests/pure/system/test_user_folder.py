@@ -1,4 +1,4 @@
-"""``user_folder``: the path of the user's cache folder by the XDG specification."""
+"""``get_user_folder``: the path of the user's cache folder by the XDG specification."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.system.private_folder import user_folder
+from cudnn_backend_py.system.private_folder import get_user_folder
 
 
 @pytest.mark.parametrize(("said", "cache"), [(None, "~/.cache"), ("", "~/.cache"), ("  ", "~/.cache"), ("/x", "/x")])
@@ -17,4 +17,4 @@ def test_user_folder_follows_the_xdg_specification(
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     if said is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", said)
-    assert user_folder("plans") == Path(cache).expanduser() / "cudnn-backend-py" / "plans"
+    assert get_user_folder("plans") == Path(cache).expanduser() / "cudnn-backend-py" / "plans"

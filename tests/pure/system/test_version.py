@@ -12,7 +12,7 @@ from cudnn_backend_py.system.version import (
     Version,
     VersionRange,
     cuda_version_text,
-    leading_numbers,
+    parse_leading_numbers,
     version_numbers,
     version_text,
 )
@@ -44,7 +44,7 @@ def test_version_of_a_wheel_has_four_numbers() -> None:
 
 def test_leading_numbers_of_names_are_read() -> None:
     names = ["9.19.0.56-full", "9.28.0", "default", "/opt/9.1/libcudnn.so.9", ""]
-    assert [leading_numbers(name) for name in names] == [(9, 19, 0, 56), (9, 28, 0), (), (), ()]
+    assert [parse_leading_numbers(name) for name in names] == [(9, 19, 0, 56), (9, 28, 0), (), (), ()]
 
 
 def test_version_range_excludes_its_end_and_its_exceptions() -> None:

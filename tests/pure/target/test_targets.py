@@ -64,7 +64,7 @@ def test_unknown_target_names_are_refused_with_suggestions(name: str, fix: str) 
     assert error.sections["fix"].endswith("give mine.json")
 
 
-def test_several_targets_in_one_option_are_several_options() -> None:
+def test_comma_separated_targets_are_refused_with_a_fix() -> None:
     with pytest.raises(UsageError) as raised:
         find_profile("h100,a100")
     assert raised.value.sections["fix"] == "one target an option: --target h100 --target a100"

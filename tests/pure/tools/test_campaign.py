@@ -87,7 +87,7 @@ def interpreters_differ(graph: Graph, data: str) -> bool:
     return any(not item.compare(device[name]).is_right for name, item in expected.items())
 
 
-def interpreters_differ_without_error(graph: Graph, data: str) -> bool:
+def interpreters_differ_on_valid_graph(graph: Graph, data: str) -> bool:
     try:
         return interpreters_differ(graph, data)
     except GraphError:
@@ -98,10 +98,10 @@ def interpreters_differ_without_error(graph: Graph, data: str) -> bool:
 def test_a_graph_with_wrong_products_is_reduced_to_one_multiplication(family: str) -> None:
     """The modified interpreter multiplies every pointwise product by 1.01."""
     graphs = (make_random_graph(seed, family, version=VERSION) for seed in range(80))
-    graph = next(g for g in graphs if len(g.ops) > 2 and interpreters_differ_without_error(g, "uniform"))
-    made = reduce_failure(graph, "uniform", interpreters_differ_without_error, budget_s=60)
+    graph = next(g for g in graphs if len(g.ops) > 2 and interpreters_differ_on_valid_graph(g, "uniform"))
+    made = reduce_failure(graph, "uniform", interpreters_differ_on_valid_graph, budget_s=60)
     assert made.complete
-    assert interpreters_differ_without_error(made.graph, made.data)
+    assert interpreters_differ_on_valid_graph(made.graph, made.data)
     (op,) = made.graph.ops
     assert op.kind is D.OPERATION_POINTWISE
     assert op.parameters()["mode"] is P.MUL
@@ -112,7 +112,7 @@ def test_a_graph_with_wrong_products_is_reduced_to_one_multiplication(family: st
 def test_graphs_without_products_do_not_fail() -> None:
     for seed in range(5):
         assert not any(
-            interpreters_differ_without_error(make_random_graph(seed, family, version=VERSION), "uniform")
+            interpreters_differ_on_valid_graph(make_random_graph(seed, family, version=VERSION), "uniform")
             for family in ("reduction", "resample")
         )
 
@@ -176,22 +176,22 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             from cudnn_backend_py.interpreter import OPERATIONS
 
-            def compute_wrong(run, op):  # type: ignore[no-untyped-def]
+            def compute_wrong_convolution(run, op):  # type: ignore[no-untyped-def]
                 right(run, op)
                 run._values[op.fields["y"].uid] = run._values[op.fields["y"].uid] * 1.05
 
-            patch.setitem(OPERATIONS, D.OPERATION_CONVOLUTION_FORWARD, compute_wrong)
+            patch.setitem(OPERATIONS, D.OPERATION_CONVOLUTION_FORWARD, compute_wrong_convolution)
             expected = compute_expected_outputs(graph, inputs)
         return any(not item.compare(device[name]).is_right for name, item in expected.items())
 
-    def fails_without_error(graph: Graph, data: str) -> bool:
+    def is_valid_and_fails_in_convolution(graph: Graph, data: str) -> bool:
         try:
             return fails_in_convolution(graph, data)
         except GraphError:
             return False
 
-    assert fails_without_error(graph, "uniform")
-    made = reduce_failure(graph, "uniform", fails_without_error)
+    assert is_valid_and_fails_in_convolution(graph, "uniform")
+    made = reduce_failure(graph, "uniform", is_valid_and_fails_in_convolution)
     assert [op.kind for op in made.graph.ops if op.kind is not D.OPERATION_POINTWISE] == [
         D.OPERATION_CONVOLUTION_FORWARD
     ]
@@ -199,18 +199,18 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
     assert count_elements(made.graph) < 120
 
 
-def test_reduction_keeps_its_budget_and_judges_no_graph_twice() -> None:
+def test_reduction_keeps_its_budget_and_tries_no_graph_twice() -> None:
     graph = make_random_graph(3, "convolution", version=VERSION)
     judged: list[tuple[Graph, str]] = []
 
-    def record_and_succeed(graph: Graph, data: str) -> bool:
+    def record_and_report_no_failure(graph: Graph, data: str) -> bool:
         judged.append((graph, data))
         return False
 
-    assert reduce_failure(graph, "uniform", record_and_succeed, most=3).tried == 3
-    assert not reduce_failure(graph, "uniform", record_and_succeed, budget_s=0).complete
+    assert reduce_failure(graph, "uniform", record_and_report_no_failure, most=3).tried == 3
+    assert not reduce_failure(graph, "uniform", record_and_report_no_failure, budget_s=0).complete
     judged.clear()
-    made = reduce_failure(graph, "uniform", record_and_succeed)
+    made = reduce_failure(graph, "uniform", record_and_report_no_failure)
     assert (made.graph, made.data, made.steps) == (graph, "uniform", [])
     assert made.complete
     assert len(judged) == len(set(judged)) == made.tried

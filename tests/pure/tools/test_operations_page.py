@@ -17,7 +17,7 @@ from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.interpreting import make_typical_inputs
 from tests.support.records import list_parameters_or_skip
 from tests.support.typical_graphs import FRONTEND_METHODS, KINDS_FOR_OTHER_GPUS, OPERATION_KINDS, TYPICAL_GRAPHS
-from tools.records.operation_support import describe_support, read_support
+from tools.records.operation_support import describe_support, read_support_table
 from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, make_operations_page, read_records
 
 HOPPER = ("H100", "H200", "GH200")
@@ -29,11 +29,11 @@ def test_page_marks_a_graph_without_gpu_record_as_unmeasured(monkeypatch: pytest
     page = make_operations_page()
     cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
     assert cells == {len(read_records())}
-    assert describe_support(read_support(), ["an invented graph"], "sm90") == UNMEASURED
+    assert describe_support(read_support_table(), ["an invented graph"], "sm90") == UNMEASURED
 
 
 def test_stored_support_verdicts_belong_to_the_graphs_of_the_page() -> None:
-    found = read_support()
+    found = read_support_table()
     assert set(found.graphs) <= set(TYPICAL_GRAPHS), "python -m tools.records.operation_support"
     assert len(found.versions) >= 3
     names = {"a100": "sm80", "h100": "sm90", "b200": "sm100"}

@@ -18,7 +18,7 @@ Shape = tuple[int, int, int]
 
 
 class FakeExactStrategy:
-    """A fake exact strategy of one shape, with the properties that ``_ReportReceiver`` reads."""
+    """A fake strategy for an exact plan of one shape, with members that ``_ReportReceiver`` reads."""
 
     def __init__(self) -> None:
         self.ready = self.unsupported = False
@@ -54,7 +54,7 @@ class SimulatedCompiledStep:
             return True
         self.silent = 0
         self.related_calls.recurring_shapes.count_call(shape)
-        if not self.related_calls.recurring_shapes.count_calls_left(shape) and shape not in self.exact:
+        if not self.related_calls.recurring_shapes.count_calls_until_recurring(shape) and shape not in self.exact:
             self.exact[shape] = FakeExactStrategy()
             self.related_calls.add(shape, cast(_ExactShapeStrategy, self.exact[shape]))
         return False
@@ -114,7 +114,7 @@ def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: Simu
     assert simulated_step.notices == 1
 
 
-def test_alternating_shapes_with_separate_recipes_are_recognized(related_calls: _RelatedCalls) -> None:
+def test_alternating_shapes_of_separate_compiled_steps_are_recognized(related_calls: _RelatedCalls) -> None:
     steps = [SimulatedCompiledStep(_ReportReceiver(None, related_calls), related_calls) for _ in range(2)]
     for _ in range(9):
         for simulated_step, s in zip(steps, (100, 900), strict=True):

@@ -45,14 +45,14 @@ def make_fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that installs a fake C++ compiler running the given shell commands; ``runs`` counts them."""
     log = tmp_path / "log"
 
-    def make(work: str) -> None:
+    def install_fake_compiler(work: str) -> None:
         script = tmp_path / "compiler"
         script.write_text(COUNTING_COMPILER_SCRIPT.format(log=log, work=work))
         script.chmod(0o755)
         monkeypatch.setenv("CXX", str(script))
 
-    make.runs = lambda: log.read_text().count("x") if log.exists() else 0  # type: ignore[attr-defined]
-    return make
+    install_fake_compiler.runs = lambda: log.read_text().count("x") if log.exists() else 0  # type: ignore[attr-defined]
+    return install_fake_compiler
 
 
 def load_extension(torch: Any = FAKE_TORCH) -> tuple[Extension, list[Any]]:

@@ -95,7 +95,9 @@ def test_valid_calls_compile_into_one_graph(dynamic: bool) -> None:
     make_tensor = make_tensor_factory("meta")
 
     @torch.compile(fullgraph=True, dynamic=dynamic, backend="aot_eager")  # type: ignore[misc]
-    def step(q: Any, packed: Any, cu: Any, pages: Any, table: Any, lengths: Any, longest: int) -> tuple[Any, ...]:
+    def run_all_attention_operators(
+        q: Any, packed: Any, cu: Any, pages: Any, table: Any, lengths: Any, longest: int
+    ) -> tuple[Any, ...]:
         return (
             attention(q, q, q, causal=True, soft_cap=3.0, dropout=0.1),
             attention_varlen(packed, packed, packed, cu, None, longest, left_bound=5),
@@ -111,7 +113,9 @@ def test_valid_calls_compile_into_one_graph(dynamic: bool) -> None:
             make_tensor(b + 1, kind="int32"),
             make_tensor(9, 16, 2, 64),
         )
-        dense, packed, paged = step(*tensors, make_tensor(b, 7, kind="int32"), make_tensor(b, kind="int32"), s)
+        dense, packed, paged = run_all_attention_operators(
+            *tensors, make_tensor(b, 7, kind="int32"), make_tensor(b, kind="int32"), s
+        )
         assert (dense.shape, packed.shape, paged.shape) == ((b, 4, s, 64), (b * s, 4, 64), (b, s, 4, 64))
         if not dynamic:
             return

@@ -56,7 +56,7 @@ def qkv() -> Any:
     return make_random_tensor(B, H, S, D), make_random_tensor(B, 2, S, D), make_random_tensor(B, 2, S, D)
 
 
-def make_loss(attend: Attend, *given: Any) -> Any:
+def compute_sum_of_squares(attend: Attend, *given: Any) -> Any:
     return attend(*given).square().sum()
 
 
@@ -64,7 +64,7 @@ QKV_INDICES = (0, 1, 2)
 
 
 def test_grad_vjp_and_jacrev_agree_with_the_reference(qkv: Any) -> None:
-    check_against_reference(lambda attend: grad(partial(make_loss, attend), argnums=QKV_INDICES)(*qkv))
+    check_against_reference(lambda attend: grad(partial(compute_sum_of_squares, attend), argnums=QKV_INDICES)(*qkv))
     check_against_reference(lambda attend: vjp(attend, *qkv)[1](torch.ones_like(qkv[0])))
     check_against_reference(lambda attend: jacrev(attend, argnums=QKV_INDICES)(*qkv))
 
@@ -84,7 +84,7 @@ def test_jacrev_with_respect_to_a_sink_agrees_with_the_reference(qkv: Any) -> No
     check_against_reference(
         lambda attend: jacrev(lambda q, x: attend(q, *qkv[1:], None, x), argnums=(0, 1))(qkv[0], sink)
     )
-    check_against_reference(lambda attend: grad(lambda x: make_loss(attend, *qkv, None, x))(sink))
+    check_against_reference(lambda attend: grad(lambda x: compute_sum_of_squares(attend, *qkv, None, x))(sink))
 
 
 @pytest.mark.parametrize("in_dims", [(0, 0, 0), (0, None, 2), (None, 1, None)], ids=str)
@@ -101,7 +101,7 @@ def test_vmap_and_per_sample_gradients_agree_with_the_reference(in_dims: tuple[i
         given.append(x)
     check_against_reference(lambda attend: vmap(attend, in_dims=in_dims)(*given))
     check_against_reference(
-        lambda attend: vmap(grad(partial(make_loss, attend), argnums=QKV_INDICES), in_dims=in_dims)(*given)
+        lambda attend: vmap(grad(partial(compute_sum_of_squares, attend), argnums=QKV_INDICES), in_dims=in_dims)(*given)
     )
     check_against_reference(
         lambda attend: grad(lambda *x: vmap(attend, in_dims=in_dims)(*x).square().sum(), argnums=QKV_INDICES)(*given)
@@ -117,9 +117,9 @@ def test_nested_vmap_agrees_with_the_reference() -> None:
 def test_vmap_over_biases_and_sinks_agrees_with_the_reference(qkv: Any) -> None:
     biases, sinks = make_random_tensor(3, 1, H, S, S), torch.randn(3, H)
     check_against_reference(lambda attend: vmap(lambda x: attend(*qkv, x))(biases))
-    check_against_reference(lambda attend: vmap(grad(lambda x: make_loss(attend, *qkv, x)))(biases))
+    check_against_reference(lambda attend: vmap(grad(lambda x: compute_sum_of_squares(attend, *qkv, x)))(biases))
     check_against_reference(lambda attend: vmap(lambda x: attend(*qkv, None, x))(sinks))
-    check_against_reference(lambda attend: vmap(grad(lambda x: make_loss(attend, *qkv, None, x)))(sinks))
+    check_against_reference(lambda attend: vmap(grad(lambda x: compute_sum_of_squares(attend, *qkv, None, x)))(sinks))
 
 
 def test_vmap_of_attention_varlen_agrees_with_single_calls() -> None:
@@ -157,8 +157,11 @@ def test_vmap_with_dropout_needs_a_randomness_option(qkv: Any) -> None:
 @pytest.mark.parametrize(
     ("transform", "words"),
     [
-        (lambda attend, q: grad(lambda x: grad(lambda y: make_loss(attend, y))(x).sum())(q), "no second derivative"),
-        (lambda attend, q: jacrev(grad(lambda y: make_loss(attend, y)))(q), "no second derivative"),
+        (
+            lambda attend, q: grad(lambda x: grad(lambda y: compute_sum_of_squares(attend, y))(x).sum())(q),
+            "no second derivative",
+        ),
+        (lambda attend, q: jacrev(grad(lambda y: compute_sum_of_squares(attend, y)))(q), "no second derivative"),
         (lambda attend, q: jvp(attend, (q,), (q,)), "no forward-mode derivative"),
         (lambda attend, q: jacfwd(attend)(q), "no forward-mode derivative"),
     ],
@@ -180,10 +183,10 @@ def test_forward_mode_tangents_are_refused(qkv: Any) -> None:
 def test_derivatives_inside_compiled_code_are_correct_or_refused(qkv: Any) -> None:
     """torch.compile either falls back to Python when tracing the derivative is refused, or raises the refusal."""
     q, k, v = qkv
-    want = grad(lambda x: make_loss(run_package_attention, x, k, v))(q)
+    want = grad(lambda x: compute_sum_of_squares(run_package_attention, x, k, v))(q)
     for backend in ("eager", "aot_eager", "eager"):
         torch._dynamo.reset()
-        step = torch.compile(grad(lambda x: make_loss(run_package_attention, x, k, v)), backend=backend)
+        step = torch.compile(grad(lambda x: compute_sum_of_squares(run_package_attention, x, k, v)), backend=backend)
         try:
             found = step(q)
         except UsageError as error:
@@ -192,7 +195,7 @@ def test_derivatives_inside_compiled_code_are_correct_or_refused(qkv: Any) -> No
             torch.testing.assert_close(found, want)
             refusal = "cannot trace a derivative"
         assert "cannot trace a derivative" in refusal
-    differentiate = torch.compiler.disable(grad(lambda x: make_loss(run_package_attention, x, k, v)))
+    differentiate = torch.compiler.disable(grad(lambda x: compute_sum_of_squares(run_package_attention, x, k, v)))
     torch.testing.assert_close(torch.compile(lambda x: differentiate(x) * 2, backend="eager")(q), want * 2)
 
 
@@ -203,7 +206,7 @@ def test_functionalize_equals_the_reference(qkv: Any) -> None:
 def test_autograd_without_transforms_agrees_with_the_reference(qkv: Any) -> None:
     def differentiate(attend: Attend) -> Any:
         inputs = [x.clone().requires_grad_(True) for x in qkv]
-        return torch.autograd.grad(make_loss(attend, *inputs), inputs)
+        return torch.autograd.grad(compute_sum_of_squares(attend, *inputs), inputs)
 
     check_against_reference(differentiate)
     assert operators.is_eager(torch, qkv) is False

@@ -1,4 +1,4 @@
-"""logs/run-*.json: output of `cudnn-backend run` on a GPU for the five seed examples and graphs of other programs."""
+"""logs/run-*.json: output of `cudnn-backend run` on a GPU for five examples and foreign graphs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def get_source_file(trial: Trial) -> str:
     return shlex.split(trial.reproduce)[2]
 
 
-def get_graph_name(trial: Trial) -> str:
-    """Return the file of the graph that a trial ran, with the option that selects one graph of the file."""
+def get_graph_arguments(trial: Trial) -> str:
+    """Return the graph file that a trial ran, with the option that selects one of its graphs."""
     return " ".join(
         word for word in shlex.split(trial.reproduce)[2:] if not word.startswith(("--data", "--seed", "--configs"))
     )
@@ -59,7 +59,7 @@ def test_all_recorded_graphs_ran_with_right_results(path: Path) -> None:
 @pytest.mark.parametrize("path", list_record_parameters("run-"))
 def test_every_graph_ran_on_every_kind_of_data_and_has_reproduce_commands(path: Path) -> None:
     found = load_trials(path)
-    ran = {(get_graph_name(trial), trial.data) for trial in found}
+    ran = {(get_graph_arguments(trial), trial.data) for trial in found}
     whole = [*EXAMPLES, *OTHER_LOGS, *(f"{FRONTEND_LOG} --graph={number}" for number in (1, 2))]
     assert ran == {(one, kind) for one in whole for kind in DATA_KINDS}
     assert len(ran) == len(found)

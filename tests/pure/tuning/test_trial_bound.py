@@ -293,7 +293,7 @@ def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
 
 
 def test_rounded_scores_may_scale_the_whole_gradient() -> None:
-    """P is exp(score - stats): a relative error of 10^-6 in scores of thousands is a common factor of all of P."""
+    """P = exp(score - stats): a relative error of 10^-6 in scores of thousands scales all of P."""
     graph = attention.sdpa_backward(batch=1, heads=2, seq_q=64, head_dim=128)
     inputs = make_inputs(graph, "hostile", 1)
     largest = np.abs(inputs[graph.tensor("stats").uid]).max()
@@ -361,7 +361,7 @@ def test_an_exact_zero_keeps_its_sign() -> None:
     assert expected.compare([[np.inf, 2.0]]).beyond == 1
 
 
-def compute_expected_on_vectors(
+def compute_expected_result_of_vectors(
     x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]
 ) -> ExpectedOutput:
     """Return the expected result of the operations that `make` adds, on two vectors."""
@@ -372,7 +372,7 @@ def compute_expected_on_vectors(
 
 
 def test_a_function_value_smaller_than_its_error_may_be_0() -> None:
-    """Where tanh is -1 in a kernel, its swish is 0, so a quotient may be NaN or infinite."""
+    """If a kernel's tanh rounds to -1, its swish is 0, so a quotient may be NaN or infinite."""
 
     def add_quotient(g: GraphBuilder, x: Any, by: Any) -> None:
         g.pointwise(
@@ -382,7 +382,7 @@ def test_a_function_value_smaller_than_its_error_may_be_0() -> None:
             virtual=False,
         )
 
-    found = compute_expected_on_vectors([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], add_quotient)
+    found = compute_expected_result_of_vectors([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], add_quotient)
     assert found.defined.ravel().tolist() == [False, True, True]
     assert found.compare([[[np.nan, 0.0, -1.0]]]).is_right
     assert not found.compare([[[np.nan, 0.0, np.nan]]]).is_right
@@ -400,7 +400,7 @@ def test_atan2_of_a_value_smaller_than_its_error_may_be_that_of_0() -> None:
             virtual=False,
         )
 
-    found = compute_expected_on_vectors([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], add_atan2)
+    found = compute_expected_result_of_vectors([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, np.pi / 2]]]).is_right
     assert not found.compare([[[np.pi, 0.0, np.pi]]]).is_right
 
@@ -414,7 +414,7 @@ def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
         held = g.pointwise(mode, x) if mode is PointwiseMode.RELU_FWD else g.pointwise(mode, x, zero)
         g.pointwise(PointwiseMode.ATAN2, held, by, name="y", virtual=False)
 
-    found = compute_expected_on_vectors([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], add_atan2)
+    found = compute_expected_result_of_vectors([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, 0.75 * np.pi]]]).is_right
     assert found.compare([[[-np.pi, 0.0, 0.75 * np.pi]]]).is_right
     assert not found.compare([[[np.pi, 0.0, -0.75 * np.pi]]]).is_right
@@ -473,7 +473,7 @@ def test_results_stored_as_integers_are_rounded_to_nearest() -> None:
 
 
 def test_random_numbers_of_continuous_distributions_are_not_compared() -> None:
-    def random_graph(distribution: RngDistribution) -> Graph:
+    def make_rng_graph(distribution: RngDistribution) -> Graph:
         g = GraphBuilder("random", io_type=DataType.FLOAT)
         seed, offset = (g.tensor(name, (1, 1, 1, 1), DataType.INT64) for name in ("seed", "offset"))
         options: dict[str, Any] = {"minimum": 0.0, "maximum": 1.0}
@@ -484,7 +484,7 @@ def test_random_numbers_of_continuous_distributions_are_not_compared() -> None:
         return g.graph()
 
     for distribution, compared in ((RngDistribution.UNIFORM, set()), (RngDistribution.BERNOULLI, {"y"})):
-        made = random_graph(distribution)
+        made = make_rng_graph(distribution)
         assert set(compute_expected_outputs(made, make_inputs(made))) == compared
 
 

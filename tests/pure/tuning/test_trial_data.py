@@ -1,4 +1,4 @@
-"""Generated input data: valid for the meaning of each tensor, with the properties of its kind, stored by strides."""
+"""Generated inputs: valid for each tensor's role, of the requested kind, stored by strides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.encoded import decode_graph, encode_graph
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.interpreter.data import DATA_KINDS, from_memory, load_arrays, make_inputs, read_tensors, to_memory
+from cudnn_backend_py.interpreter.data import (
+    DATA_KINDS,
+    from_memory,
+    list_input_tensors,
+    load_arrays,
+    make_inputs,
+    to_memory,
+)
 from cudnn_backend_py.tuning.trial.reproduce import make_command_line
 from tests.support.interpreting import assert_graph_error, make_double_tensor
 from tests.support.typical_graphs import TYPICAL_GRAPHS
@@ -34,7 +41,7 @@ def make_sdpa_forward_graph(**options: Any) -> Graph:
 
 def make_inputs_by_name(graph: Graph, kind: str = "uniform", seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
     made = make_inputs(graph, kind, seed)
-    return {item.name: made[item.uid] for item in read_tensors(graph)}
+    return {item.name: made[item.uid] for item in list_input_tensors(graph)}
 
 
 @pytest.mark.parametrize("kind", DATA_KINDS)
@@ -48,7 +55,7 @@ def test_every_typical_graph_runs_on_every_kind_of_data(name: str, kind: str) ->
     if kind != "hostile":
         finite = [np.isfinite(values).mean() for values in results.values()]
         assert min(finite) > 0.95, dict(zip(results, finite, strict=True))
-    for item in read_tensors(graph):
+    for item in list_input_tensors(graph):
         image = to_memory(item, made[item.uid])
         assert image.nbytes <= item.span_bytes
         np.testing.assert_array_equal(from_memory(item, image), made[item.uid], err_msg=item.name)

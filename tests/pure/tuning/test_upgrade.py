@@ -9,7 +9,7 @@ from cudnn_backend_py.tuning.upgrade import _MAX_COMPARED_ELEMENTS, _compute_lar
 
 
 @pytest.mark.parametrize("implementation", ["composite", "unified"])
-def test_attention_scores_count_for_the_largest_tensor(implementation: str) -> None:
+def test_attention_scores_count_as_the_largest_tensor(implementation: str) -> None:
     graph = sdpa_forward(batch=2, heads=3, seq_q=512, head_dim=64, implementation=implementation, version=(9, 28, 0))  # type: ignore[arg-type]
     assert _compute_largest_tensor_size(graph) == 2 * 3 * 512 * 512
 

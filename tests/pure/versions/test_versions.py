@@ -155,12 +155,15 @@ def test_both_wheels_of_a_version_are_installed(wheel_index: Path, root: Path) -
     assert versions.require_installed("9.19.0", root=root, flavor="jit") == jit
     assert versions.find_newest(root=root) == full
     assert versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="jit") == jit
-    assert [one.name for one in versions.check_all(["9.19.0"], root=root)] == [full.path.name, jit.path.name]
+    assert [one.name for one in versions.check_installed_versions(["9.19.0"], root=root)] == [
+        full.path.name,
+        jit.path.name,
+    ]
     (jit.path / LIBRARY_FILE).write_bytes(b"another")
-    [damaged] = [one for one in versions.check_all(root=root) if one.state == "damaged"]
+    [damaged] = [one for one in versions.check_installed_versions(root=root) if one.state == "damaged"]
     assert damaged.repair == "cudnn-backend cudnn install 9.19.0.56 --cuda 12 --jit"
     (full.path / "nvidia/cudnn/lib/libcudnn.so.9").unlink()
-    repairs = {one.name: one.repair for one in versions.check_all(root=root)}
+    repairs = {one.name: one.repair for one in versions.check_installed_versions(root=root)}
     assert repairs[full.path.name] == "cudnn-backend cudnn install 9.19.0.56 --cuda 12 --full"
     with pytest.raises(UsageError, match="matches 2 installed versions") as caught:
         versions.remove("9.19.0", root=root)
@@ -404,7 +407,7 @@ def test_install_replaces_a_damaged_version(
     damage(add_to_version_store(root).path)
     install_nvrtc_without_pip(root).write_bytes(b"NVRTC")
     with pytest.raises(EnvironmentNotReady) as caught:
-        versions.child_environment(versions.require_installed("9.19.0", root=root))
+        versions.make_environment_of_installed_cudnn(versions.require_installed("9.19.0", root=root))
     assert caught.value.code == "installed-files-changed"
     assert caught.value.sections["fix"].startswith("cudnn-backend cudnn install 9.19.0.56 --cuda 12")
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
@@ -741,7 +744,7 @@ def test_damaged_library_files_are_reported_at_the_next_use(
     installed = add_to_version_store(root)
     change(installed.library)
     with pytest.raises(EnvironmentNotReady) as caught:
-        versions.child_environment(installed)
+        versions.make_environment_of_installed_cudnn(installed)
     assert caught.value.code == "installed-files-changed"
     assert caught.value.sections["cause"].startswith(difference)
     assert caught.value.sections["fix"] == "cudnn-backend cudnn install 9.19.0.56 --cuda 12, which reinstalls it"
@@ -751,7 +754,7 @@ def test_damaged_library_files_are_reported_at_the_next_use(
 def test_a_copied_store_with_other_file_times_is_accepted(root: Path) -> None:
     for path in add_to_version_store(root).path.rglob("*"):
         os.utime(path, (1, 1))
-    versions.child_environment(versions.require_installed("9.19.0", root=root))
+    versions.make_environment_of_installed_cudnn(versions.require_installed("9.19.0", root=root))
 
 
 def test_an_incomplete_version_is_reported(root: Path) -> None:
@@ -831,15 +834,15 @@ def test_verify_checks_the_wheel_installed_by_pip(tmp_path: Path, monkeypatch: p
         "".join(f"{line}{size}\n" for line in record.read_text().splitlines() if line.startswith("nvidia/"))
     )
     monkeypatch.setattr(sys, "path", [str(site)])
-    [whole] = versions.check_all(environment=True, root=tmp_path / "none")
+    [whole] = versions.check_installed_versions(environment=True, root=tmp_path / "none")
     assert (whole.state, whole.path) == ("whole", str(site / name))
     (site / name).write_bytes(b"the Full library")
-    [damaged] = versions.check_all(environment=True, root=tmp_path / "none")
+    [damaged] = versions.check_installed_versions(environment=True, root=tmp_path / "none")
     assert damaged.state == "damaged"
     assert damaged.differences[0].startswith(f"changed: {name} has SHA-256")
     assert damaged.repair == "pip install --force-reinstall --no-deps nvidia-cudnn-cu12==9.28.0.42"
     shutil.rmtree(record.parent)
-    [unknown] = versions.check_all(environment=True, root=tmp_path / "none")
+    [unknown] = versions.check_installed_versions(environment=True, root=tmp_path / "none")
     assert unknown.state == "unchecked"
 
 
@@ -850,7 +853,7 @@ def test_child_environment_has_the_paths_of_cudnn_and_nvrtc(root: Path, monkeypa
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
     monkeypatch.setattr(versions, "_find_environment_nvrtc", lambda cuda: Path("/n/libnvrtc.so.12"))
     installed = add_to_version_store(root)
-    child = versions.child_environment(installed)
+    child = versions.make_environment_of_installed_cudnn(installed)
     expected = {"CUDNN_BACKEND_LIBRARY": str(installed.library), "CUDNN_BACKEND_NVRTC": "/n/libnvrtc.so.12"}
     assert child == {**os.environ, **expected}
     assert os.environ["CUDNN_BACKEND_NVRTC"] == "stale"
@@ -860,7 +863,7 @@ def test_child_environment_without_nvrtc_removes_a_stale_path(
     root: Path, monkeypatch: pytest.MonkeyPatch, environment_without_nvrtc: None
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
-    assert "CUDNN_BACKEND_NVRTC" not in versions.child_environment(add_to_version_store(root))
+    assert "CUDNN_BACKEND_NVRTC" not in versions.make_environment_of_installed_cudnn(add_to_version_store(root))
 
 
 @pytest.mark.parametrize(
@@ -910,7 +913,7 @@ def test_verify_names_a_missing_cublas_and_the_command_that_adds_it(
     make_wheel(wheel_index, "nvidia-cublas-cu12", "12.9.1.4", CUBLAS_FILES)
     full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
     shutil.rmtree(root / "cublas-cu12")
-    [report] = versions.check_all(["9.19.0"], root=root)
+    [report] = versions.check_installed_versions(["9.19.0"], root=root)
     assert report.state == "damaged"
     assert report.differences == ("missing: libcublasLt.so.12 of nvidia-cublas-cu12, which a full wheel needs",)
     assert report.repair == "cudnn-backend cudnn install 9.19.0.56 --cuda 12 --full"

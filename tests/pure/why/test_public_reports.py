@@ -25,7 +25,7 @@ def make_call(*dims: int, dtype: str = "bfloat16", **facts: Any) -> TorchCall:
     return TorchCall(**{"q": q, "k": q, "v": q, **facts})
 
 
-def make_nested_call(form: str) -> TorchCall:
+def make_call_with_nested_tensors(form: str) -> TorchCall:
     one = TensorFacts((2, 8, -1, 64), (), "float16", form=form, lengths=(700, 300))  # type: ignore[arg-type]
     return TorchCall(q=one, k=one, v=one)
 
@@ -147,21 +147,21 @@ REPORTS = (
     PublicReport(
         "pytorch/pytorch#141178",
         "Nested tensors reach cuDNN only after an environment variable.",
-        make_nested_call("nested"),
+        make_call_with_nested_tensors("nested"),
         replace(H100, torch=(2, 9, 0), cudnn=(9, 10, 2)),
         "nested",
     ),
     PublicReport(
         "openvdb/fvdb-core#364",
         "Jagged voxels become nested tensors of views, for attention on Hopper: without the variable never by cuDNN.",
-        make_nested_call("nested"),
+        make_call_with_nested_tensors("nested"),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "nested",
     ),
     PublicReport(
         "pytorch/pytorch#152068",
         "Attention over jagged nested tensors, compiled: their own order asks flash first.",
-        make_nested_call("jagged"),
+        make_call_with_nested_tensors("jagged"),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "order",
     ),
@@ -390,7 +390,7 @@ REPORTS = (
     PublicReport(
         "pytorch/pytorch#136270",
         "Nested tensors in training: torch 2.5 gives none of them to cuDNN.",
-        make_nested_call("nested"),
+        make_call_with_nested_tensors("nested"),
         replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0)),
         "nested",
     ),
@@ -414,7 +414,7 @@ REPORTS = (
     PublicReport(
         "intel/torch-xpu-ops#3546",
         "Jagged tensors on such a GPU: every backend refuses them, cuDNN since they are not on CUDA.",
-        TorchCall(**dict.fromkeys("qkv", replace(make_nested_call("jagged").q, device="xpu"))),
+        TorchCall(**dict.fromkeys("qkv", replace(make_call_with_nested_tensors("jagged").q, device="xpu"))),
         Machine((2, 11, 0), None, None),
         "device",
     ),

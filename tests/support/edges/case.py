@@ -59,13 +59,13 @@ class EdgeCase:
 
     @property
     def allowed_ulps(self) -> float:
-        """Return the allowed error of other pointwise modes, in units in the last place of float32."""
+        """Return the allowed error of a pointwise mode without approximation bound, in float32 ulps."""
         mode = self.name.split("/")[1].split()[0]
         return 1.0 if mode in _APPROXIMATED_MODES else 0.0
 
     @property
     def allowed_relative_error(self) -> float:
-        """Return the allowed error of other operations, in float32 epsilons of the largest element.
+        """Return the allowed error of an operation that is not pointwise, in float32 epsilons.
 
         Products of float32 use TF32, which has 11 significant bits; typical graphs round intermediate results.
         """

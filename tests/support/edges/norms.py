@@ -115,7 +115,7 @@ for _norm_mode in (N.LAYER_NORM, N.RMS_NORM, N.INSTANCE_NORM, N.BATCH_NORM):
         _add_norm_backward_cases(_norm_mode, _kind)
 
 
-def _build_finalize(g: GraphBuilder) -> None:
+def _build_batch_norm_finalize(g: GraphBuilder) -> None:
     names = ("sum", "sqsum", "scale", "bias", "running_mean", "running_var")
     total, squares, scale, bias, mean, var = (g.tensor(name, (1, 32, 1, 1), T.FLOAT, **CHANNELS_LAST) for name in names)
     g.batch_norm_finalize(
@@ -123,11 +123,11 @@ def _build_finalize(g: GraphBuilder) -> None:
     )
 
 
-def _compute_sums_of_squares() -> Array:
+def _make_random_sums_of_squares() -> Array:
     return np.random.default_rng(9).uniform(100, 200, (1, 32, 1, 1))
 
 
-add_edge_case("norm/BN_FINALIZE/FLOAT", T.FLOAT, _build_finalize, sqsum=_compute_sums_of_squares)
+add_edge_case("norm/BN_FINALIZE/FLOAT", T.FLOAT, _build_batch_norm_finalize, sqsum=_make_random_sums_of_squares)
 
 
 def _build_gen_stats(g: GraphBuilder) -> None:

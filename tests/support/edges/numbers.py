@@ -15,7 +15,7 @@ __all__ = [
     "arrange_numbers_by_column",
     "arrange_numbers_by_row",
     "list_edge_numbers",
-    "list_numbers_of_all_codes",
+    "list_numbers_of_all_bit_patterns",
     "make_image",
     "make_tensor_with_edge_sets",
 ]
@@ -55,8 +55,8 @@ def _list_tiny_numbers(kind: DataType) -> Array:
 
 
 @cache
-def list_numbers_of_all_codes(kind: DataType) -> Array:
-    """Return 65,536 numbers: all of a 16-bit type, or edge cases and one number per upper 16 bits of a longer type."""
+def list_numbers_of_all_bit_patterns(kind: DataType) -> Array:
+    """Return 65,536 numbers: all of a 16-bit type, or one for each upper half of a 32-bit type."""
     if kind in (T.HALF, T.BFLOAT16):
         codes = np.arange(1 << 16, dtype=np.uint16)
         numbers = decode(codes, kind) if kind is T.BFLOAT16 else codes.view(np.float16).astype(np.float64)
@@ -71,11 +71,11 @@ def list_numbers_of_all_codes(kind: DataType) -> Array:
         numbers[1024:9216] = round_to_data_type(dense.uniform(-12, 12, 8192), kind)
         numbers[9216:13312] = round_to_data_type(dense.normal(size=4096), kind)
     else:
-        numbers = _make_random_many_numbers(kind, 1 << 16)
+        numbers = _make_edge_and_random_numbers(kind, 1 << 16)
     return np.asarray(numbers).reshape(SQUARE_SHAPE)
 
 
-def _make_random_many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
+def _make_edge_and_random_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
     """Return `count` numbers: the edge cases, and random numbers of many magnitudes."""
     random, edges = np.random.default_rng(seed), list_edge_numbers(kind)
     rest = count - len(edges)
@@ -92,11 +92,11 @@ def _make_random_many_numbers(kind: DataType, count: int, seed: int = 3) -> Arra
 
 
 def arrange_numbers_by_row(kind: DataType) -> Array:
-    return np.repeat(_make_random_many_numbers(kind, ROW_LENGTH, 4)[:, None], ROW_LENGTH, 1).reshape(SQUARE_SHAPE)
+    return np.repeat(_make_edge_and_random_numbers(kind, ROW_LENGTH, 4)[:, None], ROW_LENGTH, 1).reshape(SQUARE_SHAPE)
 
 
 def arrange_numbers_by_column(kind: DataType) -> Array:
-    return np.repeat(_make_random_many_numbers(kind, ROW_LENGTH, 5)[None], ROW_LENGTH, 0).reshape(SQUARE_SHAPE)
+    return np.repeat(_make_edge_and_random_numbers(kind, ROW_LENGTH, 5)[None], ROW_LENGTH, 0).reshape(SQUARE_SHAPE)
 
 
 # sets and images
@@ -114,20 +114,20 @@ def _make_sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
     middle, last = length // 2, length - 1
     top, tiny = get_largest_finite(kind), _list_tiny_numbers(kind)
     edges: list[Callable[[Array], None]] = [
-        lambda x: _write_values(x, {middle: np.nan}),
-        lambda x: _write_values(x, {0: np.inf}),
-        lambda x: _write_values(x, {last: -np.inf}),
-        lambda x: _write_values(x, {0: np.inf, last: -np.inf}),
+        lambda x: _copy_row_with_changed_values(x, {middle: np.nan}),
+        lambda x: _copy_row_with_changed_values(x, {0: np.inf}),
+        lambda x: _copy_row_with_changed_values(x, {last: -np.inf}),
+        lambda x: _copy_row_with_changed_values(x, {0: np.inf, last: -np.inf}),
         lambda x: x.fill(-np.inf),
         lambda x: x.fill(0.0),
         lambda x: x.fill(-0.0),
-        lambda x: _write_values(np.copysign(0.0, x), {}, into=x),
+        lambda x: _copy_row_with_changed_values(np.copysign(0.0, x), {}, into=x),
         lambda x: x.fill(np.nan),
         lambda x: x.fill(tiny[0]),
         lambda x: x.fill(top),
-        lambda x: _write_values(np.abs(x) * -1, {}, into=x),
-        lambda x: _write_values(x, {0: np.nan, 1: np.inf}),
-        lambda x: _write_values(x, {0: np.inf, last: np.nan}),
+        lambda x: _copy_row_with_changed_values(np.abs(x) * -1, {}, into=x),
+        lambda x: _copy_row_with_changed_values(x, {0: np.nan, 1: np.inf}),
+        lambda x: _copy_row_with_changed_values(x, {0: np.inf, last: np.nan}),
         lambda x: x.fill(1.0),
     ]
     for row, edge in zip(sets, edges, strict=False):
@@ -135,7 +135,7 @@ def _make_sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
     return round_to_data_type(sets, kind)
 
 
-def _write_values(row: Array, places: dict[int, float], into: Array | None = None) -> None:
+def _copy_row_with_changed_values(row: Array, places: dict[int, float], into: Array | None = None) -> None:
     target = row if into is None else into
     target[:] = row
     for place, value in places.items():

@@ -10,7 +10,11 @@ import numpy as np
 from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode
 from cudnn_backend_py.interpreter.pointwise import BACKWARD, BINARY, UNARY
 from tests.support.edges.case import FLOAT_TYPES, IN_MEMORY, INTEGER_TYPES, SQUARE_SHAPE, Array, add_edge_case
-from tests.support.edges.numbers import arrange_numbers_by_column, arrange_numbers_by_row, list_numbers_of_all_codes
+from tests.support.edges.numbers import (
+    arrange_numbers_by_column,
+    arrange_numbers_by_row,
+    list_numbers_of_all_bit_patterns,
+)
 
 __all__: list[str] = []
 
@@ -24,7 +28,10 @@ def _add_unary_case(mode: PointwiseMode, kind: DataType, title: str = "", **para
         )
 
     add_edge_case(
-        f"pointwise/{mode.name}{title}/{kind.name}", kind, build_unary, x=partial(list_numbers_of_all_codes, kind)
+        f"pointwise/{mode.name}{title}/{kind.name}",
+        kind,
+        build_unary,
+        x=partial(list_numbers_of_all_bit_patterns, kind),
     )
 
 
@@ -45,7 +52,10 @@ def _add_conversion_case(source: DataType, kind: DataType) -> None:
         g.pointwise(P.IDENTITY, g.tensor("x", SQUARE_SHAPE), compute_type=T.FLOAT, data_type=kind, **IN_MEMORY)
 
     add_edge_case(
-        f"convert/{source.name}/{kind.name}", source, build_conversion, x=partial(list_numbers_of_all_codes, source)
+        f"convert/{source.name}/{kind.name}",
+        source,
+        build_conversion,
+        x=partial(list_numbers_of_all_bit_patterns, source),
     )
 
 
@@ -67,7 +77,7 @@ def _add_select_case(kind: DataType) -> None:
     given = {
         "x": partial(arrange_numbers_by_column, kind),
         "b": partial(arrange_numbers_by_row, kind),
-        "c": lambda: list_numbers_of_all_codes(kind)[:, ::-1].copy(),
+        "c": lambda: list_numbers_of_all_bit_patterns(kind)[:, ::-1].copy(),
     }
     add_edge_case(f"pointwise/BINARY_SELECT/{kind.name}", kind, build_select, **given, zero=lambda: np.zeros((1, 1, 1)))
 
@@ -169,7 +179,7 @@ def _add_virtual_type_case(kind: DataType, factor: float) -> None:
         y = g.pointwise(P.MUL, x, g.tensor("factor", (1, 1, 1)), data_type=kind)
         g.pointwise(P.MUL, y, g.tensor("back", (1, 1, 1)), data_type=T.FLOAT, **IN_MEMORY)
 
-    given = {"x": partial(list_numbers_of_all_codes, T.FLOAT), "factor": partial(np.full, (1, 1, 1), factor)}
+    given = {"x": partial(list_numbers_of_all_bit_patterns, T.FLOAT), "factor": partial(np.full, (1, 1, 1), factor)}
     add_edge_case(
         f"virtual/{kind.name} times {factor:g}/FLOAT",
         T.FLOAT,

@@ -25,7 +25,7 @@ _MAX_TRIES = 60
 
 
 def make_composite_attention(d: RandomGraphBuilder) -> Graph:
-    """Return a forward pass of matmuls, pointwise operations and reductions, or partly fused (cuDNN 9.21 and later)."""
+    """Return a forward pass as separate operations, of which cuDNN 9.21 and later may have some fused."""
     return _make_first_valid_graph(d, backward=False, unified=False)
 
 
@@ -87,11 +87,11 @@ def _make_random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool
     if d.make_random_bool(0.12):
         o["scale"] = d.choose("tensor", 0.3) if unified else d.choose("tensor", "none", 0.3)
     o["stats"] = backward or d.make_random_bool(0.6)
-    _make_random_lengths(d, o, backward=backward)
+    _add_random_length_options(d, o, backward=backward)
     if not plain:
-        _make_random_masks(d, o)
-        _make_random_score_options(d, o, backward=backward, is_fp8=is_fp8)
-        _make_random_dropout(d, o, backward=backward, unified=unified)
+        _add_random_mask_options(d, o)
+        _add_random_score_options(d, o, backward=backward, is_fp8=is_fp8)
+        _add_random_dropout_options(d, o, backward=backward, unified=unified)
     if backward:
         o["deterministic"] = not unified and d.make_random_bool(0.15)
     elif not plain and d.make_random_bool(0.1):
@@ -101,7 +101,7 @@ def _make_random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool
     return Attention(**o)
 
 
-def _make_random_masks(d: RandomGraphBuilder, o: dict[str, Any]) -> None:
+def _add_random_mask_options(d: RandomGraphBuilder, o: dict[str, Any]) -> None:
     if d.make_random_bool(0.4):
         o["right_bound"] = 0 if d.make_random_bool(0.75) else d.make_random_int(1, max(1, o["seq_kv"] // 2))
     if d.make_random_bool(0.2):
@@ -110,7 +110,7 @@ def _make_random_masks(d: RandomGraphBuilder, o: dict[str, Any]) -> None:
         o["alignment"] = "bottom_right"
 
 
-def _make_random_lengths(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool) -> None:
+def _add_random_length_options(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool) -> None:
     kind = d.choose_weighted({"plain": 6, "padding": 2, "ragged": 2, "paged": 0 if backward else 1})
     o["padding"] = kind != "plain"
     if kind == "ragged":
@@ -126,7 +126,7 @@ def _make_random_lengths(d: RandomGraphBuilder, o: dict[str, Any], *, backward: 
             o["layout"] = "packed"
 
 
-def _make_random_score_options(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, is_fp8: bool) -> None:
+def _add_random_score_options(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, is_fp8: bool) -> None:
     if d.make_random_bool(0.18):
         o["bias"] = (d.choose(1, o["batch"]), d.choose(1, o["heads"]), o["seq_q"], o["seq_kv"])
         o["dbias"] = backward and not is_fp8 and d.make_random_bool(0.5)
@@ -138,7 +138,7 @@ def _make_random_score_options(d: RandomGraphBuilder, o: dict[str, Any], *, back
         o["dsink"] = backward and d.make_random_bool(0.7)
 
 
-def _make_random_dropout(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, unified: bool) -> None:
+def _add_random_dropout_options(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, unified: bool) -> None:
     if unified and backward and not d.is_version_at_least(9, 28, 0):
         return
     if d.make_random_bool(0.15):

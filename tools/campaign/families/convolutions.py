@@ -27,10 +27,10 @@ TYPE_WEIGHTS = {
 def add_convolution(d: RandomGraphBuilder) -> None:
     """Add a convolution over one to three dims, or one of its gradients."""
     form = d.choose_weighted({"forward": 5, "data": 2.5, "filter": 2.5})
-    kind = d.set_types(TYPE_WEIGHTS if form == "forward" else {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
+    kind = d.choose_io_type(TYPE_WEIGHTS if form == "forward" else {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
     spatial = d.choose_weighted({2: 6, 3: 2, 1: 1.5})
     rank = spatial + 2
-    d.set_layout({"last": 8, "packed": 1.5}, rank)
+    d.choose_layout({"last": 8, "packed": 1.5}, rank)
     small = kind in (_T.INT8, _T.FP8_E4M3, _T.FP8_E5M2)
     groups = 1 if small or d.make_random_bool(0.75) else d.choose(2, 4, 8)
     each = d.choose(16, 32, 64) if small else d.choose_weighted({8: 3, 16: 4, 32: 3, 64: 1, 4: 0.4, 3: 0.2, 5: 0.1})
@@ -77,7 +77,7 @@ def add_convolution(d: RandomGraphBuilder) -> None:
         if kind is _T.INT8:
             _add_int8_convolution(d, x, w, response, window, length)
             return
-        d.add_with_chain(
+        d.add_operation_with_chain(
             lambda o: d.g.convolution(x, w, **window, compute_type=compute, **o),
             response,
             length=length,
@@ -85,14 +85,14 @@ def add_convolution(d: RandomGraphBuilder) -> None:
         )
     elif form == "data":
         dy, w = d.add_tensor("dy", response), d.add_tensor("w", weights)
-        d.add_with_chain(
+        d.add_operation_with_chain(
             lambda o: d.g.convolution_backward_data(dy, w, groups=c // per_group, dims=image, **window, **o),
             image,
             length=length if d.make_random_bool(0.6) else 0,
         )
     else:
         x, dy = add_convolution_prologue(d, d.add_tensor("x", image), 0.1), d.add_tensor("dy", response)
-        d.add_with_chain(
+        d.add_operation_with_chain(
             lambda o: d.g.convolution_backward_filter(x, dy, taps, groups=c // per_group, **window, **o),
             weights,
             length=length if d.make_random_bool(0.15) else 0,
@@ -128,7 +128,7 @@ def _add_int8_convolution(
     """Add an INT8 convolution, a scale and elementwise operations in float32, and optionally a conversion to INT8."""
     if length == 0:
         d.g.convolution(
-            x, w, **window, compute_type=_T.INT32, **d.make_memory_options(response, d.choose(_T.INT32, _T.FLOAT))
+            x, w, **window, compute_type=_T.INT32, **d.make_stored_options(response, d.choose(_T.INT32, _T.FLOAT))
         )
         return
     z = d.g.convolution(x, w, **window, compute_type=_T.INT32, **d.make_virtual_options(response, _T.INT32))

@@ -23,7 +23,7 @@ def _choose_dims(d: RandomGraphBuilder) -> tuple[int, ...]:
     rank = d.choose_weighted({3: 4, 4: 4, 5: 1, 2: 0.15})
     d.whole_batch = True
     others = {"permuted": 0.3, "gaps": 0.4}
-    d.set_layout({"packed": 9, **others} if rank < 4 else {"last": 9, "packed": 0.7, **others}, rank)
+    d.choose_layout({"packed": 9, **others} if rank < 4 else {"last": 9, "packed": 0.7, **others}, rank)
     sizes = {2: (16, 24, 64, 96), 3: (8, 16, 24, 32), 4: (2, 4, 8, 16), 5: (2, 3, 4, 8)}[rank]
     dims = [d.choose(*sizes) for _ in range(rank)]
     if d.make_random_bool(0.15):
@@ -33,7 +33,7 @@ def _choose_dims(d: RandomGraphBuilder) -> tuple[int, ...]:
 
 def add_pointwise_graph(d: RandomGraphBuilder) -> None:
     """Add one to eight elementwise operations in a chain with branches."""
-    d.set_types(TYPE_WEIGHTS)
+    d.choose_io_type(TYPE_WEIGHTS)
     dims = _choose_dims(d)
     x = d.add_tensor("x", dims)
     channel = None if d.make_random_bool(0.5) else min(1, len(dims) - 1)
@@ -45,7 +45,7 @@ def add_pointwise_graph(d: RandomGraphBuilder) -> None:
 
 def add_reduction_graph(d: RandomGraphBuilder) -> None:
     """Add a reduction, with elementwise operations before and after it."""
-    d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 5})
+    d.choose_io_type({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 5})
     dims = (
         _choose_dims(d)
         if d.make_random_bool(0.6)
@@ -76,7 +76,7 @@ def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
         return
     chosen = d.choose(*PointwiseMode)
     out = kind if d.make_random_bool(0.7) else d.choose(_T.HALF, _T.BFLOAT16, _T.FLOAT, _T.INT32, _T.INT8)
-    result: dict[str, Any] = d.make_memory_options(dims, out)
+    result: dict[str, Any] = d.make_stored_options(dims, out)
     whole = kind in INTEGER_TYPES and chosen in ARITHMETIC_MODES and d.make_random_bool(0.5)
     more: dict[str, Any] = {"compute_type": _T.INT32} if whole else {}
     x = d.add_tensor("x", dims)

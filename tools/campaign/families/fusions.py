@@ -16,7 +16,7 @@ _T, _P, _R = DataType, PointwiseMode, ReduceTensorOp
 
 def add_fusion(d: RandomGraphBuilder) -> None:
     """Add a random one of the fusions in this file."""
-    d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
+    d.choose_io_type({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
     made = d.choose_weighted(
         {
             _add_softmax: 0.4,
@@ -92,7 +92,7 @@ def _add_residual_block(d: RandomGraphBuilder) -> None:
             compute_type=_T.FLOAT,
         )
         z = g.pointwise(_P.BINARY_SELECT, z, d.add_scalar(4, 0.0), mask, **d.make_virtual_options(out))
-    g.pointwise(d.choose(_P.RELU_FWD, _P.GELU_FWD, _P.SWISH_FWD), z, **d.make_memory_options(out))
+    g.pointwise(d.choose(_P.RELU_FWD, _P.GELU_FWD, _P.SWISH_FWD), z, **d.make_stored_options(out))
 
 
 def _add_gated_layer(d: RandomGraphBuilder) -> None:

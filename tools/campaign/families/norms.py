@@ -53,7 +53,7 @@ def _choose_dims(d: RandomGraphBuilder, mode: NormMode) -> tuple[tuple[int, ...]
 
 def add_norm(d: RandomGraphBuilder) -> None:
     """Add a norm of any mode, in training or inference, and the operations after it."""
-    kind = d.set_types(TYPE_WEIGHTS)
+    kind = d.choose_io_type(TYPE_WEIGHTS)
     mode = d.choose_weighted(NORM_MODE_WEIGHTS)
     dims, scale_dims = _choose_dims(d, mode)
     training = mode is _N.BATCH_NORM or d.make_random_bool(0.55)
@@ -67,21 +67,21 @@ def add_norm(d: RandomGraphBuilder) -> None:
     epsilon = d.choose(1e-5, 1e-3, 1e-6)
     length = 0 if d.make_random_bool(0.75) else d.choose(1, 2)
 
-    def add(options: dict[str, Any]) -> Tensor:
+    def add_norm_operation(options: dict[str, Any]) -> Tensor:
         return d.g.norm_forward(mode, x, scale, bias, training=training, epsilon=epsilon, **more, **options).y
 
-    _add_norm_with_epilogue(d, add, dims, length)
+    _add_norm_with_epilogue(d, add_norm_operation, dims, length)
 
 
 def _add_norm_with_epilogue(d: RandomGraphBuilder, add: Any, dims: tuple[int, ...], length: int) -> None:
     """Add a norm, and operations that cuDNN fuses with it: a ReLU, a residual or a scale."""
     if not length:
-        add(d.make_memory_options(dims, d.g.io_type if d.make_random_bool(0.85) else d.choose_output_type()))
+        add(d.make_stored_options(dims, d.g.io_type if d.make_random_bool(0.85) else d.choose_output_type()))
         return
     z = add(d.make_virtual_options(dims))
     if length == 2 and d.make_random_bool(0.6):
         z = d.g.pointwise(_P.ADD, z, d.add_tensor("residual", dims), **d.make_virtual_options(dims))
-        d.g.pointwise(_P.RELU_FWD, z, **d.make_memory_options(dims))
+        d.g.pointwise(_P.RELU_FWD, z, **d.make_stored_options(dims))
         return
     d.add_chain(z, length, channel=1, kind=d.g.io_type)
 
@@ -92,7 +92,7 @@ def _add_batch_norm_with_running_statistics(d: RandomGraphBuilder, dims: tuple[i
         d.add_tensor(name, per, _T.FLOAT) for name in ("scale", "bias", "running_mean", "running_var")
     )
 
-    def add(options: dict[str, Any]) -> Tensor:
+    def add_batch_norm_operation(options: dict[str, Any]) -> Tensor:
         return d.g.norm_forward(
             _N.BATCH_NORM,
             x,
@@ -106,12 +106,12 @@ def _add_batch_norm_with_running_statistics(d: RandomGraphBuilder, dims: tuple[i
             **options,
         ).y
 
-    _add_norm_with_epilogue(d, add, dims, 0 if d.make_random_bool(0.6) else d.choose(1, 2))
+    _add_norm_with_epilogue(d, add_batch_norm_operation, dims, 0 if d.make_random_bool(0.6) else d.choose(1, 2))
 
 
 def add_norm_backward(d: RandomGraphBuilder) -> None:
     """Add the gradient of a norm, for batch norm also after a ReLU."""
-    kind = d.set_types(TYPE_WEIGHTS)
+    kind = d.choose_io_type(TYPE_WEIGHTS)
     mode = d.choose_weighted({**NORM_MODE_WEIGHTS, _N.GROUP_NORM: 0})
     dims, scale_dims = _choose_dims(d, mode)
     sets = infer_statistics_dims(mode, dims, scale_dims)
@@ -127,7 +127,7 @@ def add_norm_backward(d: RandomGraphBuilder) -> None:
             mode, x, scale, bias, mean=mean, inv_variance=inverse, epsilon=None, **d.make_virtual_options(dims)
         ).y
         dy = g.pointwise(_P.RELU_BWD, y, dy=dy, data_type=kind, strides=x.strides)
-    g.norm_backward(mode, dy, x, scale, mean=mean, inv_variance=inverse, **d.make_memory_options(dims))
+    g.norm_backward(mode, dy, x, scale, mean=mean, inv_variance=inverse, **d.make_stored_options(dims))
 
 
 def add_batch_norm_part(d: RandomGraphBuilder) -> None:
@@ -135,7 +135,7 @@ def add_batch_norm_part(d: RandomGraphBuilder) -> None:
     part = d.choose_weighted({"statistics": 4, "finalize": 2, "weights": 2, "pair": 1})
     {
         "statistics": _add_gen_stats,
-        "finalize": _add_finalize,
+        "finalize": _add_norm_statistics_finalize,
         "weights": _add_bn_weight_gradients,
         "pair": _add_bn_weight_gradients_alone,
     }[part](d)
@@ -147,15 +147,15 @@ def _add_random_image(d: RandomGraphBuilder) -> tuple[int, ...]:
 
 
 def _add_gen_stats(d: RandomGraphBuilder) -> None:
-    d.set_types({_T.HALF: 6, _T.BFLOAT16: 1})
+    d.choose_io_type({_T.HALF: 6, _T.BFLOAT16: 1})
     dims = _add_random_image(d)
     k, tap = d.choose(16, 32, 64), d.choose(1, 3)
     x, w = add_convolution_prologue(d, d.add_tensor("x", dims), 0.4), d.add_tensor("w", (k, dims[1], tap, tap))
     out = (dims[0], k, *dims[2:])
-    d.g.gen_stats(d.g.convolution(x, w, padding=tap // 2, **d.make_memory_options(out)))
+    d.g.gen_stats(d.g.convolution(x, w, padding=tap // 2, **d.make_stored_options(out)))
 
 
-def _add_finalize(d: RandomGraphBuilder) -> None:
+def _add_norm_statistics_finalize(d: RandomGraphBuilder) -> None:
     d.layout = channels_last
     per = (1, d.choose(8, 16, 32, 64, 128, 40), 1, 1)
     names = ("sum", "sqsum", "scale", "bias", "running_mean", "running_var")
@@ -169,7 +169,7 @@ def _add_finalize(d: RandomGraphBuilder) -> None:
 
 def _add_bn_weight_gradients(d: RandomGraphBuilder) -> None:
     """Add the gradient of convolution, ReLU and batch norm as one operation."""
-    d.set_types({_T.HALF: 6, _T.BFLOAT16: 1})
+    d.choose_io_type({_T.HALF: 6, _T.BFLOAT16: 1})
     dims, tap, k = _add_random_image(d), d.choose(1, 3), d.choose(16, 32, 64)
     g, per = d.g, (1, dims[1], 1, 1)
     dy, w = d.add_tensor("dy", (dims[0], k, *dims[2:])), d.add_tensor("w", (k, dims[1], tap, tap))
@@ -179,12 +179,12 @@ def _add_bn_weight_gradients(d: RandomGraphBuilder) -> None:
     normal = x
     for mode, factor in ((_P.SUB, mean), (_P.MUL, inv), (_P.MUL, scale), (_P.ADD, bias)):
         normal = g.pointwise(mode, normal, factor, **d.make_virtual_options(dims))
-    clipped = g.pointwise(_P.RELU_BWD, normal, dy=gradient, **d.make_memory_options(dims))
+    clipped = g.pointwise(_P.RELU_BWD, normal, dy=gradient, **d.make_stored_options(dims))
     g.batch_norm_backward_weights(clipped, x, mean, inv, scale)
 
 
 def _add_bn_weight_gradients_alone(d: RandomGraphBuilder) -> None:
-    d.set_types({_T.HALF: 6, _T.BFLOAT16: 1})
+    d.choose_io_type({_T.HALF: 6, _T.BFLOAT16: 1})
     dims = _add_random_image(d)
     per = (1, dims[1], 1, 1)
     mean, inv, scale = (d.add_tensor(name, per, _T.FLOAT) for name in ("mean", "inv_std", "scale"))

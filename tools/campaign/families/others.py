@@ -16,7 +16,7 @@ from cudnn_backend_py.generated.enums import (
     TensorReordering,
 )
 from cudnn_backend_py.graph.shapes import compute_pooled_size, compute_scale_dims
-from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
+from cudnn_backend_py.graph.strides import channels_last, make_column_major_strides, packed_strides
 
 from ..random_builder import RandomGraphBuilder
 
@@ -28,9 +28,9 @@ HALF_TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4}
 
 def add_resample(d: RandomGraphBuilder) -> None:
     """Add a pooling, or the gradient of one, over one to three dims."""
-    d.set_types({_T.HALF: 5, _T.BFLOAT16: 3, _T.FLOAT: 4, _T.INT8: 0.3})
+    d.choose_io_type({_T.HALF: 5, _T.BFLOAT16: 3, _T.FLOAT: 4, _T.INT8: 0.3})
     spatial = d.choose_weighted({2: 6, 3: 1.5, 1: 0.3})
-    d.set_layout({"last": 7, "packed": 2}, spatial + 2)
+    d.choose_layout({"last": 7, "packed": 2}, spatial + 2)
     mode = d.choose_weighted(
         {_S.MAXPOOL: 4, _S.AVGPOOL_INCLUDE_PADDING: 3, _S.AVGPOOL_EXCLUDE_PADDING: 3, _S.BILINEAR: 0.4}
     )
@@ -61,7 +61,7 @@ def add_resample(d: RandomGraphBuilder) -> None:
         if d.make_random_bool(0.25) and not wants:
             x = d.add_chain(x, d.choose(1, 2), channel=1, virtual=True)
         length = d.choose(1, 2) if not wants and d.make_random_bool(0.25) else 0
-        d.add_with_chain(
+        d.add_operation_with_chain(
             lambda o: d.g.resample(mode, x, window, idx=wants, **sides, **o).y, less, length=length, kind=d.g.io_type
         )
         return
@@ -71,12 +71,12 @@ def add_resample(d: RandomGraphBuilder) -> None:
         given = {"idx": d.add_tensor("idx", less, _T.INT8)}
     elif not last:  # without x and y, cuDNN accepts the graph but does not execute it
         given = {"x": d.add_tensor("x", whole), "y": d.add_tensor("y", less)}
-    d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.make_memory_options(whole))
+    d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.make_stored_options(whole))
 
 
 def add_data_movement(d: RandomGraphBuilder) -> None:
     """Add a concatenation, slice, reshape or transpose, mostly where cuDNN supports it: next to a matmul."""
-    d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 2})
+    d.choose_io_type({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 2})
     what = {"concat": 4.0, "reshape": 1.0, "alone": 0.7}
     if d.is_version_at_least(9, 22, 0):
         what |= {"slice": 6.0, "transpose": 1.0}
@@ -100,7 +100,9 @@ def add_data_movement(d: RandomGraphBuilder) -> None:
         source = g.tensor("a", (b, m * k)) if d.make_random_bool(0.5) else g.tensor("a", (b * m, k))
         a = g.reshape(source, (b, m, k), **({"mode": ReshapeMode.LOGICAL} if logical else {}))
     right = g.tensor("b", (b, k, n))
-    d.add_with_chain(lambda o: g.matmul(a, right, **o), (b, m, n), length=d.choose(0, 0, 1, 2), channel=None, kind=kind)
+    d.add_operation_with_chain(
+        lambda o: g.matmul(a, right, **o), (b, m, n), length=d.choose(0, 0, 1, 2), channel=None, kind=kind
+    )
 
 
 def _add_convolution_into_concatenation(d: RandomGraphBuilder) -> None:
@@ -122,7 +124,7 @@ def _add_convolution_into_concatenation(d: RandomGraphBuilder) -> None:
     z = d.add_tensor("z", (n, d.choose(16, 32), h, w))
     whole = (n, k + z.dims[1], h, w)
     parts, at = ([y, z], 1) if d.make_random_bool(0.85) else ([z, y], 0)
-    g.concatenate(parts, 1, in_place_index=at, **d.make_memory_options(whole, g.io_type))
+    g.concatenate(parts, 1, in_place_index=at, **d.make_stored_options(whole, g.io_type))
 
 
 def _add_single_data_movement(d: RandomGraphBuilder) -> None:
@@ -154,7 +156,7 @@ def _make_random_slice(d: RandomGraphBuilder, size: int) -> slice:
 
 def add_expert_matmul(d: RandomGraphBuilder) -> None:
     """Add a matmul of each expert with its tokens, optionally gathered or scattered, or its gradient."""
-    d.set_types({**HALF_TYPE_WEIGHTS, _T.FP8_E4M3: 0.2})
+    d.choose_io_type({**HALF_TYPE_WEIGHTS, _T.FP8_E4M3: 0.2})
     count, rows = d.choose(2, 3, 4, 8), d.choose(16, 32, 64, 100)
     k, n = d.choose(32, 64, 128), d.choose(32, 64, 128)
     offset = d.g.tensor("first_token_offset", (count, 1, 1), _T.INT32)
@@ -163,7 +165,7 @@ def add_expert_matmul(d: RandomGraphBuilder) -> None:
         d.g.moe_grouped_matmul_backward(doutput, token, offset, virtual=False)
         return
     dims = (count, k, n)
-    weight = d.g.tensor("weight", dims, strides=column_major(dims))
+    weight = d.g.tensor("weight", dims, strides=make_column_major_strides(dims))
     mode = d.choose_weighted({_M.NONE: 6, _M.GATHER: 0.4, _M.SCATTER: 2})
     more: dict[str, Any] = {"mode": mode}
     if mode is not _M.NONE:
@@ -172,7 +174,7 @@ def add_expert_matmul(d: RandomGraphBuilder) -> None:
         more |= {"token_ks": d.g.tensor("token_ks", (1, rows, 1), _T.INT32), "top_k": 1}
     tokens = d.choose(rows, rows // 2) if mode is _M.GATHER else rows
     token = d.add_tensor("token", (1, tokens, k))
-    d.add_with_chain(
+    d.add_operation_with_chain(
         lambda o: d.g.moe_grouped_matmul(token, weight, offset, **more, **o),
         (1, rows, n),
         length=0 if d.make_random_bool(0.8) else 1,
@@ -186,7 +188,7 @@ def add_block_scaled_matmul(d: RandomGraphBuilder) -> None:
     four = d.make_random_bool(0.4)
     size, few, exponents = (16, _T.FP4_E2M1, _T.FP8_E4M3) if four else (32, _T.FP8_E4M3, _T.FP8_E8M0)
     g = d.g
-    d.set_types(HALF_TYPE_WEIGHTS)
+    d.choose_io_type(HALF_TYPE_WEIGHTS)
     m, n, k = d.choose(64, 128), d.choose(64, 128), d.choose(64, 128)
     if d.make_random_bool(0.3):
         x = g.tensor("x", (1, m, k))
@@ -203,12 +205,12 @@ def add_block_scaled_matmul(d: RandomGraphBuilder) -> None:
     sb = g.tensor("b_scale", b_dims, exponents, strides=(b_dims[1] * b_dims[2], 1, b_dims[1]), **tiled)
     left = g.block_scale_dequantize(a, sa, (1, size))
     right = g.block_scale_dequantize(b, sb, (size, 1))
-    d.add_with_chain(lambda o: g.matmul(left, right, **o), (1, m, n), length=d.choose(0, 0, 1), channel=None)
+    d.add_operation_with_chain(lambda o: g.matmul(left, right, **o), (1, m, n), length=d.choose(0, 0, 1), channel=None)
 
 
 def add_rotary_embedding(d: RandomGraphBuilder) -> None:
     """Add a rotary embedding of queries and keys before attention, or its gradient after it."""
-    d.set_types({_T.BFLOAT16: 5, _T.HALF: 4})
+    d.choose_io_type({_T.BFLOAT16: 5, _T.HALF: 4})
     b, h, s, width = d.choose(1, 2), d.choose(1, 2, 4), d.choose(64, 128), d.choose(64, 128)
     dims = (b, h, s, width)
     layout: dict[str, Any] = {"strides": (h * s * width, width, h * width, 1)}

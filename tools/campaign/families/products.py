@@ -17,7 +17,7 @@ TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3, _T.FP8_E4M3: 1, _T.FP8_
 
 def add_matmul(d: RandomGraphBuilder) -> None:
     """Add a matmul with an optional conversion or scale of an operand, and elementwise operations after it."""
-    kind = d.set_types(TYPE_WEIGHTS)
+    kind = d.choose_io_type(TYPE_WEIGHTS)
     small = kind in (_T.FP8_E4M3, _T.FP8_E5M2, _T.INT8)
     step = 16 if small else 8
     m, n, k = (step * d.choose_weighted({1: 2, 2: 3, 3: 1, 4: 3, 8: 2, 16: 0.5}) for _ in range(3))
@@ -34,14 +34,14 @@ def add_matmul(d: RandomGraphBuilder) -> None:
     length = d.choose_weighted({0: 3, 1: 3, 2: 3, 3: 2, 5: 1})
     if kind is _T.INT8:
         if length == 0:
-            d.g.matmul(a, b, compute_type=_T.INT32, **d.make_memory_options(dims, d.choose(_T.INT32, _T.FLOAT)))
+            d.g.matmul(a, b, compute_type=_T.INT32, **d.make_stored_options(dims, d.choose(_T.INT32, _T.FLOAT)))
             return
         c = d.g.matmul(a, b, compute_type=_T.INT32, **d.make_virtual_options(dims, _T.INT32))
         c = d.g.pointwise(_P.MUL, c, d.add_scalar(len(dims), 0.0078125), **d.make_virtual_options(dims, _T.FLOAT))
         d.g.io_type = _T.FLOAT
         d.add_chain(c, length, channel=None, kind=d.choose(_T.INT8, _T.FLOAT, _T.HALF))
         return
-    d.add_with_chain(lambda o: d.g.matmul(a, b, **o), dims, length=length, channel=None, reduce=0.08)
+    d.add_operation_with_chain(lambda o: d.g.matmul(a, b, **o), dims, length=length, channel=None, reduce=0.08)
 
 
 def add_matrix(
