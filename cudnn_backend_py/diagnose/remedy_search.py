@@ -426,8 +426,8 @@ class _RemedySearch:
         if solution.title not in self.reported:
             self.say(asking=solution.title)
             built = self.verdicts.get(solution.title) if len(solution.graphs) == 1 else None
-            run_query = (explain(graph, self.target, mode=self.modes, causes=False) for graph in solution.graphs)
-            verdicts = [built] if built else list(run_query)
+            judged = (explain(graph, self.target, mode=self.modes, causes=False) for graph in solution.graphs)
+            verdicts = [built] if built else list(judged)
             if not all(verdict.supported for verdict in verdicts):
                 self.say(answer=_SupportAnswer())
                 return False

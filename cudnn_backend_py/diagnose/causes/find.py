@@ -13,7 +13,6 @@ import struct
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from itertools import islice
 
 from ...graph.guard import call_and_report_errors, collect_reports, report_line
 from ...graph.ir import Graph, Op, Parameters
@@ -37,7 +36,7 @@ from .case import (
     format_statement,
 )
 from .claims import verify_exact_changes
-from .phrases import find_device_queries, find_rules, is_vague
+from .phrases import find_change_kinds, find_device_queries, find_rules, is_vague
 from .rules import (
     PHRASE_RULES,
     RULES,
@@ -493,6 +492,7 @@ def _blame_architecture(case: RefusalCase) -> Cause | None:
     return explain_architecture(case, reasons[0]) if reasons else None
 
 
+_KINDS_ELSEWHERE = ("intermediate_type", "data_type", "layout", "dims", "flatten")
 _MAX_CHANGES_ELSEWHERE = 12  # that are judged on other architectures, six of them each
 
 
@@ -508,9 +508,15 @@ def _blame_change_and_architecture(case: RefusalCase) -> Cause | None:
     Since
         Any version.
     """
-    kinds = ("intermediate_type", "data_type", "layout", "dims", "flatten")
-    changes = (one for one in iterate_changes(case.graph, kinds) if len(one.graphs) == 1)
-    for change in islice(changes, _MAX_CHANGES_ELSEWHERE) if case.measure else ():
+    hinted = [kind for reason in case.specific_reasons for kind in find_change_kinds(reason.text)]
+    kinds = sorted(_KINDS_ELSEWHERE, key=lambda kind: hinted.index(kind) if kind in hinted else len(hinted))
+    judged: list[Graph] = []
+    for change in iterate_changes(case.graph, kinds) if case.measure else ():
+        if len(change.graphs) != 1 or change.graph in judged:  # the same strides have several names
+            continue
+        if len(judged) == _MAX_CHANGES_ELSEWHERE:
+            break
+        judged.append(change.graph)
         others = dataclasses.replace(case, graph=change.graph).supporting_architectures
         if others:
             contrast = describe_found_and_needed_values(case.graph, change)

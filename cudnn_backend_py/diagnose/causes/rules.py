@@ -24,6 +24,7 @@ from ...rewrite.changes.change import ATTENTION
 from ...rewrite.changes.layout import align_to_elements
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.shapes import add_missing_norm_tensors
+from ...rewrite.unusual import find_deviations
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
@@ -805,6 +806,33 @@ def explain_two_graphs(case: RefusalCase, reason: Reason | None = None) -> Cause
     return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title)
 
 
+def _explain_property_and_two_graphs(case: RefusalCase, reason: Reason) -> Cause | None:
+    """A property of one tensor is unusual, and operations must be in a separate graph; neither change alone helps.
+
+    Problem
+        Any, such as a weight gradient of float16 of a norm after other operations.
+    Evidence
+        The graph with the usual value, as two.
+    Remedy
+        That value, and two graphs.
+    Since
+        Any version.
+    """
+    if case.is_attention or not case.measure:
+        return None
+    for one in find_deviations(case.graph)[:_MAX_PROPERTIES_WITH_SPLIT]:
+        changed = one.undo(case.graph) if one.aspect != "operation" and one.effect != "idea" else None
+        if changed is None or not (cut := explain_two_graphs(dataclasses.replace(case, graph=changed), reason)):
+            continue
+        effect = "" if one.effect == "exact" else f" ({one.effect})"
+        headline = f"{one.describe_needed_value()}; and also {cut.headline}"
+        return dataclasses.replace(cut, headline=headline, remedy=f"{one.title}{effect}; and {cut.remedy}")
+    return None
+
+
+_MAX_PROPERTIES_WITH_SPLIT = 6  # each is judged with every split
+
+
 @register_phrase_rule
 def explain_operation(case: RefusalCase, reason: Reason) -> Cause | None:
     """An operation does not match any pattern of the engines.
@@ -830,7 +858,7 @@ def explain_operation(case: RefusalCase, reason: Reason) -> Cause | None:
     inner = None if case.is_attention else case.find_remedy("intermediate_type")
     if inner is not None:
         return blame_change("data-type", case, inner, reason)
-    if said := explain_two_graphs(case, reason):
+    if said := explain_two_graphs(case, reason) or _explain_property_and_two_graphs(case, reason):
         return said
     dropped = case.find_remedies("drop_operation")
     named = (change.title.removeprefix("without the operation").removeprefix("s") for change in dropped)

@@ -181,17 +181,12 @@ def _describe_refused_set(case: RefusalCase, one: Sequence[Deviation], blame: Re
             return f"{only.what} does not fit into this graph"
         if only.aspect == "parameter":
             return f"{only.what}: not supported in this graph on sm_{case.target.sm}, with {only.usual} it is"
-        return _describe_needed_value(only)
+        return only.describe_needed_value()
     beside = ", though each alone is" if blame.alone else ""
     first, *rest = [item for item in one if item.aspect != "operation"] + [i for i in one if i.aspect == "operation"]
     if first.aspect not in ("operation", "parameter") and all(item.aspect == "operation" for item in rest):
-        return f"{_describe_needed_value(first)} together with {' and '.join(item.what for item in rest)}"
+        return f"{first.describe_needed_value()} together with {' and '.join(item.what for item in rest)}"
     return f"{' and '.join(item.what for item in one)}: not supported together on sm_{case.target.sm}{beside}"
-
-
-def _describe_needed_value(one: Deviation) -> str:
-    where = " where" if one.aspect == "broadcast" else ","
-    return f"{one.what}{where} {one.usual} is needed"
 
 
 def _format_quotes(case: RefusalCase, one: Sequence[Deviation]) -> str:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
-from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import (
     bypass_ops,
@@ -18,7 +17,7 @@ from ...graph.replace import (
     try_to_make_graph,
 )
 from ..unusual import find_deviations
-from ..unusual.operations import format_kind, format_removal
+from ..unusual.operations import MAIN_OPERATIONS, format_kind, format_removal
 from .change import (
     ATTENTION,
     Change,
@@ -209,8 +208,8 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
 
 
 def _is_main_operation(op: Op) -> bool:
-    """Return whether an operation is the main one of a graph: a matmul, a convolution or attention."""
-    return isinstance(op, Matmul) or op.kind in CONVOLUTIONS or op.kind in ATTENTION
+    """Return whether an operation is a main one of a graph, such as a matmul, a convolution, a norm or attention."""
+    return op.kind in MAIN_OPERATIONS or op.kind in ATTENTION
 
 
 def _remove_each_operation(graph: Graph) -> Iterator[Change]:

@@ -74,6 +74,10 @@ class Deviation:
     names: tuple[str, ...]
     undo: Callable[[Graph], Graph | None]
 
+    def describe_needed_value(self) -> str:
+        """Return the property and the usual value, such as ``y has data type int64, float16 is needed``."""
+        return f"{self.what}{' where' if self.aspect == 'broadcast' else ','} {self.usual} is needed"
+
 
 def format_type(kind: DataType) -> str:
     return DATA_TYPES[kind].word or kind.name.lower()

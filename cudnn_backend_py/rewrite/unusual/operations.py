@@ -15,7 +15,7 @@ from ..relations import NORMS
 from .deviation import OTHER_RESULTS, Deviation, find_tensors_in_memory, get_operation_key, set_tensor_fields
 from .types import FINALIZED
 
-__all__ = ["find_extra_operations", "find_stored_intermediates"]
+__all__ = ["MAIN_OPERATIONS", "find_extra_operations", "find_stored_intermediates"]
 
 _D = DescriptorType
 
@@ -39,7 +39,8 @@ def find_stored_intermediates(graph: Graph) -> Iterator[Deviation]:
             )
 
 
-_MAIN = (
+#: Operations that a graph has one of, with pointwise operations and reductions before and after it.
+MAIN_OPERATIONS = (
     *CONVOLUTIONS,
     *NORMS,
     _D.OPERATION_MATMUL,
@@ -74,7 +75,7 @@ def format_removal(op: Op, *, is_bypassed: bool) -> str:
 def find_extra_operations(graph: Graph) -> Iterator[Deviation]:
     """Yield each operation except the graph's main one, such as its first product or norm."""
     scaled = _D.OPERATION_BLOCK_SCALE_DEQUANTIZE  # no product reads such numbers without
-    main = next((op for op in graph.ops if op.kind in _MAIN), graph.ops[0])
+    main = next((op for op in graph.ops if op.kind in MAIN_OPERATIONS), graph.ops[0])
     for op in reversed(graph.ops):
         if op is main or op.kind is scaled:
             continue

@@ -15,7 +15,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.diagnose.other_versions import add_newest_version_answer, add_version_remedy
 from cudnn_backend_py.diagnose.report.summary import format_summary
-from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul
 from cudnn_backend_py.graph.replace import replace_tensors
@@ -226,3 +226,37 @@ def test_no_full_wheel_of_cuda_12_is_offered_for_an_engine_of_cuda_13(shared_jud
         assert cause is not None
         assert "9.28" not in library().version_text or cause.remedy.startswith("use its build for CUDA 13")
         assert "--full" not in cause.remedy or cause.versions.endswith("supports it")
+
+
+def test_a_gradient_of_a_wrong_type_and_a_missing_split_are_both_named(shared_judge: Judge) -> None:
+    g = GraphBuilder("norm of relu", io_type=T.BFLOAT16)
+    dims, strides = (512, 256, 1, 1), (256, 1, 256, 256)
+    x, dy = (g.tensor(name, dims, strides=strides) for name in ("x", "dy"))
+    scale = g.tensor("scale", (1, 256, 1, 1), T.FLOAT, strides=strides)
+    mean, inv = (g.tensor(name, (512, 1, 1, 1), T.FLOAT, strides=(1, 1, 1, 1)) for name in ("mean", "inv"))
+    through = g.pointwise(P.RELU_BWD, x, dy=dy, name="dr", strides=strides)
+    g.norm_backward(
+        NormMode.LAYER_NORM, through, x, scale, mean=mean, inv_variance=inv, dbias=True, name="dx", virtual=False
+    )
+    graph = g.graph()
+    cause = refuse(shared_judge, replace_tensor_fields(graph, "dx.dscale", data_type=T.HALF), "sm86").cause
+    assert cause is not None
+    assert "dx.dscale has data type float16, float32 is needed; and also dr (relu_bwd) before dx" in cause.headline
+    assert cause.remedy == "dx.dscale: float16 -> float32 (changes numerics); and two graphs, dr in memory between them"
+    other = refuse(shared_judge, graph, "sm86").cause
+    assert other is not None
+    assert other.headline.startswith("dr (relu_bwd) before dx (norm_backward): not supported in one graph with it")
+
+
+@pytest.mark.skipif(not OLDER, reason="cuDNN 9.14 is not installed")
+def test_wrong_strides_and_an_architecture_are_both_named(shared_judge: Judge) -> None:
+    g = GraphBuilder("two matmuls", io_type=T.HALF)
+    q, v = (g.tensor(name, (1, 1, 10, 64)) for name in ("q", "v"))
+    k = g.tensor("k", (1, 1, 64, 10), strides=(640, 640, 64, 1))
+    scores = g.matmul(q, k, name="s", data_type=T.HALF)
+    g.matmul(scores, v, name="o", virtual=False)
+    cause = refuse(shared_judge, g.graph(), "sm121", OLDER).cause
+    assert cause is not None
+    assert cause.headline.startswith("sm_121 does not support the graph, sm_90, sm_100, sm_80 do with another change: ")
+    assert "k has strides [640, 640, 64, 1], [640, 640, 1, 64] is needed" in cause.headline
+    assert "k: strides -> contracted dim contiguous, [640, 640, 64, 1] -> [640, 640, 1, 64]" in cause.remedy
