@@ -61,7 +61,6 @@ _ENGINE_STAGES = (
     "heuristics",
     "plan",
 )  # stages at which engines refuse; the graph library, which all wheels have, before
-_NVRTC_PROBLEM_CODES = ("nvrtc-missing", "nvrtc-unusable", "nvrtc-of-another-cuda", "nvrtc-builtins-missing")
 _REFUSED_BY_PACKAGE = "refused by this package; cuDNN was not called"
 _control_cache: dict[tuple[int, bool, str], Control] = {}
 
@@ -402,7 +401,7 @@ class _Judgement:
         """Return whether plans of this graph are known to fail, so that a verdict requires building one."""
         problems = find_issues_failing_before_execution(self.graph, self.target.sm, self.target.library.version)
         known = any(issue.is_measured and issue.step == "build" for issue in problems)
-        return known or any(one.code in _NVRTC_PROBLEM_CODES for one in self.faults)
+        return known or any(one.code.startswith("nvrtc-") for one in self.faults)
 
     def _try_build_in_fork(
         self,

@@ -499,7 +499,9 @@ def _make_architecture_problem(major: int, sm: int, nvrtc: Nvrtc) -> Environment
     needed = find_oldest_nvrtc(sm)
     dropped = needed is not None and needed < nvrtc.version
     if needed is None:
-        wanted = "use a cuDNN that supports it: no CUDA up to 13.0 compiles for it"
+        wanted = (
+            f"use a newer CUDA with its cuDNN and NVRTC: none up to {'.'.join(map(str, max(NVRTC_ARCHITECTURES)))} does"
+        )
     elif needed[0] != major:
         wanted = f"use the cuDNN of CUDA {needed[0]} (cu{needed[0]} wheels), and its NVRTC where it needs one"
     elif nvrtc.path.startswith("inside"):

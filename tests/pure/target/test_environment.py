@@ -34,7 +34,13 @@ def test_missing_sublibrary_of_the_9_12_jit_wheel_is_reported(tmp_path: Path) ->
     ("cuda", "sm", "path", "code", "repair"),
     [
         ((13, 0), 70, "inside cuDNN 9.24.0", "nvrtc-dropped-architecture", "use the cuDNN of CUDA 12"),
-        ((13, 0), 130, "inside cuDNN 9.24.0", "nvrtc-too-old", "use a cuDNN that supports it"),
+        (
+            (13, 0),
+            130,
+            "inside cuDNN 9.24.0",
+            "nvrtc-too-old",
+            "use a newer CUDA with its cuDNN and NVRTC: none up to 13.0 does",
+        ),
         ((12, 9), 110, "inside cuDNN 9.24.0", "nvrtc-too-old", "use the cuDNN of CUDA 13"),
         ((12, 6), 120, "inside cuDNN 9.24.0", "nvrtc-too-old", "use a cuDNN that was built with CUDA 12.8"),
         ((12, 6), 103, "/lib/libnvrtc.so.12", "nvrtc-too-old", "install that of CUDA 12.9"),
