@@ -186,19 +186,17 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         names = [name for name in sorted(names, key=version_numbers, reverse=True) if _parse_version(name) >= needed]
     others = _judge_versions(question.graph, asked, used, names, judge, lambda number: number < most)
     refusing = sorted(others.refusing, key=version_numbers, reverse=True)
-    why = ""
+    answer: Verdict | None = None
     if refusing and not others.found and cause.code != CRASH_CODE:
-        why = _describe_answer(
-            judge.run_query(asked.make_search_query(question.graph, asked.target, refusing[0], causes=True))
-        )
+        answer = judge.run_query(asked.make_search_query(question.graph, asked.target, refusing[0], causes=True))
     late = (f"{TIMEOUT_REMARK}: {line}" for line in others.late)
     verdict = replace(verdict, limits=(*verdict.limits, *late))
     if others.found:
         checked: RemedyCheck = "built" if question.build else "support check"
-        name = others.found[0].version
-        cause = replace(cause, remedy=f"use cuDNN {name} (--cudnn {name})", asked=checked)
-    elif why:
-        text = f"cuDNN {refusing[0]} {why}"
+        name = others.found[0].version or ""
+        cause = replace(cause, remedy=_format_use_of_version(name), asked=checked)
+    elif answer is not None:
+        text = f"cuDNN {refusing[0]} {_describe_answer(answer)}"
         if refusing[1:]:
             text += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not support it"
         if others.unasked:
@@ -207,6 +205,9 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
                 "(see cudnn-backend matrix --since)"
             )
         cause = replace(cause, versions=text, remedy="", asked="")
+        if answer.cause is not None and _has_judged_remedy(answer.cause):
+            remedy = f"{_format_use_of_version(refusing[0])}, and there: {answer.cause.remedy}"
+            cause = replace(cause, remedy=remedy, asked=answer.cause.asked)
     elif newer and others.unable:
         name = others.unable[0].cudnn
         cause = replace(cause, versions=f"cuDNN {name} cannot judge it here (--cudnn {name} says why)")
@@ -234,14 +235,28 @@ def _add_answer_of_version_with_engines(
 
 def _find_way_to_judge(verdict: Verdict, cause: Cause, other: Verdict) -> str:
     """Return how to judge a graph with the version of a JIT wheel, after the answer of a full wheel of another one."""
-    install = format_full_wheel_command(verdict.cudnn)
-    if other.cause is None or other.supported:
+    full = format_full_wheel_command(verdict.cudnn)
+    use = _format_use_of_version(other.cudnn)
+    if other.supported:
+        return f"{use}; or {full}, then explain again"
+    if other.cause is None:
         return cause.remedy
     if other.cause.code == "cuda-toolkit":  # any build for this CUDA lacks that engine
         return other.cause.remedy
     if other.cause.code == DEVICE_NEEDED_CODE:  # the full wheel queries it, too
-        return f"judge on a machine with the GPU and the full wheel ({install})"
-    return f"add --whatif; or {install}, then explain again: it may support the graph though {other.cudnn} does not"
+        return f"judge on a machine with the GPU and the full wheel ({full})"
+    if _has_judged_remedy(other.cause):
+        return f"{use}, and there: {other.cause.remedy}; or {full}, then explain again"
+    return f"add --whatif; or {full}, then explain again: it may support the graph though {other.cudnn} does not"
+
+
+def _format_use_of_version(name: str) -> str:
+    return f"use cuDNN {name} (--cudnn {name})"
+
+
+def _has_judged_remedy(cause: Cause) -> bool:
+    """Return whether a cause has a remedy that was judged and computes the same."""
+    return bool(cause.remedy) and cause.asked in ("support check", "built") and not cause.computes_something_else
 
 
 def add_newest_version_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdict:

@@ -10,7 +10,7 @@ from ..errors import GraphError
 from ..frozen import FrozenValue
 from ..generated.enums import DIM_MAX, CudnnEnum, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..printable import format_in_angle_brackets, format_repr, printable, printable_lines
-from .data_types import ELEMENT_BITS, SHORT_TYPES, find_type, suggest_member
+from .data_types import DATA_TYPES, ELEMENT_BITS, SHORT_TYPES, find_type, suggest_member
 from .rules import Rule, find_broken_rule
 from .strides import packed_strides
 
@@ -197,6 +197,11 @@ _RULES: tuple[Rule[Tensor], ...] = (
         lambda t: "has a value but is not by value",
     ),
     Rule(
+        "value-not-representable",
+        lambda t: t.value is not None and not _is_representable(t.value, t.data_type),
+        lambda t: f"has value {format_repr(t.value)}, which {t.data_type.name} cannot represent",
+    ),
+    Rule(
         "vector-out-of-range",
         lambda t: t.vector_count < 1 or (t.vector_count > 1 and not 0 <= t.vector_dim < t.rank),
         lambda t: f"has vectors of {t.vector_count} along dim {t.vector_dim}, "
@@ -216,6 +221,14 @@ def _check_tensor(tensor: Tensor) -> None:
     check_name(tensor.name, "a tensor")
     if rule := find_broken_rule(_RULES, tensor):
         raise make_error(rule.message(tensor), rule.code, rule.fix and rule.fix(tensor))
+
+
+def _is_representable(value: float, kind: DataType) -> bool:
+    """Return whether a scalar is a number of a data type, which all are for floats: infinite at worst."""
+    facts = DATA_TYPES[kind]
+    if facts.kind == "boolean":
+        return value in (0, 1)
+    return facts.limits is None or (facts.limits[0] <= value <= facts.limits[1] and value == int(value))
 
 
 def _are_integers(values: tuple[Any, ...]) -> bool:

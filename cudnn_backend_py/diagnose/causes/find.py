@@ -42,6 +42,7 @@ from .rules import (
     RULES,
     explain_architecture,
     explain_misalignment,
+    explain_no_product,
     explain_overlap,
     explain_pattern_removed,
     explain_two_graphs,
@@ -99,7 +100,8 @@ def find_cause(
     cause = _apply_message_rules(case)
     if cause is not None:
         return _complete_remedy(case, cause)
-    return _complete_remedy(case, _blame_missing_device(case, _find_cause_in_fork(case, _find_most_certain_cause)))
+    cause = _name_missing_product(case, _find_cause_in_fork(case, _find_most_certain_cause))
+    return _complete_remedy(case, _blame_missing_device(case, cause))
 
 
 def find_build_cause(
@@ -271,6 +273,14 @@ def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause |
     return dataclasses.replace(measured, headline=headline, remedy="; or ".join(remedies))
 
 
+def _name_missing_product(case: RefusalCase, cause: Cause | None) -> Cause | None:
+    """Name the missing matmul in a cause where all that helps is to leave out an operation that needs one."""
+    if cause is None or not cause.remedy.startswith("without the operation"):
+        return cause
+    lacking = (explain_no_product(case, one) for one in case.reasons if "no_product" in find_rules(one.text))
+    return next((dataclasses.replace(cause, headline=one.headline) for one in lacking if one), cause)
+
+
 def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
     """Return the most certain cause: measured by a rule, proven by a change, or named by cuDNN."""
     for rule in (explain_misalignment, explain_overlap, explain_block_scale):
@@ -382,7 +392,7 @@ def _blame_missing_device(case: RefusalCase, other: Cause | None) -> Cause | Non
         for reason in candidate.reasons:
             what = find_device_queries(str(reason), case.target.sm)
             if what is not None and not (what.startswith("a cuBLASLt") and _has_unknown_block_scales(case.graph)):
-                headline = f"engine {candidate.engine} queries the device for {what}, and there is none"
+                headline = f"engine {candidate.engine} needs a GPU, to query {what}"
                 detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
                 remedy = "judge on a machine with the GPU"
                 asked: RemedyCheck = ""

@@ -101,7 +101,7 @@ REASON_PHRASES = (
     ReasonPhrase(r"engine_iface->getStatus", vague=True),
     # Measured by comparing with the verdicts on an H100.
     ReasonPhrase(r"cga_count == 0", needs="how many thread-block clusters fit on the device"),
-    ReasonPhrase(r"create_cublas_handle", needs="a cuBLASLt handle, which only a device gives"),
+    ReasonPhrase(r"create_cublas_handle", needs="a cuBLASLt handle"),
     # Measured with 9.28 for CUDA 13: so it answers for every described GPU and graph. Its users want sm_100.
     ReasonPhrase(
         r"engine_iface",

@@ -50,6 +50,7 @@ __all__ = [
     "RULES",
     "PhraseRule",
     "explain_architecture",
+    "explain_no_product",
     "explain_pattern_removed",
     "format_target_remedy",
     "get_rule_name",
@@ -241,9 +242,12 @@ def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
     library, major = case.target.library, needed[1].partition(".")[0]
     built = cuda_version_text(library.cuda_version)
     headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{format_quote(reason)}"
-    remedy = f"use its build for CUDA {major} (cudnn-backend cudnn install {library.version} --cuda {major})"
+    install = f"cudnn-backend cudnn install {library.version} --cuda {major}"
+    remedy = f"use its build for CUDA {major} ({install})"
     if not case.target.is_live and "cublaslt" in reason.text.lower():
-        remedy = f"use its build for CUDA {major} on a machine with the GPU: this engine queries the device"
+        remedy = (
+            f"use the full wheel for CUDA {major} ({install} --full) on a machine with the GPU"
+        )
     return Cause("cuda-toolkit", headline, Basis.RULE, "stated by cuDNN", remedy)
 
 

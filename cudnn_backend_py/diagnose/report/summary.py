@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["format_graph_line", "format_summary", "render_summary"]
 
 MAX_COLUMNS = 100
+MAX_LINES = 8
+_TALL_ROWS = ("cause", "remedy", "fix", "versions", "issue")  # those that get the lines that are left, in this order
+_MOST_LINES = 2  # of one row
+_LONG_NAME = 24  # characters
 _LABEL_COLUMNS = 9
 _MIN_NAME_COLUMNS = 8  # of the graph's name in the first line
 _ELLIPSIS = " ... (-v)"
@@ -53,23 +57,59 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
     left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{outcome}: graph '' {where}"))
     name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."
     yield _shorten_text(f"{outcome}: graph {name!r} {where}", MAX_COLUMNS)
+    rows = dict(_list_rows(verdict))
+    names = _find_long_names(verdict.graph_text)
+    texts = {label: _clean_text(text) for label, text in rows.items()}
+    lines = dict.fromkeys(rows, 1)
+    for label in _TALL_ROWS:
+        needed = len(_wrap_text(texts.get(label, "")))
+        if needed > _MOST_LINES:  # long names alone would fill the row
+            texts[label] = _shorten_names(texts[label], names)
+            needed = len(_wrap_text(texts[label]))
+        free = MAX_LINES - 1 - sum(lines.values())
+        if label in rows:
+            lines[label] += max(0, min(free, needed - 1, _MOST_LINES - 1))
+    for label, text in texts.items():
+        yield from _format_row(label, text, lines[label])
+
+
+def _list_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each row below the first."""
     cause, known = verdict.cause, verdict.hazards
     if cause is not None:
-        yield from _format_row("cause", cause.headline, lines=2)
+        yield "cause", cause.headline
         if cause.remedy:
-            yield from _format_row("remedy" if cause.asked else "fix", cause.advice, lines=1 if cause.versions else 2)
+            yield "remedy" if cause.asked else "fix", cause.advice
         if cause.versions:
-            lines = 1 if cause.remedy and verdict.outcome is Outcome.NOT_SUPPORTED else 2
-            yield from _format_row("versions", cause.versions, lines=lines)
+            yield "versions", cause.versions
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
-        yield from _format_row("remedy", verdict.only_fallback.advice)
+        yield "remedy", verdict.only_fallback.advice
     if known and (verdict.outcome is not Outcome.NOT_SUPPORTED or verdict.stage in STAGES_AFTER_CHECK):
-        yield from _format_row("issue", _format_first_and_count(known), lines=2 if cause is None else 1)
+        yield "issue", _format_first_and_count(known)
     if verdict.lint:
-        yield from _format_row("lint", _format_first_and_count(verdict.lint))
-    yield from _format_row("graph", format_graph_line(verdict.graph_text))
+        yield "lint", _format_first_and_count(verdict.lint)
+    yield "graph", format_graph_line(verdict.graph_text)
     if (configs := _format_configs(verdict)) is not None:
-        yield from _format_row("configs", configs)
+        yield "configs", configs
+
+
+def _find_long_names(graph_text: str) -> list[str]:
+    """Return the names of tensors and operations of a graph that are too long for a row, the longest first."""
+    found: set[str] = set()
+    for line in graph_text.splitlines():
+        for pattern in (_OPERATION_PATTERN, _TENSOR_PATTERN):
+            if (match := pattern.fullmatch(line)) is not None:
+                found.update(name for name in match[1].split(", ") if len(name) > _LONG_NAME)
+    return sorted(found, key=len, reverse=True)
+
+
+def _shorten_names(text: str, names: Sequence[str]) -> str:
+    """Return a text where the middle of long names is left out, except of names that would become equal."""
+    short = {name: f"{name[: _LONG_NAME // 3]}..{name[-_LONG_NAME // 2 :]}" for name in names}
+    for name in names:
+        if list(short.values()).count(short[name]) == 1:
+            text = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.])", lambda _, name=name: short[name], text)  # type: ignore[misc]
+    return text
 
 
 def _format_first_and_count(texts: Sequence[str]) -> str:
@@ -77,10 +117,17 @@ def _format_first_and_count(texts: Sequence[str]) -> str:
     return texts[0] + (f" (and {len(texts) - 1} more)" if len(texts) > 1 else "")
 
 
-def _format_row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
+def _clean_text(text: str) -> str:
+    return " ".join(printable_lines(printable(" ".join(text.split()))).split())
+
+
+def _wrap_text(text: str) -> list[str]:
+    return textwrap.wrap(text, MAX_COLUMNS - _LABEL_COLUMNS, break_on_hyphens=False) or [""]
+
+
+def _format_row(label: str, text: str, lines: int) -> Iterator[str]:
     """Yield a label and a text in at most `lines` lines; longer text is cut, as -v shows all of it."""
-    clean = " ".join(printable_lines(printable(" ".join(text.split()))).split())
-    wrapped = textwrap.wrap(clean, MAX_COLUMNS - _LABEL_COLUMNS, break_on_hyphens=False) or [""]
+    wrapped = _wrap_text(text)
     if len(wrapped) > lines:
         last = _shorten_text(" ".join(wrapped[lines - 1 :]), MAX_COLUMNS - _LABEL_COLUMNS)
         wrapped = [*wrapped[: lines - 1], last]

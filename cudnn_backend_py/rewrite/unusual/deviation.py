@@ -76,7 +76,9 @@ class Deviation:
 
     def describe_needed_value(self) -> str:
         """Return the property and the usual value, such as ``y has data type int64, float16 is needed``."""
-        return f"{self.what}{' where' if self.aspect == 'broadcast' else ','} {self.usual} is needed"
+        if self.aspect == "broadcast":  # other dims than the full ones may be supported, too
+            return f"{self.what} are not supported, {self.usual} are"
+        return f"{self.what}, {self.usual} is needed"
 
 
 def format_type(kind: DataType) -> str:

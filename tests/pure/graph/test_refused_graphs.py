@@ -91,6 +91,16 @@ TENSORS: list[Case] = [
     ),
     ("value-without-by-value", lambda: make_tensor("t", 1, value=0.5), "tensor 't' has a value but is not by value"),
     (
+        "value-not-representable",
+        lambda: make_tensor("t", 1, value=float("-inf"), by_value=True, data_type=DataType.BOOLEAN),
+        "tensor 't' has value -inf, which BOOLEAN cannot represent",
+    ),
+    (
+        "value-not-representable",
+        lambda: make_tensor("t", 1, value=0.5, by_value=True, data_type=DataType.INT32),
+        "tensor 't' has value 0.5, which INT32 cannot represent",
+    ),
+    (
         "ragged-offset-multiplier",
         lambda: make_tensor("t", 1, ragged_offset_multiplier=64),
         "tensor 't' has a ragged offset multiplier of 64 without a ragged offset",
