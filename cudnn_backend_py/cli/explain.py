@@ -220,7 +220,7 @@ def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
         from ..diagnose.other_versions import add_version_remedy
 
         answers = [add_version_remedy(verdict, asked, judge) for verdict, asked in zip(answers, questions, strict=True)]
-    if any(verdict.lacks_remedy for verdict in answers):
+    if any(verdict.lacks_remedy or (verdict.cause and verdict.cause.has_only_weak_remedies) for verdict in answers):
         from ..diagnose.other_versions import add_newest_version_answer
         from ..diagnose.remedies import add_searched_remedy
 

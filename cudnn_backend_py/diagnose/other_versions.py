@@ -260,17 +260,24 @@ def _has_judged_remedy(cause: Cause) -> bool:
 
 
 def add_newest_version_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """Add the newest version's answer to an older version's refusal that has no remedy."""
+    """Add the newest version's answer to an older version's refusal without a remedy, or with a weak one only.
+
+    Of the latter the newest version becomes the first remedy if it supports the graph, and is not mentioned if not.
+    """
     cause = verdict.cause
-    if cause is None or cause.versions or cause.remedy or not verdict.lacks_remedy:
+    if cause is None or cause.versions or not (verdict.lacks_remedy or cause.has_only_weak_remedies):
         return verdict
     newer = [name for name in available_versions() if version_numbers(name) > version_numbers(verdict.cudnn)]
-    if not newer:
+    if not newer or verdict.outcome is not Outcome.NOT_SUPPORTED:
         return verdict
     asked = SearchSettings.from_verdict(verdict, question)
-    other = judge.run_query(asked.make_search_query(question.graph, asked.target, newer[-1], causes=True))
-    text = f"cuDNN {newer[-1]} {_describe_answer(other)}"
-    return replace(verdict, cause=replace(cause, versions=text))
+    other = judge.run_query(asked.make_search_query(question.graph, asked.target, newer[-1], causes=not cause.remedy))
+    if not cause.remedy:
+        return replace(verdict, cause=replace(cause, versions=f"cuDNN {newer[-1]} {_describe_answer(other)}"))
+    if not other.supported or other.hazards:
+        return verdict
+    remedy = f"{_format_use_of_version(newer[-1])}; or {cause.remedy}"
+    return replace(verdict, cause=replace(cause, remedy=remedy))
 
 
 def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:

@@ -165,6 +165,7 @@ _CHANGE_KIND_ORDER = (
     "reordering",
     "layout",
     "flatten",
+    "deterministic",
     "lengths",
     "ragged_stats",
     "bias_dims",

@@ -88,6 +88,10 @@ _REMEDY_CHECK_NOTES = {
 }
 
 
+def _computes_something_else(remedy: str) -> bool:
+    return remedy.endswith((" (idea)", "which computes something else"))
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """The cause of a refusal in one line: tensor or limit, value found, value needed. ``basis``: how it is known.
@@ -118,7 +122,15 @@ class Cause:
     @property
     def computes_something_else(self) -> bool:
         """Whether each change that the remedy names computes something else."""
-        return all(one.endswith((" (idea)", "which computes something else")) for one in self.remedy.split("; or "))
+        return all(map(_computes_something_else, self.remedy.split("; or ")))
+
+    @property
+    def has_only_weak_remedies(self) -> bool:
+        """Whether each change that the remedy names needs another architecture or computes something else."""
+        return bool(self.remedy) and all(
+            one.startswith(("judge for sm_", "sm_")) or _computes_something_else(one)
+            for one in self.remedy.split("; or ")
+        )
 
     def __post_init__(self) -> None:
         for name in ("headline", "detail", "versions"):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from ..graph import Graph
 from ..graph.attention.problem import Attention
 from ..graph.attention.recognize import read_attention
-from ..graph.attention.selections import find_engine_selection
 from ..graph.data_types import DATA_TYPES, HALF_TYPES
 from ..graph.strides import packed_strides
-from ..plans.choice import EngineChoice
-from ..system.version import VersionTuple
+from ..system.version import Version, VersionTuple
 from .calls import Machine, TensorFacts, TorchCall, TorchSwitches
 from .conditions import RELEASES, find_blocker
+from .frontend_rules import describe_frontend
 
 __all__ = ["describe_frameworks"]
 
@@ -31,14 +30,9 @@ def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[st
         return {}
     torch = RELEASES[-1].since
     machine = Machine((*torch, 0), version, sm, _CUDA_OF_TORCH_WHEELS)
-    selection = find_engine_selection(graph, version, sm)
-    selected = "queries cuDNN's heuristics"
-    if selection is not None:
-        tag = EngineChoice(selection.engine, dict(selection.knobs)).tag
-        selected = f"does not query the heuristics: it selects {tag} for {selection.what}"
     return {
         f"torch {'.'.join(map(str, torch))}": _describe_torch(use.problem, use.backward, machine),
-        "cudnn-frontend 1.32": selected,
+        "cudnn-frontend 1.32": describe_frontend(use.problem, Version(*version), sm, backward=use.backward),
     }
 
 

@@ -21,6 +21,7 @@ __all__ = ["BUILD_CHANGE_KINDS", "explain_build_failure"]
 
 #: Kinds of changes that may compile where a graph does not: what kernels are seldom compiled with comes first.
 BUILD_CHANGE_KINDS = (
+    "deterministic",
     *OPTION_CHANGE_KINDS,
     "flatten",
     "smaller_head_dim",
@@ -105,6 +106,8 @@ def _list_variations(graph: Graph) -> Iterator[_Variation]:
         title, found = f"with {change.title}", describe_found_and_needed_values(graph, change)
         if change.title.startswith("without "):
             title, found = change.title, f"with {change.title.removeprefix('without ')}"
+        elif change.kind == "deterministic":
+            found = f"{change.tensors[0]} is {'summed in float32' if '=True' in title else 'written by its matmul'}"
         elif change.kind == "smaller_head_dim":
             found = re.sub(r": (\d+) -> \d+", r" is \1", change.title)
         yield _Variation(change, found, title, change.advice)

@@ -324,7 +324,9 @@ _COMBINABLE_CAUSE_CODES = (
 
 
 def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
-    if case.is_attention or cause.basis is not Basis.MEASURED or cause.code not in _COMBINABLE_CAUSE_CODES:
+    if case.is_attention:
+        return _add_change_of_determinism(case, cause)
+    if cause.basis is not Basis.MEASURED or cause.code not in _COMBINABLE_CAUSE_CODES:
         return cause
     said, remedies = [], [cause.remedy]
     if cause.code == "data-type":
@@ -344,6 +346,20 @@ def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
     each = [one for remedy in remedies for one in remedy.split("; or ")]
     remedy = "; or ".join(dict.fromkeys(filter(None, each)))
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
+
+
+def _add_change_of_determinism(case: RefusalCase, cause: Cause) -> Cause:
+    """Add whether the other kind of dQ lifts a limit: the kernels of deterministic passes support fewer head dims."""
+    if cause.basis is not Basis.MEASURED or cause.code not in ("head-dim", "shape"):
+        return cause
+    change = case.find_remedy("deterministic")
+    if change is None:
+        return cause
+    limit, mark, quote = cause.headline.partition(" (cuDNN: ")
+    headline = f"{limit}; supported with {change.title.partition(':')[0]}{mark}{quote}"
+    return dataclasses.replace(
+        cause, headline=headline, remedy="; or ".join(filter(None, (change.advice, cause.remedy)))
+    )
 
 
 def _can_keep_results(change: Change) -> bool:

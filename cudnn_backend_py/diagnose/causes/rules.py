@@ -245,9 +245,7 @@ def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
     install = f"cudnn-backend cudnn install {library.version} --cuda {major}"
     remedy = f"use its build for CUDA {major} ({install})"
     if not case.target.is_live and "cublaslt" in reason.text.lower():
-        remedy = (
-            f"use the full wheel for CUDA {major} ({install} --full) on a machine with the GPU"
-        )
+        remedy = f"use the full wheel for CUDA {major} ({install} --full) on a machine with the GPU"
     return Cause("cuda-toolkit", headline, Basis.RULE, "stated by cuDNN", remedy)
 
 

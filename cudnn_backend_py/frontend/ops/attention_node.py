@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...graph import GraphBuilder
-from ...graph.attention import deterministic_config
 from ...graph.attention.backward import add_composite_backward
 from ...graph.attention.builder import SINGLE_OPS_SINCE, AttentionBuilder
 from ...graph.attention.forward import add_composite_forward
@@ -22,7 +21,15 @@ from ..enums import data_type, diagonal_alignment
 from ..errors import make_not_supported_error
 from ..recorded import GraphRecord
 from ..tensors import tensor, to_float32_hex
-from .attention_rules import AttentionRequest, Kind, check_request, check_softmax_outputs, is_deterministic, is_unified
+from .attention_rules import (
+    AttentionRequest,
+    Kind,
+    check_request,
+    check_softmax_outputs,
+    choose_engine,
+    is_deterministic,
+    is_unified,
+)
 from .base import OpsBase
 from .node import Emitter, Node, check_and_infer, pack_strides
 
@@ -246,26 +253,8 @@ class AttentionNode(Node):
         return context.version >= (9, 6, 0) and whole and not small
 
     def choose_engine(self, context: Context) -> EngineChoice | None:
-        """Return the engine config of a deterministic backward pass on sm_10x, which heuristics do not list; else None.
-
-        Raises
-        ------
-        cudnnGraphNotSupportedError
-            For a block mask on sm_10x before cuDNN 9.26, which gets it wrong (``block-mask-first-block``).
-        """
-        r = self.request
-        if r.has("block_mask") and context.sm // 10 == 10 and context.version < (9, 26, 0):
-            raise make_not_supported_error(
-                f"a block mask on sm_{context.sm} requires cuDNN 9.26.0, the loaded library is {context.version}: "
-                "earlier versions read uninitialized memory where the first block of keys is masked",
-                fix="cudnn-backend cudnn install 9.26.0, or a bias instead of the block mask",
-            )
-        if not r.backward or context.sm // 10 != 10 or not is_deterministic(r, context):
-            return None
-        if r.kind != "half" and r.size("q", 3) == 256:
-            return None  # no kernel has these, and cudnn-frontend queries the heuristics
-        known = deterministic_config(context.version, context.sm, r.size("q", 3))
-        return None if known is None else EngineChoice(*known)
+        """Return the engine config that cudnn-frontend uses without the heuristics, see :func:`choose_engine`."""
+        return choose_engine(self.request, context)
 
 
 def get_port_name(name: str) -> str:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...graph.attention import deterministic_config
 from ...graph.data_types import HALF_TYPES
 from ...graph.strides import packed_strides
+from ...plans.choice import EngineChoice
 from ...system.version import Version, VersionTuple, version_text
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
 from ..errors import make_attribute_not_set_error, make_not_supported_error
@@ -24,6 +26,7 @@ __all__ = [
     "AttentionRequest",
     "check_request",
     "check_softmax_outputs",
+    "choose_engine",
     "find_reason_against_unified_sdpa",
     "is_deterministic",
     "is_unified",
@@ -203,6 +206,28 @@ def is_deterministic(request: AttentionRequest, context: Context) -> bool:
         return request.deterministic
     small = request.size("q", 3) <= 192 and request.size("v", 3) <= 128
     return request.deterministic or request.kind == "mxfp8" or small
+
+
+def choose_engine(request: AttentionRequest, context: Context) -> EngineChoice | None:
+    """Return the engine config of a deterministic backward pass on sm_10x, which heuristics do not list; else None.
+
+    Raises
+    ------
+    cudnnGraphNotSupportedError
+        For a block mask on sm_10x before cuDNN 9.26, which gets it wrong (``block-mask-first-block``).
+    """
+    if request.has("block_mask") and context.sm // 10 == 10 and context.version < (9, 26, 0):
+        raise make_not_supported_error(
+            f"a block mask on sm_{context.sm} requires cuDNN 9.26.0, the loaded library is {context.version}: "
+            "earlier versions read uninitialized memory where the first block of keys is masked",
+            fix="cudnn-backend cudnn install 9.26.0, or a bias instead of the block mask",
+        )
+    if not request.backward or context.sm // 10 != 10 or not is_deterministic(request, context):
+        return None
+    if request.kind != "half" and request.size("q", 3) == 256:
+        return None  # no kernel has these, and cudnn-frontend queries the heuristics
+    known = deterministic_config(context.version, context.sm, request.size("q", 3))
+    return None if known is None else EngineChoice(*known)
 
 
 def find_reason_against_unified_sdpa(request: AttentionRequest, context: Context) -> str | None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ...graph.attention.recognize import read_attention
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import (
     bypass_ops,
     drop_operation_fields,
     iterate_all_ops,
+    iterate_unused_uids,
     keep_only_ops,
     replace_tensors_in_ops,
     try_to_make_graph,
@@ -196,6 +199,32 @@ def _find_masked_scores(op: Op) -> Tensor | None:
 
 def _is_mask_value(tensor: Tensor) -> bool:
     return tensor.by_value and (tensor.value is None or tensor.value <= -1e4)
+
+
+@register_change_maker("deterministic")
+def _change_determinism(graph: Graph) -> Iterator[Change]:
+    """Yield a backward pass of attention that writes dQ with its matmul, or through a sum in float32.
+
+    The first is what ``deterministic=True`` builds.
+    """
+    use = read_attention(graph)
+    if use is None or not use.backward:
+        return
+    for op in graph.ops:
+        if isinstance(op, Pointwise) and op.mode is _P.IDENTITY and op.x is not None and op.x.scratch and op.y:
+            title = f"deterministic=True: {op.y.name} written by its matmul, without the sum {op.x.name} in float32"
+            rest = tuple(one for one in graph.ops if one is not op)
+            ops = replace_tensors_in_ops(rest, {op.x.uid: op.y})
+            yield from yield_valid_change("deterministic", title, "exact", [op.y], partial(Graph, ops, graph.name))
+    reshaped = {op.fields["y"].uid for op in find_operations(graph.ops, _D.OPERATION_RESHAPE)}
+    for op in graph.ops if use.problem.deterministic else ():
+        if isinstance(op, Matmul) and not op.c.virtual and op.a.virtual and op.a.uid not in reshaped:
+            title = f"deterministic=False: {op.c.name} through a sum in float32"
+            uid, name = next(iterate_unused_uids(graph)), f"{op.c.name}_accum"
+            total = dataclasses.replace(op.c, name=name, uid=uid, data_type=_T.FLOAT, scratch=True)
+            convert = Pointwise(name=f"{op.c.name}_convert", mode=_P.IDENTITY, x=total, y=op.c)
+            ops = (*replace_tensors_in_ops(graph.ops, {op.c.uid: total}), convert)
+            yield from yield_valid_change("deterministic", title, "exact", [op.c], partial(Graph, ops, graph.name))
 
 
 @register_change_maker("drop_operation")

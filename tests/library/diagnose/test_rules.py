@@ -219,9 +219,7 @@ def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
     assert (cause.code, cause.basis) == ("cuda-toolkit", Basis.RULE)
     assert cause.headline.startswith("this cuDNN is built for CUDA 12.9, 13.1 is needed (cuDNN: MoE")
     install = "cudnn-backend cudnn install 9.28.0 --cuda 13 --full"
-    assert (
-        cause.remedy == f"use the full wheel for CUDA 13 ({install}) on a machine with the GPU"
-    )
+    assert cause.remedy == f"use the full wheel for CUDA 13 ({install}) on a machine with the GPU"
 
 
 def test_an_unexplained_refusal_quotes_the_candidate_that_got_furthest() -> None:

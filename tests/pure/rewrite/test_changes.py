@@ -14,6 +14,7 @@ from cudnn_backend_py.diagnose import attention_rows
 from cudnn_backend_py.generated.enums import ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
+from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.graph.ir import Matmul, Pointwise, Tensor
 from cudnn_backend_py.graph.replace import bypass_ops, replace_tensors
 from cudnn_backend_py.graph.strides import has_overlapping_elements
@@ -227,6 +228,7 @@ GONE: list[tuple[str, Callable[[], Graph], str, set[str]]] = [
         {"masked_left", "masked_right"},
     ),
     ("drop_operation", make_matmul_relu, "without the operation y (pointwise relu_fwd)", {"mm"}),
+    ("deterministic", make_sdpa_backward, "deterministic=True: dq written by its matmul", {"dq_accum"}),
 ]
 
 
@@ -265,12 +267,25 @@ NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
     ("composite", lambda: make_unified_attention(dropout=0.5)),
     ("composite", lambda: make_unified_attention(padding=True)),
     ("split", make_unified_attention),
+    ("deterministic", make_sdpa_forward),
 ]
 
 
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
 def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Callable[[], Graph]) -> None:
     assert list_changes_of_kind(make(), kind) == []
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_backward_pass_becomes_deterministic_or_not_with_the_same_results(deterministic: bool) -> None:
+    graph = make_sdpa_backward(deterministic=deterministic)
+    [change] = list_changes_of_kind(graph, "deterministic")
+    assert_same_results(graph, change)
+    use = read_attention(change.graph)
+    assert use is not None
+    assert use.problem.deterministic is not deterministic
+    [back] = list_changes_of_kind(change.graph, "deterministic")
+    assert {op.kind for op in back.graph.ops} == {op.kind for op in graph.ops}
 
 
 def test_changes_are_listed_in_the_order_of_the_given_kinds() -> None:

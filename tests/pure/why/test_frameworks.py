@@ -14,9 +14,11 @@ TORCH, FRONTEND = "torch 2.15", "cudnn-frontend 1.32"
 BASE: dict[str, Any] = {"batch": 2, "heads": 8, "seq_q": 128, "head_dim": 64}
 
 
-def describe_attention(sm: int, backward: bool = False, **options: Any) -> dict[str, str]:
+def describe_attention(
+    sm: int, backward: bool = False, version: tuple[int, int, int] = (9, 24, 0), **options: Any
+) -> dict[str, str]:
     build = attention.sdpa_backward if backward else attention.sdpa_forward
-    return describe_frameworks(build(**{**BASE, **options}), (9, 24, 0), sm)
+    return describe_frameworks(build(**{**BASE, **options}, allow_hazards=True), version, sm)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,52 @@ def test_cudnn_frontend_line_names_the_selected_engine(sm: int, selected: bool) 
     found = describe_attention(sm, backward=True, **options)
     assert ("selects eng5_k14=2" in found[FRONTEND]) is selected
     assert "deterministic" in found[TORCH], "torch's deterministic algorithms exclude cuDNN"
+
+
+WIDE: dict[str, Any] = {"head_dim": 192, "head_dim_v": 128, "data_type": DataType.BFLOAT16}
+MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "mx": True, "head_dim": 128}
+
+
+@pytest.mark.parametrize(
+    ("sm", "backward", "version", "options", "line"),
+    [
+        (90, False, (9, 28, 0), {"causal": True, "padding": True}, "queries cuDNN's heuristics"),
+        (90, False, (9, 28, 0), {"padding": True, "page_size": 16}, "queries cuDNN's heuristics"),
+        (90, False, (9, 24, 0), {"ragged": True, "ragged_stats": True, "stats": True}, "queries cuDNN's heuristics"),
+        (75, False, (9, 24, 0), {}, "refuses it: SDPA in FP16/BF16 requires SM80 (Ampere) or newer, sm_75"),
+        (90, False, (9, 24, 0), {"head_dim": 20}, "refuses it: hidden_dim should be multiple of 8, got 20 and 20"),
+        (90, False, (9, 14, 0), {"left_bound": 4, "seq_q": 2048}, "refuses it: cuDNN 9.14.0 has a known bug"),
+        (
+            100,
+            True,
+            (9, 17, 0),
+            {**WIDE, "deterministic": True},
+            "refuses it: deterministic algorithm is not supported",
+        ),
+        (100, True, (9, 28, 0), {"head_dim": 256}, "does not query the heuristics: it selects eng5_k14=3"),
+        (100, False, (9, 24, 0), {"block_mask": True}, "refuses it: a block mask on sm_100 requires cuDNN 9.26.0"),
+        (
+            90,
+            False,
+            (9, 28, 0),
+            MX,
+            "refuses it: sdpa fp8 with HALF/BFLOAT16 output (o) is only supported on Blackwell",
+        ),
+        (100, False, (9, 28, 0), MX, "queries cuDNN's heuristics"),
+        (100, True, (9, 28, 0), MX, "does not query the heuristics: it selects eng5"),
+        (100, True, (9, 17, 0), {"bias": (1, 8, 128, 128), "dropout": 0.1, "sink": True}, "queries cuDNN's heuristics"),
+    ],
+)
+def test_cudnn_frontend_line_names_the_rule_that_refuses(
+    sm: int, backward: bool, version: tuple[int, int, int], options: dict[str, Any], line: str
+) -> None:
+    assert describe_attention(sm, backward, version, **options)[FRONTEND].startswith(line)
+
+
+def test_the_line_says_that_cudnn_frontend_makes_a_pass_deterministic() -> None:
+    own = ", with deterministic kernels, which it turns on for this problem"
+    assert describe_attention(100, True, (9, 28, 0), head_dim=256)[FRONTEND].endswith(own)
+    assert not describe_attention(100, True, (9, 28, 0), head_dim=256, deterministic=True)[FRONTEND].endswith(own)
 
 
 def test_graphs_without_attention_have_no_framework_lines() -> None:
