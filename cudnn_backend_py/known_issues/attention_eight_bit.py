@@ -136,6 +136,21 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         step="build",
     ),
     KnownIssue(
+        "mxfp8-other-architectures",
+        what="attention with block-scaled 8-bit floats on other architectures than sm_10x",
+        effect="where the support check passes, no plan can be built, or cuDNN crashes while it builds one",
+        fix="use an sm_10x GPU, or float16 or bfloat16",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured with 9.24.0 and 9.28.0, deviceless: backward on sm_80 to sm_90, sm_120 and sm_121, forward on "
+            "sm_90; forward on sm_120 crashes; cudnn-frontend refuses both"
+        ),
+        sm=(80, 86, 87, 89, 90, 120, 121),
+        versions=VersionRange(since=(9, 24, 0)),
+        attention=lambda use: use.problem.mx,
+        step="build",
+    ),
+    KnownIssue(
         "fp8-one-query",
         what="a forward pass in 8-bit floats, not block-scaled, with s_q of 1",
         effect="the support check passes and no plan can be built",

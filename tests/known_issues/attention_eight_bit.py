@@ -63,6 +63,11 @@ ATTENTION_EIGHT_BIT: dict[str, Examples] = {
         unaffected=Reproduction(True, {"head_dim": 128}),
         fixed=Reproduction(True, {"head_dim": 128}),
     ),
+    "mxfp8-other-architectures": Examples(
+        reproductions={"": Reproduction(True, _MXFP8_OPTIONS)},
+        unaffected=Reproduction(True, {"head_dim": 128}),
+        fixed=Reproduction(True, {"head_dim": 128}),
+    ),
     "fp8-one-query": Examples(
         reproductions={"": Reproduction(False, _HEAD_DIM_128_OPTIONS | {"seq_q": 1, "seq_kv": 512})},
         unaffected=Reproduction(False, _HEAD_DIM_128_OPTIONS | {"seq_q": 2, "seq_kv": 512}),

@@ -74,7 +74,7 @@ def explain_build_failure(case: RefusalCase) -> Cause | None:
 
 
 def _format_build_detail(case: RefusalCase, what: str) -> str:
-    passed = f"{len(case.refused)} engine configs passed their support check, and none of their plans compiles"
+    passed = f"engine configs passed their support check ({len(case.refused)}), and no plan of them compiles"
     return f"{passed}; {what}, and nothing else changed, a plan is built"
 
 

@@ -124,7 +124,7 @@ def find_build_cause(
     """
     case = _make_refusal_case(failed, graph, target, modes, measure, True, step)
     found = _find_cause_in_fork(case, lambda one: _apply_rule(explain_build_failure, one))
-    headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
+    headline = f"engine configs passed their support check ({len(failed)}), and no plan of them can be built"
     cause = _complete_remedy(case, found)
     return cause or Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here")
 
