@@ -39,7 +39,9 @@ def _parse_command(
     start = select_program(program)
     where = None if output is None else Path(output).absolute()
     if where is not None and not where.parent.is_dir():
-        raise click.UsageError(f"there is no folder {where.parent}")
+        raise click.UsageError(
+            f"--output {output}: there is no folder {where.parent}; create it, or name a file in another folder"
+        )
     return lambda: _run_program_with_audit(start, {"every": every, "cost": cost, "folder": folder}, where)
 
 

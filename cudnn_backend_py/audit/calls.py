@@ -95,7 +95,7 @@ def _read_sdpa_call(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     _check_tensors_supported(*given.values())
     flat = q.dim() == 3
     if q.dim() not in (3, 4):
-        raise UncheckedCallError(f"q has {q.dim()} dims")
+        raise UncheckedCallError(f"q has {q.dim()} dims; the audit checks q with 3 or 4 dims")
     if flat:
         q, k, v = (x.unsqueeze(1) for x in (q, k, v))
     if mask is not None:
@@ -111,7 +111,7 @@ def _read_operator_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """Read a call of this package's operators, with dense, packed or paged tensors."""
     found = bind_arguments(original, args, kwargs)
     if found.get("out") is not None and torch.is_grad_enabled() and found["out"].requires_grad:
-        raise UncheckedCallError("out= needs a gradient")
+        raise UncheckedCallError("the tensor of out= requires a gradient, which the audit does not check")
     paged = "k_cache" in found
     q, k, v = found["q"], found["k_cache" if paged else "k"], found["v_cache" if paged else "v"]
     given = {"q": q, "k": k, "v": v}
@@ -159,7 +159,7 @@ def _check_tensors_supported(*tensors: Any) -> None:
             "a torch mode, transform or tensor subclass is active" if on_gpu else "tensors are not on a GPU"
         )
     if any(x.is_nested or x.numel() == 0 for x in tensors):
-        raise UncheckedCallError("nested or empty tensors")
+        raise UncheckedCallError("a tensor is nested or empty, which the audit does not check")
     if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise UncheckedCallError(f"the audit does not check attention in {str(q.dtype).removeprefix('torch.')}")
 

@@ -196,10 +196,14 @@ def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]
     def check_headers(headers: Mapping[str, ArrayHeader]) -> None:
         if any(header.compressed for header in headers.values()):
             raise ValueError("its arrays are compressed, which an audit case does not allow")
-        if sum(header.size_bytes for header in headers.values()) > size or size > _LARGEST:
-            raise ValueError(f"it declares more bytes than it has, or has more than {_LARGEST}")
-        if any(header.dtype != np.uint8 for header in headers.values()):
-            raise ValueError("one of its arrays does not consist of bytes")
+        declared = sum(header.size_bytes for header in headers.values())
+        if declared > size:
+            raise ValueError(f"its arrays declare {declared} bytes, but the file has only {size}")
+        if size > _LARGEST:
+            raise ValueError(f"the file has {size} bytes, at most {_LARGEST} are allowed")
+        for name, header in headers.items():
+            if header.dtype != np.uint8:
+                raise ValueError(f"its array {name!r} holds {header.dtype}, uint8 is needed")
 
     held = read_arrays(path, code="audit-case", what="case of an audit", check=check_headers)
     try:

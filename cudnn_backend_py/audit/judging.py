@@ -158,7 +158,7 @@ def judge_case_part(part: CasePart) -> dict[str, str]:
     expected = compute_expectation(part.graph, "uniform", make_inputs(part.graph, "uniform", 0, part.given), 0, None)
     if not expected:
         raise GraphError(
-            "its results depend on random numbers that are known only in distribution", code="audit-random"
+            "all results of the graph depend on random numbers, so their right values are unknown", code="audit-random"
         )
     compared = [item.compare(part.results[name]) for name, item in expected.items() if name in part.results]
     where = f" ({part.what})" if part.what else ""

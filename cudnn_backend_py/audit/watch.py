@@ -444,7 +444,7 @@ class _SampledExecution:
 
         found = bind_arguments(original, args, kwargs)
         if found.get("override_uids"):
-            raise UncheckedCallError("this call overrides the shapes of the graph")
+            raise UncheckedCallError("the call overrides the shapes of the graph, which the audit does not check")
         given, uids = found["tensor_dict"], found["tensor_uids"]
         index = found["index"] if how == "execute_plan_at_index" else None
         self.plan, self._at, self._stream = make_launch_arguments(
@@ -459,7 +459,9 @@ class _SampledExecution:
         self._there: Any = None
         tensors = [x for x in self.graph.variant_pack_tensors if not x.by_value and not x.scratch]
         if sum(tensor.span_bytes for tensor in tensors) > MOST_CALL_BYTES >> 3:
-            raise UncheckedCallError(f"its tensors have more than {MOST_CALL_BYTES >> 3} bytes")
+            raise UncheckedCallError(
+                f"the tensors of the graph have more than {MOST_CALL_BYTES >> 3} bytes, the most that is checked"
+            )
         self.watch, self.account, self.kinds = watch, watch._budget.start_sample("frontend"), ("frontend",)
         self.args, self.kwargs = args, kwargs
         with self.use_call_stream():
@@ -562,9 +564,11 @@ def _make_checkable_call(call: AttentionCall) -> AttentionCall:
         What is not checked, and why.
     """
     if sum(x.numel() * x.element_size() for x in call.named.values() if x is not None) > MOST_CALL_BYTES:
-        raise UncheckedCallError(f"its tensors have more than {MOST_CALL_BYTES} bytes")
+        raise UncheckedCallError(
+            f"the tensors of the call have more than {MOST_CALL_BYTES} bytes, the most that is checked"
+        )
     if call.options.dropout:
-        raise UncheckedCallError("dropout: the right result depends on random numbers of torch")
+        raise UncheckedCallError("the call has dropout, so its right result depends on random numbers of torch")
     if torch.is_autocast_enabled("cuda"):
         _cast_for_autocast(call)
     call.named.update({name: x.detach() for name, x in call.named.items() if x is not None})

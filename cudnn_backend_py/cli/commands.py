@@ -112,7 +112,9 @@ def record_gpu_tests(folder: str, pytest_arguments: str) -> None:
     try:
         arguments = shlex.split(pytest_arguments)
     except ValueError as error:
-        raise click.BadParameter(f"{pytest_arguments!r}: {error}", param_hint="--pytest-arguments") from None
+        raise click.BadParameter(
+            f"{pytest_arguments!r} cannot be split into arguments: {error}", param_hint="--pytest-arguments"
+        ) from None
     done = record_run(Path(folder), arguments)
     for why, count in done.not_run.items():
         print_lines(printable(f"not run, {count} tests: {why}"))

@@ -103,7 +103,7 @@ def explain_graphs(
         return
     build = build is True
     if execute and set(targets) - {"gpu"}:
-        raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
+        raise click.UsageError("--execute runs the plan on the GPU of this machine: leave --target out, or name gpu")
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         graphs = [(file, load_graph_file(file)) for file in graph_files]
         from ..diagnose.loading import load_library_in_thread

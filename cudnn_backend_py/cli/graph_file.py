@@ -118,7 +118,9 @@ def _run_graph_file(path: str) -> Graph:
 
     if not is_python_file(path):
         raise GraphError(
-            f"{path} is a link to {os.path.realpath(path)}, which is not named *.py and is not run", code="graph-file"
+            f"{path} is a link to {os.path.realpath(path)}, which is not run, as its name does not end in .py",
+            code="graph-file",
+            fix="if it is a Python file, let its name end in .py",
         )
     try:
         with _append_to_import_path(os.path.dirname(os.path.realpath(path))), _redirect_stdout():

@@ -203,7 +203,7 @@ def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
-            raise click.UsageError(f"{path}, line {number}: {error}") from None
+            raise click.UsageError(f"{path}, line {number}: the line cannot be split into words: {error}") from None
         if not words:
             continue
         for word in words:

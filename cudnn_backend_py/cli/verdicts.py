@@ -123,13 +123,16 @@ def read_log(
                 raise GraphError(
                     f"{program[0]} called no function of cuDNN's backend API, so there is no log",
                     code="log-file",
-                    cause="it uses another API or no cuDNN at all, it ended before, or its cuDNN is older than 9",
+                    cause="the program uses another API or no cuDNN at all, ended before its first call, or has a "
+                    "cuDNN older than 9",
                 )
             _write_log_report(
                 file, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
             )
     if keep is not None:
-        raise click.UsageError("--keep is for -- PROGRAM")
+        raise click.UsageError(
+            "--keep keeps the log of a PROGRAM that is run: leave --keep out, or give -- PROGRAM instead of FILE"
+        )
     assert log_file is not None
     _write_log_report(log_file, targets, explained, breakdown, verbose, style, output)
 
@@ -516,7 +519,10 @@ def make_attention_table(targets: tuple[str, ...], parts: tuple[str, ...], outpu
 
     rows = [name for name in attention_rows() if not parts or any(part in name for part in parts)]
     if not rows:
-        raise click.UsageError(f"no row has {' or '.join(map(repr, parts))} in its name")
+        raise click.UsageError(
+            f"no row has {' or '.join(map(repr, parts))} in its name; "
+            f"a row is named such as {next(iter(attention_rows()))!r}"
+        )
     with show_progress_line() as step:
         step(f"{len(rows)} rows of attention")
         table = support_table(targets or TARGETS, rows=rows)

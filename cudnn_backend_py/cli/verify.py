@@ -47,7 +47,10 @@ def verify_target(target: str | None, other: str | None, limit_s: float, output:
     0 if all outcomes agree, 1 if some differ, 2 if the graphs could not be judged.
     """
     if contribute and target is not None:
-        raise click.UsageError("--contribute is for the GPU of this machine: a described GPU is no evidence")
+        raise click.UsageError(
+            "--contribute needs results of the GPU of this machine, and those of a described GPU are no evidence: "
+            "leave --target out"
+        )
     from ..target import find_profile
     from ..verification.verify import verify as run_verification
 

@@ -160,11 +160,17 @@ def read_device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceB
         buffer = _read_array_interface(source)
     else:
         raise UsageError(
-            f"buffer {name!r} is a {type(source).__name__}: no DLPack, no __cuda_array_interface__, no address",
+            f"buffer {name!r} is a {type(source).__name__}, which has no DLPack and no __cuda_array_interface__, "
+            "and is no address",
             code="buffer-not-understood",
+            fix="give a tensor in GPU memory, such as one of torch, CuPy or JAX, or its address as an int",
         )
     if buffer.ptr <= 0:
-        raise UsageError(f"buffer {name!r} has the invalid address {buffer.ptr}", code="null-pointer")
+        raise UsageError(
+            f"buffer {name!r} has the invalid address {buffer.ptr}, one above 0 is needed",
+            code="null-pointer",
+            fix="give allocated GPU memory; an empty tensor has none",
+        )
     return buffer
 
 

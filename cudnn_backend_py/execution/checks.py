@@ -67,10 +67,13 @@ def make_scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
         raise UsageError(
             f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which cannot be given from the host",
             code="by-value-type",
+            fix=f"use one of {', '.join(one.name for one in _SCALAR_TYPES)}",
         )
     given = np.asarray(value)
     if given.size != 1:
-        raise UsageError(f"by-value tensor {tensor.name!r} takes one number, got {given.size}", code="by-value-size")
+        raise UsageError(
+            f"by-value tensor {tensor.name!r} takes one number, got {given.size} numbers", code="by-value-size"
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         array = given.astype(kind) if given.dtype.kind in "biuf" else np.empty(0, kind)
     fits = array.size == 1 and (array.dtype.kind == "f" or bool(np.all(array == given)))
@@ -127,7 +130,7 @@ def locate_workspace(source: Any, needed_bytes: int) -> int:
     """
     if source is None:
         raise UsageError(
-            f"the workspace hook returned None, but {needed_bytes} bytes are needed", code="workspace-missing"
+            f"the workspace function returned None, but {needed_bytes} bytes are needed", code="workspace-missing"
         )
     buffer = read_device_buffer(source, "workspace")
     if buffer.size_bytes is not None and buffer.size_bytes < needed_bytes:
@@ -175,8 +178,8 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
         )
     if buffer.size_bytes is not None and buffer.size_bytes < span_bytes:
         raise UsageError(
-            f"buffer {name!r} reaches over {buffer.size_bytes} bytes, {tensor.type_text} with strides "
-            f"{tensor.strides} needs {span_bytes}",
+            f"buffer {name!r} has {buffer.size_bytes} bytes, {span_bytes} are needed for {tensor.type_text} "
+            f"with strides {tensor.strides}",
             code="buffer-too-small",
         )
 

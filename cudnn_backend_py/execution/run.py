@@ -73,7 +73,9 @@ def variant_pack(plan: Plan, buffers: Mapping[str | int, Any], *, workspace_ptr:
     device = None if plan.target.handle is None else plan.target.handle.device
     if plan.workspace_bytes and not workspace_ptr:
         raise UsageError(
-            f"the plan needs a workspace of {plan.workspace_bytes} bytes, got none", code="workspace-missing"
+            f"the plan needs a workspace of {plan.workspace_bytes} bytes, got none",
+            code="workspace-missing",
+            fix="give workspace_ptr=, the address of as many bytes of GPU memory",
         )
     uids, pointers, holds = [], [], []
     for tensor in plan.graph.variant_pack_tensors:
@@ -199,7 +201,7 @@ def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
     if array.dtype.name not in accepted or not array.dtype.isnative:
         raise UsageError(
             f"array {tensor.name!r} is {array.dtype.name}{'' if array.dtype.isnative else ' in foreign byte order'}, "
-            f"{tensor.data_type.name} takes {' or '.join(accepted) or 'none'}",
+            f"{tensor.data_type.name} takes {' or '.join(accepted) or 'no NumPy array'}",
             code="array-type",
             fix=None if accepted else "give device memory with packed elements, the first one in the lowest bits",
         )

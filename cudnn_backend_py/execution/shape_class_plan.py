@@ -228,8 +228,10 @@ class ShapeClassPlan:
         s, bounds = sequences, self.bounds
         if s.batch > bounds.batch or s.max_q > bounds.q or s.max_kv > bounds.kv:
             raise UsageError(
-                f"the call has batch {s.batch} and lengths {s.max_q} and {s.max_kv}, the plan at most {bounds}",
+                f"the call has batch {s.batch}, query length {s.max_q} and key length {s.max_kv}; the plan allows at "
+                f"most {bounds.batch}, {bounds.q} and {bounds.kv}",
                 code="class-bounds",
+                fix="build a plan with larger bounds for this call",
             )
         given = self._collect_addresses(buffers)
         state = self.get_state()

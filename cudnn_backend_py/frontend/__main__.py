@@ -125,7 +125,7 @@ def select_program(program: Sequence[str]) -> Callable[[], Any]:
         known = [name.lstrip("-") for name in names if name.startswith("--")]
         raise click.UsageError(f"there is no option {first}{suggest_nearest(first.lstrip('-'), known, prefix='--')}")
     if not Path(first).exists():
-        raise click.UsageError(f"there is no {first}")
+        raise click.UsageError(f"there is no file {first}")
     if is_notebook(Path(first)):
         read_cells(Path(first))  # what is no notebook is no program that fails
         return lambda: run_notebook(first, *rest)
@@ -191,7 +191,7 @@ def _run_until_execution(start: Callable[[], Any]) -> None:
     except BaseException as error:
         if type(error).__name__ != "UnknownValuesError":
             raise
-        print(f"reached {error}, which only a GPU computes", file=sys.stderr)
+        print(f"reached a point that needs a GPU: {error}", file=sys.stderr)
 
 
 def _run_module(module: str, *arguments: str) -> None:

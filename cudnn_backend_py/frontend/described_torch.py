@@ -287,7 +287,10 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
         if shadow is None and args[0].numel() == 1:
             shadow = torch.ones(args[0].shape, dtype=args[0].dtype)
         if shadow is None:
-            raise UnknownValuesError(f"{func.__name__} of a tensor of shape {tuple(args[0].shape)}")
+            raise UnknownValuesError(
+                f"the program needs {func.__name__} of a tensor of shape {tuple(args[0].shape)}, "
+                "which only a GPU computes"
+            )
         return func(shadow.clone(), *args[1:], **kwargs)
 
     @staticmethod
@@ -360,7 +363,10 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
             try:
                 return func(*args, **kwargs)
             except NotImplementedError:
-                raise UnknownValuesError(f"the size of what {getattr(func, '__name__', func)} gives") from None
+                name = getattr(func, "__name__", func)
+                raise UnknownValuesError(
+                    f"the program needs the size of what {name} gives, which only a GPU computes"
+                ) from None
 
     @staticmethod
     def _compute_on_cpu_copies(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -580,7 +586,9 @@ def _rebuild_tensor(
 ) -> torch.Tensor:
     if getattr(_load_state, "on_cpu", False):
         if not known:
-            raise UnknownValuesError(f"a copy on the CPU of a tensor of shape {tuple(values.shape)}")
+            raise UnknownValuesError(
+                f"the program needs a CPU copy of a tensor of shape {tuple(values.shape)}, which only a GPU computes"
+            )
         return values.requires_grad_(requires_grad)
     made = torch.empty_like(values, device=META_DEVICE)
     if strides is not None and made.stride() != strides:

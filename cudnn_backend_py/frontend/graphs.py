@@ -653,8 +653,9 @@ class pygraph(
         names = self._get_variant_pack_uids_sorted() if uids is None else to_int_list("tensor_uids", uids)
         if len(names) != len(given) or len(set(names)) != len(names):
             raise make_attribute_not_set_error(
-                f"{len(given)} buffers were given for the uids {names}, one is needed for each",
-                fix="execute([buffers ...], workspace, tensor_uids=[...])",
+                f"{len(given)} buffers were given for the uids {names}, one is needed for each, "
+                "and no uid may be repeated",
+                fix="call execute([buffers ...], workspace, tensor_uids=[...])",
             )
         bound = {item.uid: value for item, value in self.record.bound_buffers.items()}
         return {**bound, **dict(zip(names, given, strict=True))}
@@ -774,7 +775,9 @@ class pygraph(
             Before a plan is built.
         """
         if self._current is None or self._memory is None:
-            raise make_not_supported_error("no plan is built, so there is nothing to serialize", fix="build() first")
+            raise make_not_supported_error(
+                "no plan is built, so there is nothing to serialize", fix="call build() first"
+            )
         from . import serialize as saved
 
         notes = [note.name for note in self.get_behavior_notes()]
@@ -875,7 +878,9 @@ class pygraph(
         """Return the indices of the built plans, without those deselected by name."""
         built = self._plans.list_runnable_indices()
         if not built:
-            raise make_invalid_value_error("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
+            raise make_invalid_value_error(
+                "no plan is built", fix="call build_plans(cudnn.build_plan_policy.ALL) first"
+            )
         return built
 
     def get_autotune_workspace_size(self) -> int:

@@ -440,7 +440,8 @@ class kernel_cache:
     def _require_descriptor(self) -> Descriptor:
         if self._descriptor is None or not self._descriptor.finalized:
             raise make_invalid_value_error(
-                "this kernel cache is empty: no graph was built with it yet", fix="pygraph(kernel_cache=...)"
+                "this kernel cache is empty: no graph was built with it yet",
+                fix="build a graph with it first: pygraph(kernel_cache=...)",
             )
         return self._descriptor
 
@@ -469,7 +470,10 @@ class kernel_cache:
         check_instance("the serialized kernel cache", text, str, "a text")
         with self._handle_lock, convert_errors(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
-                raise make_invalid_value_error("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
+                raise make_invalid_value_error(
+                    "this kernel cache is already in use, an empty one is needed",
+                    fix="deserialize into a new one: cudnn.create_kernel_cache()",
+                )
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())
             self._descriptor = made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
 

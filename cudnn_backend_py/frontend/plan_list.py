@@ -117,7 +117,7 @@ class PlanList:
             Before one is built or selected.
         """
         if self.candidate == -1:
-            raise make_invalid_value_error("Plan index -1 is invalid: no plan is built", fix="build_plans()")
+            raise make_invalid_value_error("Plan index -1 is invalid: no plan is built", fix="call build_plans() first")
         return self.candidate
 
     def select_candidate(self, index: int) -> None:
@@ -143,7 +143,7 @@ class PlanList:
             raise FrontendIndexError(
                 f"Plan index {index} is invalid: the graph has no plans",
                 code="frontend-value",
-                fix="create_execution_plans(...), then build_plans()",
+                fix="call create_execution_plans(...), then build_plans()",
             )
         if not 0 <= index < len(self._configs):
             raise make_missing_plan_error(index, len(self._configs))
@@ -426,7 +426,7 @@ class PlanList:
         plan = self._plans.get(index)
         if plan is None:
             self.get_config(index)
-            raise make_invalid_value_error(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
+            raise make_invalid_value_error(f"plan {index} is not built", fix=f"call build_plan_at_index({index}) first")
         return plan
 
 

@@ -513,7 +513,7 @@ def _reorder_norm_arguments(
         kwargs = {**kwargs, "norm_forward_phase": args[len(behind)]}
         args = args[: len(behind)]
     if "norm_forward_phase" not in kwargs:
-        raise make_invalid_value_error(f"{method} has no norm_forward_phase", fix="norm_forward_phase=...")
+        raise make_invalid_value_error(f"{method} has no norm_forward_phase", fix="give norm_forward_phase=...")
     return (), {**dict(zip(behind, args, strict=False)), **kwargs}
 
 

@@ -23,6 +23,7 @@ from ..importers.cudnn_json import graph_from_log_json
 from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.plan import Plan, restore_plan
 from ..plans.record import PlanRecord
+from ..printable import format_repr
 from ..system.typed_data import read_fields
 from ..system.untrusted_files import parse_json
 from ..system.version import Version
@@ -171,8 +172,10 @@ def _read_placement(
                 f"{memory.scratch_bytes} bytes",
                 code="plan-file",
             )
-    if any(start < 0 for _, start in slices.values()):
-        raise GraphError("a slice begins before its tensor", code="plan-file")
+    if early := sorted(start for _, start in slices.values() if start < 0):
+        raise GraphError(
+            f"the data has a slice that begins at {early[0]}, before its tensor: 0 or more is needed", code="plan-file"
+        )
     return memory
 
 
@@ -193,8 +196,14 @@ def _read_content(raw: bytes) -> dict[str, Any]:
         content = _parse_json_text(found[_OWN_KEY])
         if isinstance(content, dict):
             content["plan"] = found[_PLAN_KEY]
-    if not isinstance(content, dict) or (content.get("schema"), content.get("version")) != (SCHEMA, SCHEMA_VERSION):
-        raise GraphError("the data is not a serialized graph of this version", code="plan-file")
+    found = (content.get("schema"), content.get("version")) if isinstance(content, dict) else content
+    if not isinstance(content, dict) or found != (SCHEMA, SCHEMA_VERSION):
+        raise GraphError(
+            f"the data is not a serialized graph of this version: schema and version are {format_repr(found)}, "
+            f"{(SCHEMA, SCHEMA_VERSION)} is needed",
+            code="plan-file",
+            fix="serialize the graph again with this version of the package",
+        )
     return content
 
 
@@ -261,10 +270,10 @@ def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord
     scratch = {uid: offset for uid, (how, offset, _) in places.items() if how not in (_COPIED_MEMORY, _CLEARED_MEMORY)}
     if cleared := [uid for uid, (how, *_) in places.items() if how == _CLEARED_MEMORY]:
         raise GraphError(
-            f"the graph that cudnn-frontend serialized clears memory before each launch (uids {cleared}), which is not"
-            " done here",
+            f"the graph that cudnn-frontend serialized clears memory before each launch (uids {cleared}), which this "
+            "package does not do",
             code="plan-file",
-            fix="build the graph here",
+            fix="build the graph with this package instead",
         )
     numbers = {uid: _parse_scalar_value(value) for uid, value in parts["pass_by_values"].items()}
     slices = {uid: (whole, start) for whole, (uid, start) in parts["variant_pack_replacements"]}

@@ -235,11 +235,12 @@ class tensor:
             raise make_attribute_not_set_error(
                 f"tensor {self.name!r} must have as many strides as dims, got {self.dim} and {self.stride}: "
                 f"{missing or 'there is a mismatch of lengths'}",
-                fix="set_dim(...) and set_stride(...)",
+                fix="call set_dim(...) and set_stride(...) with equally many numbers",
             )
         if self.virtual and self.by_value:
             raise make_attribute_not_set_error(
-                f"tensor {self.name!r} can't be both virtual and by value (pass_by_value)", fix="set_output(True)"
+                f"tensor {self.name!r} can't be both virtual and by value (pass_by_value)",
+                fix="call set_output(True), after which it is not virtual",
             )
 
     def set_reordering_type(self, reordering_type: tensor_reordering | None) -> Self:

@@ -9,6 +9,7 @@ import struct
 from typing import Any
 
 from ..errors import GraphError
+from ..printable import format_repr
 
 __all__ = ["read_ubjson", "write_ubjson"]
 
@@ -142,4 +143,6 @@ def _write_integer(out: bytearray, value: int) -> None:
             out.append(marker)
             out += _NUMBER_STRUCTS[marker].pack(value)
             return
-    raise GraphError(f"{value} has more than 64 bits", code="plan-file")
+    raise GraphError(
+        f"the integer {format_repr(value)} has more than 64 bits, the most that UBJSON holds", code="plan-file"
+    )

@@ -318,7 +318,8 @@ class Graph:
             )
         if found.virtual:
             raise make_attribute_not_set_error(
-                f"{role} {position} ({which!r}) is a virtual tensor: it is not in memory", fix="set_output(True)"
+                f"{role} {position} ({which!r}) is a virtual tensor: it is not in memory",
+                fix="call set_output(True) on it",
             )
         return found
 
@@ -385,13 +386,13 @@ class Graph:
         if "handle" not in options and self._handle is None:
             raise make_invalid_value_error(
                 "Need to specify cudnn handle to execute graph",
-                fix="graph(..., handle=handle), or Graph(handle='auto')",
+                fix="call graph(..., handle=handle), or create Graph(handle='auto')",
             )
         if "workspace" not in options and self.__workspace is False:
             raise make_invalid_value_error(
                 "Need to specify workspace to execute graph: no workspace was given, "
                 f"{self._graph.get_workspace_size()} bytes are needed",
-                fix="graph(..., workspace=...)",
+                fix="call graph(..., workspace=...)",
             )
         if "handle" not in options:
             options["handle"] = get_default_handle() if self._handle == "auto" else self._handle

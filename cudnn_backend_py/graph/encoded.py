@@ -38,7 +38,11 @@ def decode_graph(word: str) -> Graph:
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(packed, _MAX_JSON_BYTES)
         if not unpacking.eof:
-            raise ValueError("it is truncated or too large")
+            raise ValueError(f"it is cut off, or its JSON has more than {_MAX_JSON_BYTES} bytes")
     except (ValueError, zlib.error, binascii.Error) as error:
-        raise GraphError(f"{word[:40]!r} is not a complete graph: {error}", code="graph-json") from error
+        raise GraphError(
+            f"{word[:40]!r} is not a complete graph: {error}",
+            code="graph-json",
+            fix=f"copy the whole text that begins with {GRAPH_PREFIX}",
+        ) from error
     return graph_from_json(parse_json(text.decode(errors="replace"), word[:40], code="graph-json"))

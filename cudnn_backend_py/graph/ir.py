@@ -310,7 +310,9 @@ class Pointwise(_OperationWithFields):
                 )
         if (self.axis is not None) != (self.mode is PointwiseMode.GEN_INDEX):
             raise GraphError(
-                f"{self.mode.name} with axis {self.axis}: only GEN_INDEX has an axis",
+                f"{self.mode.name} has axis {self.axis}, but only GEN_INDEX has an axis"
+                if self.axis is not None
+                else "GEN_INDEX has no axis, one is needed",
                 code="pointwise-axis",
                 where=f"operation {self.name!r}",
             )
@@ -775,6 +777,7 @@ def _find_producers(ops: tuple[Op, ...], name: str) -> dict[int, int]:
                     f"tensor {tensor.name!r} is written by {ops[producer[tensor.uid]].name!r} and by {op.name!r}",
                     code="tensor-produced-twice",
                     where=f"graph {name!r}",
+                    fix="let each operation write a tensor of its own",
                 )
             if written:
                 producer[tensor.uid] = index

@@ -172,7 +172,7 @@ def _check_keys(record: dict[str, Any], kind: type[FrozenValue], where: str) -> 
     """Check that a record's keys are fields of a value, and that no field without a default is missing."""
     for key in record:
         if key not in kind.field_names:
-            raise _make_error(f"{where} has no field {key!r}")
+            raise _make_error(f"{where} has the unknown field {key!r}; its fields are {', '.join(kind.field_names)}")
     for key in kind.field_names:
         if key not in kind.field_defaults and key not in record:
             raise _make_error(f"{where} lacks {key!r}")
@@ -191,7 +191,11 @@ def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
         chain = {name: None}  # in order
         last = name
         while last not in tensors and (offset := waiting[last].get("ragged_offset")) is not None:
-            if not isinstance(offset, str) or offset not in waiting or offset in chain:
+            if isinstance(offset, str) and offset in chain:
+                raise _make_error(
+                    f"the ragged offset of {last!r} is {offset!r}, which closes a cycle of ragged offsets"
+                )
+            if not isinstance(offset, str) or offset not in waiting:
                 raise _make_error(f"the ragged offset of {last!r} is {offset!r}, which is not a tensor of the graph")
             last = offset
             chain[last] = None

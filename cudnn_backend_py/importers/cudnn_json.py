@@ -324,7 +324,11 @@ class _JsonReader:
         return found
 
     def _read_tensor(self, record: Any, depth: int) -> Tensor:
-        if not isinstance(record, dict) or depth > 1:
+        if depth > 1:
+            raise _make_log_graph_error(
+                f"a ragged offset in the log must not have a ragged offset, got {_format_briefly(record)}"
+            )
+        if not isinstance(record, dict):
             raise _make_log_graph_error(f"a logged tensor must be an object, got {_format_briefly(record)}")
         for key in ("name", "dataType", "dim", "stride"):
             if key not in record:

@@ -81,7 +81,9 @@ def _make_source(path: str, text: str) -> GraphSource:
     if path != STDIN:
         return path
     if sys.stdin is None:
-        raise GraphError("standard input is closed", code="graph-file")
+        raise GraphError(
+            f"{STDIN} means standard input, which is closed", code="graph-file", fix="give the name of a file"
+        )
     return sys.stdin.buffer
 
 

@@ -107,7 +107,12 @@ def _reduce_to_dims(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
     axes = tuple(range(1, len(split), 2))
     if math.prod(split) != x.size or operator not in REDUCTIONS:
         raise GraphError(
-            f"{operator!r} from {x.shape} to {y.dims} cannot be interpreted", code="interpret-operation", where=str(y)
+            f"a reduction by {operator!r} from {x.shape} to {y.dims} cannot be interpreted",
+            code="interpret-operation",
+            cause=f"the interpreter has no {operator!r}"
+            if operator not in REDUCTIONS
+            else "each dim of the result must divide that of the input",
+            where=str(y),
         )
     return np.asarray(REDUCTIONS[operator](x.reshape(split), axes), dtype=np.float64)
 

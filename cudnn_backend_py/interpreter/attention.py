@@ -107,7 +107,7 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
         keep = columns + read_diagonal_bound("left_bound") - diagonal > rows
     else:
         raise GraphError(
-            f"a diagonal band by {mode!r} cannot be interpreted",
+            f"a diagonal band by {mode!r} cannot be interpreted, CMP_GE or CMP_GT is needed",
             code="interpret-operation",
             where=f"operation {op.name!r}",
         )

@@ -30,7 +30,8 @@ def read_alpha_without_beta(op: Operation) -> float:
     """Return an operation's alpha; refuse beta other than 0, which would add to uninitialized memory."""
     if op.fields.get("beta"):
         raise GraphError(
-            f"{op.kind.name.removeprefix('OPERATION_').lower()} with beta cannot be interpreted",
+            f"{op.kind.name.removeprefix('OPERATION_').lower()} with beta {op.fields['beta']} "
+            "cannot be interpreted, 0 is needed",
             code="interpret-operation",
             where=f"operation {op.name!r}",
         )

@@ -7,6 +7,7 @@ import io
 import math
 import os
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -107,8 +108,10 @@ def _read_array(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
 def _find_members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     members = file.infolist()
     names = [info.filename.removesuffix(".npy") for info in members]
-    if len(set(names)) < len(names) or len(names) > _MAX_MEMBERS:
-        raise ValueError("several of its arrays have the same name, or it has too many arrays")
+    if len(names) > _MAX_MEMBERS:
+        raise ValueError(f"the file has {len(names)} arrays, at most {_MAX_MEMBERS} are allowed")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"several of its arrays have the same name {twice[0]!r}")
     return dict(zip(names, members, strict=True))
 
 

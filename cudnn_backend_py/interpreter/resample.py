@@ -57,6 +57,8 @@ class _PoolingWindow:
                 f"stride {_join_fractions(self.strides)} cannot be interpreted",
                 code="interpret-operation",
                 where=f"operation {op.name!r}",
+                cause="the interpreter has BILINEAR with a window of 2 in each dim, and pooling "
+                "with whole numbers of 1 or more, but no NEAREST",
             )
 
     def iterate_taps(self) -> Iterator[tuple[int, list[NDArray[np.int64]], Floats | float]]:
@@ -140,7 +142,9 @@ def run_resample_forward(run: Run, op: Operation) -> None:
             run.write_value(op.fields["idx"], index)
     elif "idx" in op.fields:
         raise GraphError(
-            f"an index of {pool.mode.name} cannot be interpreted", code="interpret-operation", where=str(op)
+            f"the output idx of {pool.mode.name} cannot be interpreted: only MAXPOOL has an index",
+            code="interpret-operation",
+            where=str(op),
         )
     else:
         total = np.zeros(op.fields["y"].dims)

@@ -279,7 +279,8 @@ class Run:
         offsets = self.read_value(tensor.ragged_offset).reshape(-1).astype(np.int64)
         if len(offsets) != tensor.dims[0] + 1:
             raise GraphError(
-                f"tensor {tensor.name!r} has {tensor.dims[0]} entries, {tensor.dims[0] + 1} offsets are needed",
+                f"{tensor.ragged_offset.name!r} has {len(offsets)} offsets, {tensor.dims[0] + 1} are needed for the "
+                f"{tensor.dims[0]} entries of tensor {tensor.name!r}",
                 code="interpret-shape",
                 where=f"{tensor.ragged_offset.name!r} has dims {tensor.ragged_offset.dims}",
             )

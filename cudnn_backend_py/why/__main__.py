@@ -116,7 +116,7 @@ def _run_until_values_needed(start: Callable[[], Any], target: str | None) -> No
         if target is None or type(error).__name__ != "UnknownValuesError":
             shorten_traceback(error, ["torch"])
             raise
-        print(f"reached {error}, which only a GPU computes", file=sys.stderr)
+        print(f"reached a point that needs a GPU: {error}", file=sys.stderr)
 
 
 def _write_report(

@@ -476,8 +476,9 @@ def _collect_reusable_rows(
     for name, there in told[0].items():
         if there != told[1][name]:
             raise UsageError(
-                f"the record is of another comparison: {name} is {there!r} there, {told[1][name]!r} here",
+                f"the record to resume is of another comparison: its {name} is {there!r}, {told[1][name]!r} is needed",
                 code="compare-resume",
+                fix="resume with the options, GPU and versions of the record, or leave --resume out",
             )
     return {(row["shape"], row["direction"]): row for row in earlier["rows"]}
 

@@ -125,7 +125,11 @@ def _check_path(path: Path) -> Path:
             fix=f"let it end with {', '.join(_ARCHIVE_SUFFIXES)}",
         )
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", code="repro-path")
+        raise UsageError(
+            f"{path} cannot be written: there is no folder {path.parent}",
+            code="repro-path",
+            fix="create the folder, or name a file in another one",
+        )
     return path
 
 

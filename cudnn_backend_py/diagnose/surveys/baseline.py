@@ -312,9 +312,10 @@ def _judge_baseline(baseline: Baseline, load: Callable[[str], Graph], options: B
     for name, file in files.items():
         if not file.is_file():
             raise UsageError(
-                f"{baseline.path} has its graph {name!r} in {baseline.graphs[name]}, and there is no file {file}",
+                f"{baseline.path} names {baseline.graphs[name]} as the file of graph {name!r}, "
+                f"but there is no file {file}",
                 code="check-file",
-                fix="put it there, or name another under [graphs]: paths begin at the folder of the baseline",
+                fix="put the file there, or name another under [graphs]: paths begin at the folder of the baseline",
             )
     graphs = {name: load(str(file)) for name, file in files.items()}
     asking: dict[str, Any] = dict(options)
@@ -365,8 +366,9 @@ def _read_expected(path: Path, rows: Any) -> dict[CellKey, ExpectedVerdict]:
 
 
 def _read_expected_row(row: Mapping[str, Any]) -> tuple[CellKey, ExpectedVerdict]:
-    if unknown := set(row) - {"graph", "target", "version", "outcome", "cause", "engines"}:
-        raise ValueError(f"{', '.join(sorted(unknown))} is unknown")
+    known = ("graph", "target", "version", "outcome", "cause", "engines")
+    if unknown := set(row) - set(known):
+        raise ValueError(f"the key {', '.join(sorted(unknown))} is unknown; the keys are {', '.join(known)}")
     triple = (row["graph"], row["target"], row["version"])
     cause, engines = row.get("cause"), row.get("engines")
     if not all(isinstance(text, str) for text in (*triple, row["outcome"], "" if cause is None else cause)):

@@ -44,7 +44,8 @@ def _check_int(name: str, value: Any) -> int | None:
 def _read_stats(generate_stats: Any, is_inference: Any) -> bool:
     if (generate_stats is None) == (is_inference is None):
         raise make_invalid_value_error(
-            "exactly one of generate_stats and is_inference must be set", fix="generate_stats=True or False"
+            "exactly one of generate_stats and is_inference must be set",
+            fix="give generate_stats=True or generate_stats=False",
         )
     for name, value in (("generate_stats", generate_stats), ("is_inference", is_inference)):
         if value is not None and not isinstance(value, bool):
@@ -416,7 +417,9 @@ class AttentionOps(OpsBase):
             "diagonal_band_right_bound",
         )
         if generate_stats is None:
-            raise make_invalid_value_error("generate_stats must be provided", fix="generate_stats=True or False")
+            raise make_invalid_value_error(
+                "generate_stats must be provided", fix="give generate_stats=True or generate_stats=False"
+            )
         stats = _read_stats(generate_stats, None)
         required = {"q": q, "k": k, "v": v, "descale_q": descale_q, "descale_k": descale_k, "descale_v": descale_v}
         request = _make_request(

@@ -162,7 +162,10 @@ class AttentionNode(Node):
         to.get_compute_type(self)
         unified = is_unified(r, context)
         if unified and r.unfuse_fma and context.version < SINGLE_OPS_SINCE:
-            raise make_not_supported_error(f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0")
+            raise make_not_supported_error(
+                f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0, the loaded library is "
+                f"{context.version}"
+            )
         if not unified and not r.backward:
             check_softmax_outputs(r, context)
         problem = self.to_problem(to)

@@ -68,7 +68,7 @@ class OpNode(Node):
             raise make_attribute_not_set_error(
                 f"every input of {self.tag.lower()} {self.name!r} is a number, so the dims of its result cannot "
                 "be inferred",
-                fix="set_dim([...]) and set_stride([...]) on the result",
+                fix="call set_dim([...]) and set_stride([...]) on the result",
             )
         rank = next((rank for rank in others if rank), 1)
         if rank == 1:
@@ -108,7 +108,8 @@ def fill_dims_and_strides(item: tensor, dims: Sequence[int] | None, strides: Seq
     if not item.dim:
         if dims is None:
             raise make_attribute_not_set_error(
-                f"dims of {item.name!r} are not set and cannot be inferred from its operation", fix="set_dim([...])"
+                f"dims of {item.name!r} are not set and cannot be inferred from its operation",
+                fix="call set_dim([...]) on it",
             )
         item.dim = list(dims)
     if not item.stride:
@@ -152,7 +153,8 @@ def infer_pointwise(name: str, inputs: Sequence[tensor], out: tensor) -> None:
         shapes = [item.dim for item in inputs if item.dim]
         if not shapes:
             raise make_attribute_not_set_error(
-                f"no input of pointwise {name!r} has dims", fix="set_dim(...) and set_stride(...)"
+                f"no input of pointwise {name!r} has dims",
+                fix="call set_dim([...]) and set_stride([...]) on an input",
             )
         out.dim = broadcast_dims(*shapes)
     if out.stride:
@@ -165,5 +167,5 @@ def infer_pointwise(name: str, inputs: Sequence[tensor], out: tensor) -> None:
     else:
         raise make_attribute_not_set_error(
             f"strides of output {out.name!r} cannot be inferred: no input has its dims {out.dim}",
-            fix="set_stride([...])",
+            fix="call set_stride([...]) on the output",
         )

@@ -196,7 +196,7 @@ class _Convolution(OpNode):
             if not values:
                 raise make_attribute_not_set_error(
                     f"{side.replace('_', ' ')} of {self.tag.lower()} {self.name!r} is not set",
-                    fix=f"{side}=[...], one int for each spatial dim",
+                    fix=f"give {side}=[...], one int for each spatial dim",
                 )
         if len({len(values) for values in self.window.values()}) > 1:
             raise make_invalid_value_error(

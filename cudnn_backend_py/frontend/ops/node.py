@@ -173,7 +173,9 @@ class Emitter:
         if made is None:
             kind = source.data_type.backend
             if kind is None:
-                raise make_invalid_value_error(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
+                raise make_invalid_value_error(
+                    f"tensor {source.name!r} has no data type", fix="call set_data_type(...) on it"
+                )
             offset = None if source.ragged_offset is None else self.emit_tensor(source.ragged_offset)
             ones = (1,) * (self._ranks.get(source, 0) - len(source.dim))
             made = self.builder.tensor(

@@ -243,7 +243,7 @@ class _NormBackward(_Norm):
         super().check(context)
         if self.has_dbias and "DBIAS" not in self.outputs:
             raise make_invalid_value_error(
-                f"{self.tag.lower()} {self.name!r} has no scale, so there is no DBIAS", fix="has_dbias=False"
+                f"{self.tag.lower()} {self.name!r} has no scale, so there is no DBIAS", fix="give has_dbias=False"
             )
         if self.mode is NormMode.ADA_LAYER_NORM and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
             del self.outputs["DBIAS"]

@@ -41,7 +41,8 @@ def _require_same_type(node: OpNode) -> None:
     if y.data_type != x.data_type:
         raise make_invalid_value_error(
             f"data types of {node.tag.lower()} {node.name!r} mismatch: x {x.data_type.name}, y {y.data_type.name}",
-            fix=f"set_data_type(cudnn.data_type.{x.data_type.name}) on the result, or give the graph no other type",
+            fix=f"call set_data_type(cudnn.data_type.{x.data_type.name}) on the result, "
+            "or give the graph no other type",
         )
 
 
@@ -222,7 +223,8 @@ class _Concatenate(OpNode):
         first = self.inputs["0"]
         if not 0 <= self.axis < len(first.dim):
             raise make_invalid_value_error(
-                f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}"
+                f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}",
+                fix=f"give one of 0 to {len(first.dim) - 1}",
             )
         dims = compute_concatenated_dims([item.dim for item in self.inputs.values()], self.axis)
         fill_dims_and_strides(self.outputs["Y"], dims, copy_stride_order(dims, first.stride))
@@ -305,12 +307,14 @@ class _Resample(OpNode):
         super().check(context)
         if self.mode is resample_mode.NOT_SET or self.padding is padding_mode.NOT_SET:
             raise make_attribute_not_set_error(
-                f"resample {self.name!r} has an invalid mode: {self.mode.name}, padding {self.padding.name}"
+                f"resample {self.name!r} has an invalid mode: resample mode {self.mode.name} and padding mode "
+                f"{self.padding.name}, neither may be NOT_SET"
             )
         if len({len(values) for values in self.window.values()}) > 1:
             raise make_invalid_value_error(
                 f"window, stride and padding of resample {self.name!r} have different lengths",
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
+                fix="give one number for each spatial dim",
             )
 
     def infer_shapes(self) -> None:
@@ -671,7 +675,9 @@ class _Dequantize(OpNode):
     def check(self, context: Context) -> None:
         super().check(context)
         if not self.block_size:
-            raise make_attribute_not_set_error(f"block_scale_dequantize {self.name!r} has no block size")
+            raise make_attribute_not_set_error(
+                f"block_scale_dequantize {self.name!r} has no block size", fix="give block_size=, such as [1, 32]"
+            )
         _check_block_size(self, self.block_size)
         if not self.outputs["Y"].virtual:
             raise make_invalid_value_error(

@@ -120,11 +120,13 @@ def sdpa_backward(
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
     p = make_problem(problem, Attention, options)
-    if p.page_size is not None or p.block_mask or p.dropout_mask:
-        raise GraphError(
-            "the backward pass does not support paged K and V, a block mask, or a given dropout mask",
-            code="attention-option",
-        )
+    options_of_forward = {
+        "paged K and V": p.page_size is not None,
+        "a block mask": p.block_mask,
+        "a given dropout mask": p.dropout_mask,
+    }
+    if found := [what for what, given in options_of_forward.items() if given]:
+        raise GraphError(f"the backward pass does not support {' or '.join(found)}", code="attention-option")
     if p.is_fp8 and (p.score_modifier is not None or p.dbias):
         raise GraphError("the fp8 backward pass supports neither a score modifier nor dbias", code="attention-option")
     unified = implementation == "unified"

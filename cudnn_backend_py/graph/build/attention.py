@@ -466,7 +466,7 @@ def _replace_axis_size(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
     """Return the dims of x with another size along `axis`, which must not be the first."""
     check_rank(2, x=x)
     if not axis % x.rank >= 1 or not -x.rank <= axis < x.rank:
-        raise GraphError(f"axis is {axis}, one of the {x.rank} after the first is needed", code="wrong-argument")
+        raise GraphError(f"axis is {axis}, 1 to {x.rank - 1} or {1 - x.rank} to -1 is needed", code="wrong-argument")
     dims = list(x.dims)
     dims[axis] = size
     return tuple(dims)

@@ -238,7 +238,10 @@ def check_rank(least: int, **tensors: Tensor) -> None:
         raise make_shape_error(f"{first.name!r} has {rank} dims, at least {least} are needed", **tensors)
     for port, item in tensors.items():
         if item.rank != rank:
-            raise make_shape_error(f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}", **tensors)
+            raise make_shape_error(
+                f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}: the same number is needed",
+                **tensors,
+            )
 
 
 def read_values_per_dim(given: Iterable[T], name: str) -> tuple[T, ...]:
@@ -382,7 +385,11 @@ class BuilderBase:
         if name in self._names:
             raise GraphError(f"graph {self.name!r} already has a tensor {name!r}", code="name-twice")
         if uid in self._uids:
-            raise GraphError(f"uid {uid} for tensor {name!r} belongs to another tensor already", code="uid-twice")
+            raise GraphError(
+                f"uid {uid} for tensor {name!r} belongs to another tensor already",
+                code="uid-twice",
+                fix="give another uid, or leave uid= out",
+            )
         order: object = strides
         if isinstance(order, str) and order not in ("packed", "channels_last"):
             raise GraphError(

@@ -66,7 +66,8 @@ class BlockScaling(BuilderBase):
         check_types(Tensor, x=x)
         if not -x.rank <= axis < x.rank or block_size < 1:
             raise GraphError(
-                f"blocks of {block_size} along axis {axis} of {x.name!r} {list(x.dims)}: there is no such axis",
+                f"block_size is {block_size} and axis {axis} for {x.name!r} {list(x.dims)}: a block size of 1 or "
+                f"more and an axis from {-x.rank} to {x.rank - 1} are needed",
                 code="wrong-argument",
             )
         small = block_size == _NVFP4

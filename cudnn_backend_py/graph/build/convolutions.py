@@ -126,7 +126,10 @@ class Convolutions(BuilderBase):
         dx = self._get_result_tensor("dgrad", dims, result, **_make_layout_options(dims, dy))
         if dx.rank != dy.rank:
             raise make_shape_error(
-                f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx
+                f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}: the same number is needed",
+                dy=dy,
+                weights=weights,
+                dx=dx,
             )
         _check_groups(dx.dims[1], weights, dx=dx)
         check_dims(dy, infer_convolution_output_dims(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
@@ -181,7 +184,9 @@ class Convolutions(BuilderBase):
         sides = _read_convolution_window(image, len(taps), "the filter", padding, post_padding, stride, dilation)
         if dy.rank != image.rank:
             raise make_shape_error(
-                f"{image.name!r} has {image.rank} dims but {dy.name!r} has {dy.rank}", image=image, dy=dy
+                f"{image.name!r} has {image.rank} dims but {dy.name!r} has {dy.rank}: the same number is needed",
+                image=image,
+                dy=dy,
             )
         if image.dims[1] % groups or dy.dims[1] % groups:
             raise make_shape_error(

@@ -143,13 +143,16 @@ class DataMovement(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_CONCAT_DESCRIPTOR``.
         """
-        if not inputs or not 0 <= axis < inputs[0].rank or not 0 <= (in_place_index or 0) < len(inputs):
-            shown = ", ".join(f"{item.name!r} {list(item.dims)}" for item in inputs)
-            raise GraphError(
-                f"{len(inputs)} inputs, {shown}, axis {axis}, in_place_index {in_place_index}: "
-                "there is no such axis or input",
-                code="wrong-argument",
-            )
+        wrong = ""
+        if not inputs:
+            wrong = "concatenate has no inputs, at least one is needed"
+        elif not 0 <= axis < inputs[0].rank:
+            first = inputs[0]
+            wrong = f"axis is {axis}, 0 to {first.rank - 1} is needed for {first.name!r} {list(first.dims)}"
+        elif not 0 <= (in_place_index or 0) < len(inputs):
+            wrong = f"in_place_index is {in_place_index}, 0 to {len(inputs) - 1} is needed for {len(inputs)} inputs"
+        if wrong:
+            raise GraphError(wrong, code="wrong-argument")
         named = {f"input[{number}]": item for number, item in enumerate(inputs)}
         check_rank(1, **named)
         first = inputs[0]
@@ -303,7 +306,8 @@ class DataMovement(BuilderBase):
             wrong = [name for name, value in values.items() if (value is None) == (kind is distribution)]
             if wrong:
                 state = "needs" if kind is distribution else "has no"
-                raise GraphError(f"{distribution.name} {state} {', '.join(wrong)}", code="wrong-argument")
+                shown = ", ".join(f"{name.removeprefix(f'{kind.name.lower()}_dist_')}=" for name in wrong)
+                raise GraphError(f"{distribution.name} {state} {shown}", code="wrong-argument")
         sizes = read_values_per_dim(dims, "dims")
         y = self._get_result_tensor("rng", sizes, result, data_type=DataType.FLOAT)
         check_dims(y, sizes, "y")

@@ -462,7 +462,13 @@ class Normalizations(BuilderBase):
 def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **parameters: Tensor | None) -> None:
     """Raise if a parameter does not broadcast to x, or if cuDNN's operation cannot normalize over these axes."""
     if sets is None or any(part < 1 or size % part for size, part in zip(x.dims, sets, strict=True)):
-        needed = "groups= that divide the channels" if mode is NormMode.GROUP_NORM else f"{x.rank} dims"
+        needed = f"a scale of {x.rank} dims"
+        if mode is NormMode.GROUP_NORM:
+            found = "none" if sets is None else str(sets[1])
+            needed = (
+                "a number of groups (groups=, or dims of inv_variance= for a gradient) that divides its "
+                f"{x.dims[1]} channels, got {found}"
+            )
         raise make_shape_error(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)
     by_channel = mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM, NormMode.GROUP_NORM)
     for port, item in parameters.items():

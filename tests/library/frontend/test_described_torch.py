@@ -96,7 +96,7 @@ def test_boolean_masks_select_all_elements_if_values_are_unknown(tmp_path: Path)
             "graph(q, k)",
             "reached execute: this graph was built for the described target h100-sxm, on which plans cannot run",
         ),
-        ("print(q.cpu())", "reached cpu of a tensor of shape (8, 64, 64), which only a GPU computes"),
+        ("print(q.cpu())", "reached a point that needs a GPU: the program needs cpu of a tensor of shape (8, 64, 64)"),
     ],
 )
 def test_a_notebook_runs_up_to_its_first_result(tmp_path: Path, last: str, end: str) -> None:
@@ -154,7 +154,7 @@ def test_torch_gets_the_properties_of_the_described_gpu_or_an_error(tmp_path: Pa
     path.write_text(DEVICE_PROPERTIES_PROGRAM)
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
     assert (done.code, done.stdout.strip()) == (0, "all answered"), done.stderr
-    assert "reached the size of what unique gives, which only a GPU computes" in done.stderr
+    assert "reached a point that needs a GPU: the program needs the size of what unique gives" in done.stderr
 
 
 # Uses of torch next to tensors, each as a program that exits with 0 on a GPU.

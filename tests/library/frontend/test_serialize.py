@@ -149,7 +149,7 @@ def test_graphs_that_cudnn_frontend_cannot_read_have_no_format_version() -> None
         ({"cudnn_backend_data": "{}"}, "the data lacks engine, cudnnVersion"),
         ({"cudnn_backend_data": 5}, "it has no plan"),
         ({"variant_pack_replacements": [[1]]}, r"variant_pack_replacements\[0\] is \[1\], a list of 2"),
-        ({"variant_pack_replacements": [[1, [3, -1]]]}, "a slice begins before its tensor"),
+        ({"variant_pack_replacements": [[1, [3, -1]]]}, "a slice that begins at -1, before its tensor"),
     ],
 )
 def test_unreadable_parts_of_cudnn_frontends_bytes_are_reported(change: dict[str, Any], message: str) -> None:

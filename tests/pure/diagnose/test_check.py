@@ -227,7 +227,7 @@ EXPECTED_ROW_TOML = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "de
         (BASELINE_TOML + EXPECTED_ROW_TOML + 'engines = "12"\n', "engines must be a list of integers"),
         (BASELINE_TOML + EXPECTED_ROW_TOML + "engines = [true]\n", "engines must be a list of integers"),
         (BASELINE_TOML + EXPECTED_ROW_TOML + "cause = 3\n", "cause must be texts"),
-        (BASELINE_TOML + EXPECTED_ROW_TOML + "reason = 3\n", "reason is unknown"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML + "reason = 3\n", "the key reason is unknown"),
         (BASELINE_TOML + EXPECTED_ROW_TOML.replace('"g"', "[1]"), "graph, target, version"),
         (BASELINE_TOML.replace("version = 1", "version = 2"), "schema and version are"),
         (BASELINE_TOML.replace('g = "g.json"', ""), "a table of names and files is needed"),

@@ -68,14 +68,14 @@ def test_dlpack_arrays_are_read_before_their_capsule_is_freed() -> None:
             np.zeros((4, 8), np.float16),
             "buffer-not-on-device: buffer 'q' is in host memory (DLPack device 1), CUDA memory is needed",
         ),
-        (0, "null-pointer: buffer 'q' has the invalid address 0"),
-        (-8, "null-pointer: buffer 'q' has the invalid address -8"),
-        (CudaArray(0, (4,), "<f4"), "null-pointer: buffer 'q' has the invalid address 0"),
+        (0, "null-pointer: buffer 'q' has the invalid address 0, one above 0 is needed"),
+        (-8, "null-pointer: buffer 'q' has the invalid address -8, one above 0 is needed"),
+        (CudaArray(0, (4,), "<f4"), "null-pointer: buffer 'q' has the invalid address 0, one above 0 is needed"),
         *(
             (
                 source,
-                f"buffer-not-understood: buffer 'q' is a {type(source).__name__}: no DLPack, "
-                "no __cuda_array_interface__, no address",
+                f"buffer-not-understood: buffer 'q' is a {type(source).__name__}, which has no DLPack and "
+                "no __cuda_array_interface__, and is no address",
             )
             for source in (None, True, 1.5, "0x1000", b"", [1.0], object())
         ),
@@ -127,12 +127,12 @@ def test_matching_buffers_are_accepted(described: Tensor, buffer: DeviceBuffer) 
         (
             HALF_TENSOR,
             DeviceBuffer(4096, 111, 16, "float16"),
-            "buffer-too-small: buffer 'q' reaches over 111 bytes, f16[4,8] with strides (16, 1) needs 112",
+            "buffer-too-small: buffer 'q' has 111 bytes, 112 are needed for f16[4,8] with strides (16, 1)",
         ),
         (
             make_tensor("b", 9, data_type=DataType.BOOLEAN),
             DeviceBuffer(4096, 1, 8, "uint8"),
-            "buffer-too-small: buffer 'b' reaches over 1 bytes, bool[9] with strides (1,) needs 2",
+            "buffer-too-small: buffer 'b' has 1 bytes, 2 are needed for bool[9] with strides (1,)",
         ),
         (
             make_tensor("b", 8, data_type=DataType.BOOLEAN),
@@ -209,9 +209,9 @@ def test_bfloat16_scalars_are_rounded_to_their_bits(value: Any, bits: int) -> No
     [
         (DataType.FP8_E4M3, 1.0, "by-value-type: by-value tensor 'c' is FP8_E4M3, which cannot be given from the host"),
         (DataType.BFLOAT16, "one", "by-value-type: by-value tensor 'c' is BFLOAT16, which cannot hold 'one'"),
-        (DataType.BFLOAT16, [1.0, 2.0], "by-value-size: by-value tensor 'c' takes one number, got 2"),
-        (DataType.FLOAT, [1.0, 2.0], "by-value-size: by-value tensor 'c' takes one number, got 2"),
-        (DataType.FLOAT, [], "by-value-size: by-value tensor 'c' takes one number, got 0"),
+        (DataType.BFLOAT16, [1.0, 2.0], "by-value-size: by-value tensor 'c' takes one number, got 2 numbers"),
+        (DataType.FLOAT, [1.0, 2.0], "by-value-size: by-value tensor 'c' takes one number, got 2 numbers"),
+        (DataType.FLOAT, [], "by-value-size: by-value tensor 'c' takes one number, got 0 numbers"),
         (DataType.FLOAT, None, "by-value-type: by-value tensor 'c' is FLOAT, which cannot hold None"),
         (DataType.FLOAT, "one", "by-value-type: by-value tensor 'c' is FLOAT, which cannot hold 'one'"),
         (DataType.INT32, 1.5, "by-value-type: by-value tensor 'c' is INT32, which cannot hold 1.5"),
@@ -297,12 +297,12 @@ def test_memory_image_of_an_array_has_the_size_of_the_tensor(data_type: DataType
         (
             make_tensor("t", 8, data_type=DataType.BOOLEAN),
             np.zeros(8, np.uint8),
-            "array-type: array 't' is uint8, BOOLEAN takes none",
+            "array-type: array 't' is uint8, BOOLEAN takes no NumPy array",
         ),
         (
             make_tensor("t", 8, data_type=DataType.FP4_E2M1),
             np.zeros(8, np.uint8),
-            "array-type: array 't' is uint8, FP4_E2M1 takes none",
+            "array-type: array 't' is uint8, FP4_E2M1 takes no NumPy array",
         ),
         (
             make_tensor("t", 4, 2),

@@ -229,7 +229,7 @@ def test_multiprocessing_workers_import_the_frontend(tmp_path: Path) -> None:
         ((), "a script, or -m with a module, is needed"),
         (("-m",), "-m needs the name of a module"),
         (("--taget", "h100", "x.py"), "there is no option --taget"),
-        (("nowhere.py",), "there is no nowhere.py"),
+        (("nowhere.py",), "there is no file nowhere.py"),
     ],
 )
 def test_a_wrong_command_line_is_refused(

@@ -209,12 +209,12 @@ OPS: list[Case] = [
     (
         "pointwise-axis",
         lambda: untyped.Pointwise(name="p", mode=P.GEN_INDEX, x=X, y=Y),
-        "GEN_INDEX with axis None: only GEN_INDEX has an axis",
+        "GEN_INDEX has no axis, one is needed",
     ),
     (
         "pointwise-axis",
         lambda: untyped.Pointwise(name="p", mode=P.EXP, x=X, y=Y, axis=1),
-        "EXP with axis 1: only GEN_INDEX has an axis",
+        "EXP has axis 1, but only GEN_INDEX has an axis",
     ),
     (
         "pointwise-axis",

@@ -14,7 +14,7 @@ import pytest
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, load_graph, save_graph
 from cudnn_backend_py.generated.enums import PointwiseMode, ReduceTensorOp, TensorReordering
-from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction, graph_from_json, graph_to_json
+from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction, Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import list_pointwise_ports
 from tests.support.graphs import make_convolution, make_relu, make_sdpa, make_tensor
@@ -212,7 +212,11 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ("graph-json", "graph JSON: tensor 1 is 'x', an object is needed", lambda g: g["tensors"].insert(1, "x")),
     ("graph-json", "graph JSON: tensor 0 lacks 'name'", lambda g: g["tensors"][0].pop("name")),
     ("graph-json", "graph JSON: tensor 'x' lacks 'uid'", lambda g: g["tensors"][0].pop("uid")),
-    ("graph-json", "graph JSON: tensor 'x' has no field 'size'", lambda g: g["tensors"][0].update(size=1)),
+    (
+        "graph-json",
+        f"graph JSON: tensor 'x' has the unknown field 'size'; its fields are {', '.join(Tensor.field_names)}",
+        lambda g: g["tensors"][0].update(size=1),
+    ),
     ("name-twice", "graph JSON: two tensors are called 'x'", lambda g: g["tensors"].append(g["tensors"][0])),
     (
         "graph-json",
@@ -243,7 +247,7 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ),
     (
         "graph-json",
-        "graph JSON: the ragged offset of 'x' is 'x', which is not a tensor of the graph",
+        "graph JSON: the ragged offset of 'x' is 'x', which closes a cycle of ragged offsets",
         lambda g: g["tensors"][0].update(ragged_offset="x"),
     ),
     (
@@ -265,7 +269,11 @@ MALFORMED: list[tuple[str, str, Change]] = [
         "did you mean OPERATION_CONVOLUTION_FORWARD?",
         lambda g: g["operations"][0].update(operation="convolution"),
     ),
-    ("graph-json", f"graph JSON: {WHERE} has no field 'w'", lambda g: g["operations"][0].update(w={"tensor": "x"})),
+    (
+        "graph-json",
+        f"graph JSON: {WHERE} has the unknown field 'w'; its fields are {', '.join(Pointwise.field_names)}",
+        lambda g: g["operations"][0].update(w={"tensor": "x"}),
+    ),
     ("graph-json", f"graph JSON: {WHERE} lacks 'mode'", lambda g: g["operations"][0].pop("mode")),
     (
         "graph-json",

@@ -188,7 +188,7 @@ WRONG_CALLS: dict[str, tuple[BuilderCall, str, str]] = {
     "an axis after the last": (
         lambda g: g.concatenate([add_tensor(g, "a", 2, 8, 16), add_tensor(g, "b", 2, 8, 16)], axis=3),
         "wrong-argument",
-        "'a' [2, 8, 16], 'b' [2, 8, 16], axis 3 | there is no such axis",
+        "axis is 3, 0 to 2 is needed for 'a' [2, 8, 16]",
     ),
     "pairs instead of slices": (
         lambda g: g.slice(add_tensor(g, "a", 2, 8), [(0, 2), (0, 9)]),  # type: ignore[list-item]
@@ -369,7 +369,7 @@ WRONG_CALLS: dict[str, tuple[BuilderCall, str, str]] = {
     "an input before the first": (
         lambda g: g.concatenate([add_tensor(g, "a", 2, 8)], 0, in_place_index=-1),
         "wrong-argument",
-        "in_place_index -1: there is no such axis or input",
+        "in_place_index is -1, 0 to 0 is needed for 1 inputs",
     ),
     "blocks of nothing": (
         lambda g: g.block_scale_dequantize(add_tensor(g, "x", 2, 64), add_tensor(g, "s", 2, 2), 0),
