@@ -148,7 +148,10 @@ def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
     """Return the status that a kernel reported after it ran. Deprecated by cuDNN."""
     status, number = ctypes.c_int(), _read_int(mode, "cudnnErrQueryMode_t")
     if number not in library().enumerators[ErrQueryMode]:
-        raise UsageError(f"{number} is not an ErrQueryMode", code="unknown-enumerator")
+        known = ", ".join(f"{item.name} ({int(item)})" for item in ErrQueryMode)
+        raise UsageError(
+            f"{number} is not an ErrQueryMode", code="unknown-enumerator", fix=f"use one of ErrQueryMode: {known}"
+        )
     library().cudnnQueryRuntimeError(_check_native_object(handle, Handle).pointer, ctypes.byref(status), number, None)
     return Status(status.value)
 
@@ -163,7 +166,9 @@ def cudnnSetCallback(
     call whose message it was given, when cuDNN has returned.
     """
     if function is not None and not callable(function):
-        raise UsageError(f"cudnnCallback_t must be a function, got {format_value(function)}", code="wrong-argument")
+        raise UsageError(
+            f"cudnnCallback_t must be a function or None, got {format_value(function)}", code="wrong-argument"
+        )
     address = None if user_data is None else _read_address(user_data, "user data")
     from .log import get_log_hub  # few programs set a callback
 

@@ -41,8 +41,9 @@ def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
     """Refuse training mode for a graph with an inference norm: the heuristics of cuDNN 9.28 crash."""
     if values[0] == OperationGraphMode.NORM_FWD_TRAIN:
         raise UsageError(
-            "CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN crashes cuDNN with an inference norm",
+            "CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN is refused: cuDNN crashes if the graph has an inference norm",
             code="graph-mode-mismatch",
+            fix="leave CUDNN_ATTR_OPERATIONGRAPH_MODE to cuDNN (AUTO)",
         )
 
 
@@ -50,7 +51,8 @@ def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
     """Check the range of a concatenation axis: cuDNN 9.28 checks only its low 32 bits, and then uses all of it."""
     if not 0 <= values[0] < DIM_MAX:
         raise UsageError(
-            f"axis {values[0]} is out of range: a tensor has at most {DIM_MAX} dims", code="axis-out-of-range"
+            f"axis {values[0]} is out of range: 0 to {DIM_MAX - 1} is needed, as a tensor has at most {DIM_MAX} dims",
+            code="axis-out-of-range",
         )
 
 
@@ -73,6 +75,7 @@ def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
     raise UsageError(
         f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot create",
         code="attribute-takes-cpp-object",
+        fix="launch the plan with a Launcher: its pack() takes overrides as (uids, dims, strides)",
     )
 
 
@@ -144,9 +147,10 @@ def check_constant(value: Any) -> bytes:
     if type(value) is not bytes or not 1 <= len(value) <= MAX_ELEMENT_BYTES:
         shown = f"{len(value)} bytes" if type(value) is bytes else format_value_with_type(value)
         raise UsageError(
-            f"{Attr.TENSOR_CONSTANT_VALUE.c_name} takes the bytes of one element, got {shown}",
+            f"{Attr.TENSOR_CONSTANT_VALUE.c_name} takes the bytes of one element, "
+            f"1 to {MAX_ELEMENT_BYTES}, got {shown}",
             code="constant-not-bytes",
-            fix="for example struct.pack('f', 0.5)",
+            fix="give bytes, for example struct.pack('f', 0.5)",
         )
     return value.ljust(MAX_ELEMENT_BYTES, b"\0")
 
@@ -247,5 +251,14 @@ def check_before_get(attribute: Attr, *, count_only: bool = False) -> None:
     UsageError
         ``attribute-not-readable``.
     """
-    if attribute in (_ATTRIBUTES_THAT_CRASH_COUNT if count_only else _ATTRIBUTES_THAT_CRASH_GET):
-        raise UsageError(f"reading {attribute.c_name} crashes the process inside cuDNN", code="attribute-not-readable")
+    if count_only and attribute in _ATTRIBUTES_THAT_CRASH_COUNT:
+        raise UsageError(
+            f"counting the elements of {attribute.c_name} crashes the process inside cuDNN",
+            code="attribute-not-readable",
+        )
+    if not count_only and attribute in _ATTRIBUTES_THAT_CRASH_GET:
+        raise UsageError(
+            f"reading {attribute.c_name} crashes the process inside cuDNN",
+            code="attribute-not-readable",
+            fix="keep the value that you set",
+        )

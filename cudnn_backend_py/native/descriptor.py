@@ -83,7 +83,11 @@ def _get_library(on: Library | None) -> Library:
     if on is None:
         return library()
     if not is_instance(on, Library):
-        raise UsageError(f"{format_value_with_type(on)} is not a Library", code="wrong-argument")
+        raise UsageError(
+            f"on= must be a Library, got {format_value_with_type(on)}",
+            code="wrong-argument",
+            fix="give what library() returns, or omit on=",
+        )
     return on
 
 
@@ -188,7 +192,7 @@ class Descriptor(NativeObject, wraps=True):
             raise UsageError(
                 f"{format_value(kind)} is not a DescriptorType",
                 code="unknown-enumerator",
-                fix=f"DescriptorType.{near.name}" if near else None,
+                fix=f"use DescriptorType.{near.name}" if near else "use a member of DescriptorType",
             )
         lib = _get_library(on)
         if kind not in lib.enumerators[DescriptorType]:
@@ -283,7 +287,12 @@ class Descriptor(NativeObject, wraps=True):
         """
         facts = self._get_attribute_facts(attribute)
         if facts.role == "output":
-            raise self._make_misuse_error(f"{attribute.c_name} is read-only", "attribute-read-only", attribute)
+            raise self._make_misuse_error(
+                f"{attribute.c_name} is read-only",
+                "attribute-read-only",
+                attribute,
+                fix="do not set it: cuDNN computes it, and get() reads it",
+            )
         if self._finalized:
             self._check_open(attribute)
         owners: tuple[_NativeOwner, ...] = ()
@@ -502,7 +511,9 @@ class Descriptor(NativeObject, wraps=True):
         """
         self.check_usable(DescriptorType.EXECUTION_PLAN)
         if type(variant_pack) is not Descriptor:
-            raise self._make_misuse_error(f"{format_value(variant_pack)} is not a Descriptor", "wrong-argument", None)
+            raise self._make_misuse_error(
+                f"the variant pack must be a Descriptor, got {format_value(variant_pack)}", "wrong-argument", None
+            )
         variant_pack.check_usable(DescriptorType.VARIANT_PACK)
         plan, pack, running = self.owner, variant_pack.owner, _get_handle_owner(handle)
         self._find_common_device(plan, (running,), None)
@@ -552,7 +563,7 @@ class Descriptor(NativeObject, wraps=True):
                 f"{format_value(attribute)} is not an AttributeName",
                 "unknown-enumerator",
                 None,
-                fix=f"Attr.{near.name}" if near else "give a member of Attr",
+                fix=f"use Attr.{near.name}" if near else "use a member of Attr",
             )
         if self._kind not in ATTRIBUTE_OWNER[attribute]:
             owners = ", ".join(kind.c_name for kind in ATTRIBUTE_OWNER[attribute])
@@ -572,7 +583,7 @@ class Descriptor(NativeObject, wraps=True):
         try:
             check_before_get(attribute, count_only=count_only)
         except UsageError as error:
-            raise self._make_misuse_error(error.headline, error.code, attribute) from None
+            raise self._make_misuse_error(error.headline, error.code, attribute, error.sections.get("fix")) from None
 
     def _choose_element_type(self, facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
         if asked is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..errors import UsageError
@@ -30,7 +31,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
         ``value-nested-too-deep``.
     """
     if not is_instance(value, DescriptorValue):
-        raise UsageError(f"{format_value_with_type(value)} is not a descriptor value", code="wrong-argument")
+        raise UsageError(f"a DescriptorValue is needed, got {format_value_with_type(value)}", code="wrong-argument")
     built = {} if built is None else built
     made = built.get(id(value))
     if made is not None:
@@ -49,7 +50,9 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
                 )
     except RecursionError as error:
         raise UsageError(
-            f"this {value.kind.c_name} has too many nested descriptors", code="value-nested-too-deep"
+            f"this {value.kind.c_name} has more levels of nested descriptors than Python's recursion limit "
+            f"({sys.getrecursionlimit()}) allows",
+            code="value-nested-too-deep",
         ) from error
     built[id(value)] = made.finalize()
     return made

@@ -74,10 +74,13 @@ def load_driver_stub() -> Driver:
     driver = load_driver()
     if driver.kind != "stub":
         raise EnvironmentNotReady(
-            "the driver stub cannot be used in this process",
+            "this process cannot use the driver stub, which replaces libcuda.so.1"
+            + (": the real driver is loaded already" if driver.kind == "real" else ""),
             code="driver-stub-missing",
             where=f"libcuda.so.1: {driver.kind}; {driver.note or driver.path}",
-            fix="reinstall this package on a machine with a C compiler, so that the driver stub is built",
+            fix="start a new process, which loads nothing of CUDA before the driver stub"
+            if driver.kind == "real"
+            else "reinstall this package on a machine with a C compiler, so that the driver stub is built",
         )
     return driver
 

@@ -71,7 +71,7 @@ def query_nvrtc(path: str) -> Nvrtc:
     """
     nvrtc = ctypes.CDLL(path)
     if not hasattr(nvrtc, "nvrtcGetSupportedArchs"):
-        raise OSError(f"{path} has no nvrtcGetSupportedArchs")
+        raise OSError(f"{path} has no function nvrtcGetSupportedArchs, which NVRTC of CUDA 12 and 13 has")
     major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count))

@@ -131,7 +131,8 @@ def _check_argument_types(name: str, types: Sequence[Any], kinds: tuple[type, ..
         if not fits:
             needs = f"a {needed.__name__}" if is_pointer else "a ctypes object, int, bytes or None"
             raise UsageError(
-                f"argument {place} of {name} is {needs}, got an object of type {kind.__name__}", code="wrong-argument"
+                f"argument {place} of {name} must be {needs}, got an object of type {kind.__name__}",
+                code="wrong-argument",
             )
 
 
@@ -241,7 +242,9 @@ class Library:
             try:
                 answer = function(*arguments)
             except ctypes.ArgumentError as error:
-                raise UsageError(f"{name}: {error}", code="wrong-argument") from None
+                raise UsageError(
+                    f"ctypes cannot convert the arguments of {name}: {error}", code="wrong-argument"
+                ) from None
             if answer and has_status:
                 raise self.make_status_error(answer, name)
             return answer

@@ -274,7 +274,7 @@ def read_number(value: Any, what: str, low: int, high: int) -> int:
         raise UsageError(f"{what} must be an int, got {format_value_with_type(value)}", code="wrong-argument")
     number = int(number)
     if not low <= number <= high:
-        raise UsageError(f"{what} {format_value(number)} does not fit its C type", code="integer-overflow")
+        raise UsageError(f"{what} must be from {low} to {high}, got {format_value(number)}", code="integer-overflow")
     return number
 
 
@@ -303,7 +303,7 @@ def _to_integer(value: Any, kind: AttributeType, _library: Library | None) -> in
         value = operator.index(value)
     bits = _INTEGER_BITS[kind]
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise UsageError(f"{format_value(value)} does not fit {bits} bits", code="integer-overflow")
+        raise UsageError(f"{format_value(value)} does not fit a signed integer of {bits} bits", code="integer-overflow")
     return value  # type: ignore[no-any-return]
 
 
@@ -330,7 +330,9 @@ def _to_address(value: Any, kind: AttributeType, _library: Library | None) -> in
     if type(value) is not int:
         raise _make_type_error(value, kind, "an address as int, or None")
     if not 0 <= value < 1 << 64:
-        raise UsageError(f"{format_value(value)} is not an address", code="integer-overflow")
+        raise UsageError(
+            f"an address must be from 0 to {(1 << 64) - 1}, got {format_value(value)}", code="integer-overflow"
+        )
     return value
 
 
@@ -344,7 +346,7 @@ def _to_enumerator(value: Any, kind: AttributeType, library: Library | None) -> 
     enum: type[CudnnEnum] = ENUM_OF_TYPE[kind]
     if type(value) is not enum and type(value) is not int:
         near = enum.find_nearest(value)
-        raise _make_type_error(value, kind, f"a {enum.__name__}", f"{enum.__name__}.{near.name}" if near else None)
+        raise _make_type_error(value, kind, f"a {enum.__name__}", f"use {enum.__name__}.{near.name}" if near else None)
     number = operator.index(value)
     if library is None or number not in library.enumerators[enum]:
         member: Any = enum._value2member_map_.get(number)

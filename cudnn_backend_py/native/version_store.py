@@ -161,9 +161,13 @@ class VersionRequest(FrozenValue):
         wheels: set[Flavor] = {named for named in _FLAVORS if named in (match["flavor"], match["other"], flavor)}
         majors: set[Cuda] = {named for named in _CUDA_MAJORS if named in (match["cuda"], cuda)}
         if len(wheels) > 1 or len(majors) > 1:
+            both = " and ".join(f"the {named} wheel" for named in sorted(wheels) if len(wheels) > 1) or " and ".join(
+                f"CUDA {named}" for named in sorted(majors)
+            )
             raise UsageError(
-                f"cuDNN version {text!r} and the options disagree about the wheel or the CUDA major",
+                f"cuDNN version {text!r} and the options require {both} at once",
                 code="cudnn-version-malformed",
+                fix="choose one of them, in the version or in an option",
             )
         numbers = () if match["numbers"] == "latest" else version_numbers(match["numbers"])
         return cls(numbers, *wheels or (None,), *majors or (None,))

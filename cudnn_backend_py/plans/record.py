@@ -12,7 +12,7 @@ from ..errors import EnvironmentNotReady, GraphError, UsageError
 from ..frozen import FrozenValue
 from ..graph import Graph, graph_from_json
 from ..native import Library
-from ..printable import format_in_angle_brackets
+from ..printable import format_in_angle_brackets, format_repr
 from ..system.version import is_same_version
 from ..target import Profile, Target, find_profile
 
@@ -31,6 +31,7 @@ SCHEMA_VERSION = 1
 MAX_BYTES = 64 << 20  # of a plan file
 _FIELD_TYPES = {"cudnn": str, "target": str, "sm": int, "tag": str, "graph": dict, "plan": str}
 _ENVELOPE_KEYS = ("schema", "version", "sha256")
+_WRITERS = "plan files are written by Plan.save and 'cudnn-backend plan build'"
 
 # The properties of a GPU that decide whether and how code for it runs. Its name, clocks, memory size, driver and place
 # on the bus are not among them: a description made without the GPU does not know them all.
@@ -89,6 +90,8 @@ class PlanRecord(FrozenValue):
             ``plan-file`` where something is missing or of another type.
         """
         for name, kind in _FIELD_TYPES.items():
+            if name not in data:
+                raise GraphError(f"{source} is not a plan file: it has no {name!r}", code="plan-file", fix=_WRITERS)
             if type(data.get(name)) is not kind:
                 raise GraphError(
                     f"{source} is not a plan file: {name!r} is of type {type(data.get(name)).__name__}, "
@@ -186,14 +189,27 @@ def parse_record(data: Any, source: str) -> PlanRecord:
     """Return the record from the JSON of a plan file, as :func:`load_record`; messages name `source`."""
     found = (data.get("schema"), data.get("version")) if isinstance(data, dict) else None
     if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
+        why = (
+            "it is not a JSON object"
+            if found is None
+            else f"its schema is {format_repr(found[0])} and its version {format_repr(found[1])}, "
+            f"{SCHEMA!r} and {SCHEMA_VERSION} are needed"
+        )
         raise GraphError(
-            f"{source} is not a plan file of version {SCHEMA_VERSION}",
-            code="plan-file",
-            fix="plan files are written by Plan.save and 'cudnn-backend plan build'",
+            f"{source} is not a plan file of version {SCHEMA_VERSION}: {why}", code="plan-file", fix=_WRITERS
         )
     if add_hash(data)["sha256"] != data.get("sha256"):
-        raise GraphError(f"{source} was changed after it was saved", code="plan-file")
+        raise GraphError(
+            f"{source} was changed after it was saved",
+            code="plan-file",
+            cause="its sha256 is not that of its content",
+            fix="copy the saved file again, or build the plan again",
+        )
     record = PlanRecord.from_dict(data, source)
     if unknown := sorted({*data} - {*_FIELD_TYPES, *_ENVELOPE_KEYS}):
-        raise GraphError(f"{source} is not a plan file: it also has {', '.join(unknown)}", code="plan-file")
+        raise GraphError(
+            f"{source} is not a plan file: it has the unknown fields {', '.join(unknown)}",
+            code="plan-file",
+            fix=_WRITERS,
+        )
     return record

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ..errors import GraphError
@@ -104,7 +105,8 @@ def set_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
         tensor = graph.tensor(name)
         if len(wanted) != tensor.rank or min(wanted) < 0:
             raise _make_error(
-                f"{name!r} has {tensor.rank} dims {list(tensor.dims)}, but {list(wanted)} is requested; 0 keeps a dim"
+                f"{name!r} has {tensor.rank} dims {list(tensor.dims)}, but {list(wanted)} is requested",
+                f"give {tensor.rank} numbers of 0 or more; 0 keeps a dim",
             )
         for axis, size in enumerate(wanted):
             if size:
@@ -151,7 +153,7 @@ class _DimInference:
         root = self._groups.find_representative(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
-            raise _make_error(f"dim {axis[1]} of {name!r} is inferred as {size}, not {self._fixed[root]}")
+            raise _make_error(f"dim {axis[1]} of {name!r} is inferred as {size}, but {self._fixed[root]} is requested")
         for uid, index in self._members[root]:
             self._dims[uid][index] = size
         return True
@@ -170,7 +172,9 @@ class _DimInference:
                         changed |= self._set_size((uid, axis), size)
             if not changed:
                 return
-        raise _make_error("the requested dims contradict each other")
+        sizes = [f"dim {index} of {self._tensors[uid].name!r} as {size}" for (uid, index), size in self._fixed.items()]
+        wanted = f"the requested dims contradict each other: {', '.join(sizes)}"
+        raise _make_error(wanted if sizes else "the operations infer contradictory dims after the change")
 
     def build_graph(self) -> Graph:
         """Return the graph with the current dims."""
@@ -234,14 +238,28 @@ def apply_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
             if op is None:
                 names = ", ".join(op.name for op in graph.ops)
                 raise _make_error(f"there is no operation {owner!r}", f"the operations are {names}")
-            graph = _replace_operation(graph, op, _set_field(op, name, value))
+            with _name_setting_in_errors(key):
+                changed = _set_field(op, name, value)
+            graph = _replace_operation(graph, op, changed)
         elif key in by_value:
             tensor = by_value[key]
-            held = _read_integer(value) if DATA_TYPES[tensor.data_type].kind == "integer" else _read_number(value)
+            with _name_setting_in_errors(key):
+                held = _read_integer(value) if DATA_TYPES[tensor.data_type].kind == "integer" else _read_number(value)
             graph = replace_tensors(graph, {tensor.uid: dataclasses.replace(tensor, value=held)})
         else:
             options[key] = value
     return _rebuild_attention(graph, options) if options else graph
+
+
+@contextmanager
+def _name_setting_in_errors(key: str) -> Iterator[None]:
+    """In the block, begin the headlines of errors about a value with the name of its setting."""
+    try:
+        yield
+    except GraphError as error:
+        if error.code != "override":
+            raise
+        raise _make_error(f"setting {key!r}: {error.headline}", error.sections.get("fix")) from None
 
 
 def _replace_operation(graph: Graph, old: Op, new: Op) -> Graph:
@@ -323,7 +341,7 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
         return _read_integer(text)
     if isinstance(held, float) or "float" in annotation:
         return _read_number(text)
-    raise _make_error(f"{held!r} cannot be set from text")
+    raise _make_error(f"its value {held!r} cannot be given as text", "build the graph in Python")
 
 
 def _read_boolean(text: str) -> bool:
@@ -351,14 +369,15 @@ def _rebuild_attention(graph: Graph, settings: Mapping[str, str]) -> Graph:
     options: dict[str, Any] = {name: getattr(use.problem, name) for name in names}
     if options["score_modifier"] is not None:
         raise _make_error(
-            "attention with a score modifier cannot be rebuilt: the modifier cannot be read from the graph"
+            "attention with a score modifier cannot be rebuilt: the modifier cannot be read from the graph",
+            "build the graph in Python with the other options",
         )
     options["scale"] = describe_scale(graph)
     backward, form = use.backward, "unified" if use.form == "unified" else "composite"
     for key, text in settings.items():
         if key == "direction":
             if text not in ("forward", "backward"):
-                raise _make_error(f"{text!r} is neither forward nor backward")
+                raise _make_error(f"direction must be forward or backward, got {text!r}")
             backward = text == "backward"
         elif key == "implementation":
             form = text
@@ -367,7 +386,8 @@ def _rebuild_attention(graph: Graph, settings: Mapping[str, str]) -> Graph:
                 f"attention has no option {key!r}", f"it has {', '.join(names)}, implementation, direction"
             )
         else:
-            _set_option(options, key, text)
+            with _name_setting_in_errors(key):
+                _set_option(options, key, text)
     if backward:
         options |= {"max": False, "sum_exp": False, "stats": True}
     else:

@@ -513,5 +513,8 @@ def _parse_answer_line(line: bytes, number: int) -> dict[str, Any]:
 
 def _make_damaged_answer_error(what: str, line: bytes) -> CudnnBackendError:
     return CudnnBackendError(
-        f"a child process sent {what}", code="answer-damaged", more=line[:_SAID].decode(errors="replace")
+        f"a child process sent {what}",
+        code="answer-damaged",
+        fix="run it again; if the error stays, report it with this text",
+        more=line[:_SAID].decode(errors="replace"),
     )

@@ -177,9 +177,10 @@ class OpenFolder:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("it is not a regular file")
-            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-                mode = stat.S_IMODE(status.st_mode)
-                raise ValueError(f"other users can write it: user id {status.st_uid}, mode {mode:04o}")
+            if status.st_uid != os.geteuid():
+                raise ValueError(f"it belongs to user id {status.st_uid}, needed is {os.geteuid()}")
+            if status.st_mode & 0o022:
+                raise ValueError(f"other users can write it: mode {stat.S_IMODE(status.st_mode):04o}, needed is 0600")
             if status.st_size > max_bytes:
                 raise ValueError(f"it has {status.st_size} bytes, at most {max_bytes} are allowed")
             if touch:

@@ -112,7 +112,7 @@ def _parse_float(text: str) -> float:
 
 
 def _refuse_not_finite(word: str) -> None:
-    raise ValueError(f"{word} is not a number")
+    raise ValueError(f"JSON has no number {word}")
 
 
 def _check_values(value: Any) -> None:

@@ -149,8 +149,13 @@ def load_profile(path: Path) -> Profile:
     properties = check_properties(given, str(path))
     if bare:
         return Profile(path.stem, properties["deviceName"], (), properties, {}, {})
-    if unknown := sorted(set(data) - {"schema", "properties", "sm", *_PROFILE_FIELDS}):
-        raise GraphError(f"{path} has the unknown keys {', '.join(map(repr, unknown))}", code="device-json")
+    known = ("schema", "properties", "sm", *_PROFILE_FIELDS)
+    if unknown := sorted(set(data) - set(known)):
+        raise GraphError(
+            f"{path} has the unknown keys {', '.join(map(repr, unknown))}",
+            code="device-json",
+            fix=f"remove them; the known keys are {', '.join(known)}",
+        )
     if type(schema := data.get("schema", 1)) is not int or schema != 1:
         raise GraphError(f"{path} has schema {schema!r}, 1 is needed", code="device-json")
     if (sm := data.get("sm", properties["deviceVer"] // 10)) != properties["deviceVer"] // 10:

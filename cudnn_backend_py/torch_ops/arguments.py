@@ -259,9 +259,10 @@ def _check_dim_counts(named: Mapping[str, Any]) -> None:
     else:
         check_dims(q.dim(), "those of q", k=named["k"], v=named["v"])
         if (named["seq_len_q"] is None) != (named["seq_len_kv"] is None):
-            raise _make_option_error("seq_len_q and seq_len_kv must be given together, only one is given")
+            given, other = sorted(("seq_len_q", "seq_len_kv"), key=lambda name: named[name] is None)
+            raise _make_option_error(f"{given} is given without {other}", fix="give both or neither")
         if is_packed and named["cu_seqlens_k"] is None:
-            raise _make_option_error("cu_seqlens_q needs cu_seqlens_k")
+            raise _make_option_error("cu_seqlens_q is given without cu_seqlens_k", fix="give both or neither")
 
 
 def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
@@ -328,9 +329,10 @@ def check_pages(named: Mapping[str, Any]) -> None:
     for name in "kv":
         if not has_supported_strides(named[name]) or named[name].data_ptr() % ALIGNMENT:
             raise _make_tensor_error(
-                f"the pages of {name} have strides {list(named[name].stride())}: d dense, and the others and the "
-                "address multiples of 16 bytes are needed",
-                fix="lay the cache out so: it is not copied at each call",
+                f"the pages of {name} have strides {list(named[name].stride())} and begin at address "
+                f"{named[name].data_ptr():#x}: stride 1 for d is needed, and multiples of {ALIGNMENT} bytes for the "
+                "other strides and the address",
+                fix="allocate the cache with such strides: pages are used in place and not copied",
             )
 
 

@@ -489,7 +489,7 @@ class CompiledStep:
             )
             of = DENSE if operator == DENSE_CLASS else -1
             if module.define(len(TENSORS), *bits, forward, backward, of) != operator:
-                raise OSError("the extension is in use already")
+                raise OSError("the extension was connected before in this process, and only one connection is possible")
         get_shared_pool().add_direct_runner(self)
         register_compiled_reader(torch.Tensor, *module.reader())
         self._torch, self._module, self.call = torch, module, module.call

@@ -257,7 +257,8 @@ def _check_inputs(**tensors: Any) -> None:
             raise _make_tensor_error(f"{name} must be a tensor, got {type(x).__name__}")
         if x.is_nested:
             raise _make_tensor_error(
-                f"{name} is a nested tensor", "attention_varlen takes its values and offsets, without a copy if jagged"
+                f"{name} is a nested tensor, a dense one is needed",
+                "give the values and offsets of the nested tensor to attention_varlen (no copy if it is jagged)",
             )
         if x.dim() < 2:
             raise _make_tensor_error(f"{name} must have at least 2 dims, got {x.dim()}")

@@ -200,7 +200,10 @@ def _open_side_target(device: str) -> Target:
     verdict = explain(control_graph(), target, causes=False)
     if verdict.outcome is Outcome.NOT_JUDGED:
         raise EnvironmentNotReady(
-            "cuDNN refuses even the control graph", code="control-graph-refused", cause=str(verdict.cause)
+            "cuDNN refuses the control graph, a small float16 matmul that it supports wherever it works",
+            code="control-graph-refused",
+            cause=str(verdict.cause),
+            fix="cudnn-backend doctor names what is in the way",
         )
     return target
 

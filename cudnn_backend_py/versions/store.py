@@ -314,7 +314,7 @@ def remove(
                 f"cuDNN {wanted} matches {len(matches)} installed versions, but must match one",
                 code="cudnn-version-ambiguous",
                 where=f"cache folder {root}",
-                fix=f"give all four numbers, the CUDA major, and --jit or --full; they are {names}",
+                fix=f"give all four numbers, the CUDA major, and --jit or --full; the matching versions are {names}",
             )
         [gone] = matches
         _remove_folder(gone.path)
@@ -740,9 +740,9 @@ def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None
 
 def _refuse_foreign_folder(folder: Path, needed: str) -> NoReturn:
     raise EnvironmentNotReady(
-        f"{folder} exists but was not created by install",
+        f"{folder} exists but was not created by 'cudnn-backend cudnn install'",
         code="cache-folder-foreign",
-        cause=f"it has no readable {METADATA}, or not one {needed}",
+        cause=f"it has no readable {METADATA}, or not exactly one file {needed}",
         fix="delete or move that folder, then install again",
     )
 

@@ -80,7 +80,7 @@ def _make_runner(
     where = None if output is None else Path(output).absolute()
     form = style or {".json": "json", ".html": "html"}.get(where.suffix if where else "", "text")
     if where is not None and not where.parent.is_dir():
-        raise click.UsageError(f"there is no folder {where.parent}")
+        raise click.UsageError(f"--output needs an existing folder, there is no folder {where.parent}")
     profile = None if target is None else find_profile(target)
     options = {"profile": profile, "run_query": ask, "measure": measure, "budget_s": budget}
     return lambda: _run_and_watch(start, target, where, form, options)

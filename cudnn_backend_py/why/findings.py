@@ -60,7 +60,12 @@ def why_not_cudnn(
     try:
         from .watch import AttentionCallWatch
     except ImportError as error:
-        raise EnvironmentNotReady("torch cannot be imported", code="why-without-torch", cause=str(error)) from error
+        raise EnvironmentNotReady(
+            "torch cannot be imported",
+            code="why-without-torch",
+            cause=str(error),
+            fix="install torch in this Python environment, or repair its installation",
+        ) from error
     report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=(), target=target or "")
     watch = AttentionCallWatch(as_cuda=target is not None)
     watch.start()

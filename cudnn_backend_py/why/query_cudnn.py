@@ -75,7 +75,11 @@ def _make_problem(call: TorchCall) -> Attention:
         ``no-attention-graph``, or what :class:`~cudnn_backend_py.graph.attention.Attention` refuses.
     """
     if call.q.dtype not in _DATA_TYPES:
-        raise GraphError(f"cuDNN's attention does not support the type {call.q.dtype}", code="no-attention-graph")
+        raise GraphError(
+            f"cuDNN's attention does not support the type {call.q.dtype}",
+            code="no-attention-graph",
+            fix="use float16 or bfloat16",
+        )
     kind = _DATA_TYPES[call.q.dtype]
     options: dict[str, Any] = {"causal": call.causal, "scale": call.scale, "stats": call.training}
     if call.q.form != "dense":

@@ -339,7 +339,11 @@ def test_unsupported_arguments_are_reported() -> None:
         (UsageError, "attn_mask", lambda: scaled_dot_product_attention(q, k, v, q[0, 0, :3, :1] > 0)),
         (UsageError, r"k is float16 \[2, 8, 384, 32\]", lambda: scaled_dot_product_attention(q, k[..., :32], v)),
         (GraphError, "attention-heads", lambda: scaled_dot_product_attention(q, k[:, :3], v[:, :3], enable_gqa=True)),
-        (UsageError, "seq_len_q and seq_len_kv", lambda: attention(q, k, v, seq_len_q=torch.ones(B).cuda())),
+        (
+            UsageError,
+            "seq_len_q is given without seq_len_kv",
+            lambda: attention(q, k, v, seq_len_q=torch.ones(B).cuda()),
+        ),
     ]
     for kind, words, call in wrong:
         with pytest.raises(kind, match=words or None):

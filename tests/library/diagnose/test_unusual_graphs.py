@@ -44,7 +44,7 @@ def test_a_refusal_by_this_package_is_reported_as_such(axis: int) -> None:
         Basis.RULE,
         REFUSED_BY_PACKAGE_MESSAGE,
     )
-    assert verdict.cause.headline == f"axis {axis} is out of range: a tensor has at most 8 dims"
+    assert verdict.cause.headline == f"axis {axis} is out of range: 0 to 7 is needed, as a tensor has at most 8 dims"
     assert [str(stage) for stage in verdict.stages][:3] == [
         "environment passed", "graph refused", "operation graph not reached",
     ]  # fmt: skip

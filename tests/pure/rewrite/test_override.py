@@ -142,7 +142,7 @@ def test_operation_attributes_and_scalar_values_are_set() -> None:
         ({"settings": {"relu_fwd.mode": "nope"}}, "not a PointwiseMode"),
         ({"settings": {"causal": ""}}, "no setting causal"),
         ({"settings": {"conv.stride": "0"}}, "the dims of 'conv' cannot be inferred from its tensors and numbers"),
-        ({"settings": {"conv.stride": "1.5"}}, "'1.5' is not a whole number"),
+        ({"settings": {"conv.stride": "1.5"}}, "setting 'conv.stride': '1.5' is not a whole number"),
         ({"settings": {"conv.stride": "nan"}}, "'nan' is not a whole number"),
     ],
 )
@@ -154,8 +154,8 @@ def test_impossible_changes_are_refused(changes: dict[str, Any], match: str) -> 
     ("settings", "match"),
     [
         ({"nope": "1"}, "no option 'nope'"),
-        ({"causal": "perhaps"}, "neither true"),
-        ({"direction": "up"}, "neither for"),
+        ({"causal": "perhaps"}, "setting 'causal': 'perhaps' is neither true"),
+        ({"direction": "up"}, "direction must be forward or backward, got 'up'"),
     ],
 )
 def test_invalid_options_of_attention_are_refused(settings: dict[str, str], match: str) -> None:
