@@ -207,7 +207,8 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         cause = replace(cause, versions=text, remedy="", asked="")
         if answer.cause is not None and _has_judged_remedy(answer.cause):
             remedy = f"{_format_use_of_version(refusing[0])}, and there: {answer.cause.remedy}"
-            cause = replace(cause, remedy=remedy, asked=answer.cause.asked)
+            named = {name: getattr(cause, name) for name in ("code", "headline", "basis", "detail")}
+            cause = replace(answer.cause, **named, remedy=remedy, versions=text)
     elif newer and others.unable:
         name = others.unable[0].cudnn
         cause = replace(cause, versions=f"cuDNN {name} cannot judge it here (--cudnn {name} says why)")
@@ -274,7 +275,7 @@ def add_newest_version_answer(verdict: Verdict, question: Query, judge: Judge) -
     other = judge.run_query(asked.make_search_query(question.graph, asked.target, newer[-1], causes=not cause.remedy))
     if not cause.remedy:
         return replace(verdict, cause=replace(cause, versions=f"cuDNN {newer[-1]} {_describe_answer(other)}"))
-    if not other.supported or other.hazards:
+    if _describe_answer(other) != _SUPPORTS:
         return verdict
     remedy = f"{_format_use_of_version(newer[-1])}; or {cause.remedy}"
     return replace(verdict, cause=replace(cause, remedy=remedy))
@@ -289,7 +290,10 @@ def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:
         return f"does not support it{alike}{reason}"
     if verdict.hazards:
         return f"has a known issue with it: {verdict.hazards[0]}"
-    return "supports it"
+    return _SUPPORTS
+
+
+_SUPPORTS = "supports it"
 
 
 def _order_versions(used: str) -> list[str]:

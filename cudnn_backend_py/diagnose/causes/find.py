@@ -358,7 +358,7 @@ def _add_change_of_determinism(case: RefusalCase, cause: Cause) -> Cause:
     limit, mark, quote = cause.headline.partition(" (cuDNN: ")
     headline = f"{limit}; supported with {change.title.partition(':')[0]}{mark}{quote}"
     return dataclasses.replace(
-        cause, headline=headline, remedy="; or ".join(filter(None, (change.advice, cause.remedy)))
+        cause, headline=headline, remedy="; or ".join(filter(None, (change.title, cause.remedy)))
     )
 
 

@@ -195,8 +195,8 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     elif not remedies:
         parts.append(make_line(f"no change was found with which it is supported: {remedies.extent}", "yellow"))
     for number, remedy in enumerate(remedies, 1):
-        asked = f"  [{remedy.effect_with_check}; {_describe_checks(remedy)}]"
-        parts.append(Text.assemble(f"\n{number}. ", make_line(remedy.title, "bold"), asked))
+        note = f"  [{remedy.effect_with_check}; {_describe_checks(remedy)}]"
+        parts.append(Text.assemble(f"\n{number}. ", make_line(remedy.title, "bold"), note))
         before = str(graph).splitlines()
         after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]
         for one in list(unified_diff(before, after, lineterm="", n=0))[2:]:

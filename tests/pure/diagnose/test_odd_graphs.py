@@ -140,7 +140,7 @@ def test_an_infinite_attention_bound_is_read_as_unknown() -> None:
     """The bound of a mask is a by-value tensor, and its value may be infinite."""
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, right_bound=3, left_bound=5, causal=False)
     bound = next(one for one in graph.tensors if one.by_value and one.value == 3)
-    endless = {bound.uid: dataclasses.replace(bound, value=float("inf"))}
+    endless = {bound.uid: dataclasses.replace(bound, value=float("inf"), data_type=DataType.FLOAT)}
     use = attention_graph.read_attention(replace_tensors(graph, endless))
     assert use is not None
     assert use.problem.right_bound == 1
