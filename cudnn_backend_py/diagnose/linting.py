@@ -115,6 +115,8 @@ def _find_overlapping_outputs(graph: Graph, use: AttentionUse | None) -> Iterato
 def _find_misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Find tensors whose rows do not start at a multiple of 16 bytes."""
     for tensor in _list_strided_operands(graph):
+        if use is not None and tensor.data_type not in (use.problem.data_type, use.problem.output_type):
+            continue  # such as a block mask, whose dims are prescribed
         size = _count_element_bytes(tensor)
         strides = [stride for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1 and stride > 1]
         wrong = [stride for stride in strides if stride * size % _VECTOR_LOAD_BYTES]

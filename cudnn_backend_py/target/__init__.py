@@ -124,6 +124,13 @@ def _open_described_target(profile: Profile, lib: Library) -> Target:
     try:
         device.finalize()
     except CudnnStatusError as error:
+        if error.status is Status.SUBLIBRARY_VERSION_MISMATCH:
+            raise EnvironmentNotReady(
+                f"the sub-libraries next to {lib.path} belong to other cuDNN versions than {lib.version}",
+                code="cudnn-sublibraries-mixed",
+                cause=error.headline,
+                fix="reinstall cuDNN, all of its packages in one version",
+            ) from None
         if error.status is not Status.SUBLIBRARY_LOADING_FAILED:
             raise
         raise EnvironmentNotReady(

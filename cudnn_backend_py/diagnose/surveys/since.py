@@ -23,6 +23,7 @@ from .matrix import AnswerCache, Cell
 __all__ = ["Since", "since"]
 
 SupportCheck = Callable[[str], bool | None]
+_MOST_VERSIONS_WITHOUT_BISECTION = 16  # some 0.8 s each: some graphs are refused again by versions in between
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,7 +37,7 @@ class Since(HtmlDisplay):
     first_after
         The first version after ``last`` that was queried and refuses it; None if there is none.
     asked
-        The answers. Only these are known: bisection takes it that support begins once and ends once.
+        The verdicts by version. Of the others nothing is known: bisection assumes that support begins and ends once.
     """
 
     graph: str
@@ -181,9 +182,9 @@ def since(
 ) -> Since:
     """Return the first and last cuDNN version that supports a graph on a target.
 
-    Asked are the oldest and the newest version, then by bisection the edges between them. That takes it that support
-    begins once and ends once; where both ends refuse, versions between are queried until one supports the graph. A
-    version that cannot judge is passed over. ``every`` asks all, and then nothing is inferred.
+    Up to 16 versions are all judged; of more, only with ``every``. Else the oldest and the newest are judged, then by
+    bisection the edges between them, which assumes that support begins once and ends once; where both ends refuse,
+    versions between are judged until one supports the graph. A version that cannot judge is passed over.
 
     Parameters
     ----------
@@ -218,9 +219,11 @@ def since(
             outcome = asked[version].outcome
             return None if outcome is Outcome.NOT_JUDGED else outcome is Outcome.SUPPORTED
 
-        _bisect(list(ordered), is_supported_by)
-        for version in ordered if every else ():
-            is_supported_by(version)
+        if every or len(ordered) <= _MOST_VERSIONS_WITHOUT_BISECTION:
+            for version in ordered:
+                is_supported_by(version)
+        else:
+            _bisect(list(ordered), is_supported_by)
     return Since(graph.name, target, tuple(ordered), {one: asked[one] for one in ordered if one in asked})
 
 
