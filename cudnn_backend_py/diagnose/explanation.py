@@ -582,6 +582,9 @@ class _Judgement:
             limits.append(CUDA_13_ENGINE_REMARK)
         taken = [one for one in candidates if one.state in ("supported", "built")]
         first = next((one for one in taken if one.state == "built"), taken[0] if taken else None)
+        tried = {one.tag for one in candidates if one.state in ("build failed", CANNOT_LOAD, "crashed")}
+        if self.every_engine and tried and first is None:
+            self.every_engine += f"; {f'none of {len(tried)} plans' if len(tried) > 1 else 'no plan'} builds"
         if outcome is Outcome.SUPPORTED and (booleans := describe_booleans(self.graph)):
             limits.append(booleans)
         return Verdict(

@@ -138,7 +138,7 @@ class Control:
 class EngineCheck:
     """The result of checking all configs of one engine: how many, and cuDNN's most frequent reason against them.
 
-    ``passed`` of the ``configs`` checked support the graph; ``unchecked`` more crashed cuDNN or hung.
+    ``passed`` of the ``configs`` checked pass the support check; ``unchecked`` more crashed cuDNN or hung.
     """
 
     engine: int
@@ -148,7 +148,7 @@ class EngineCheck:
     reason: Reason | None = None
 
     def __str__(self) -> str:
-        text = f"engine {self.engine}: {self.configs:,} checked, {self.passed:,} supported"
+        text = f"engine {self.engine}: {self.configs:,} checked, {self.passed:,} passed"
         text += f", {self.unchecked:,} not checked" if self.unchecked else ""
         return text + (f"; most often refused with {' '.join(str(self.reason).split())}" if self.reason else "")
 
