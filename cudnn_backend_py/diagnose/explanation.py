@@ -86,6 +86,7 @@ def explain(
     causes: bool = True,
     shapes: bool = False,
     every_engine: bool = False,
+    code: str | None = None,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -116,6 +117,8 @@ def explain(
     every_engine
         Also check every engine with all of its knob values, up to 20,000 combinations an engine, which takes seconds
         to minutes: the heuristics list what they think best, and a graph is supported if any config supports it.
+    code
+        Folder to write the machine code of built plans to, as :meth:`Plan.save_code` does; builds like `build`.
 
     Raises
     ------
@@ -124,6 +127,7 @@ def explain(
         lacks, what this package refuses about the graph, and also what fails in this package (``judging-failed``).
     """
     check_graph(graph)
+    build = build or code is not None
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
     name = target if isinstance(target, str) else "gpu" if target is None else target.name
@@ -140,7 +144,7 @@ def explain(
         try:
             with use_target(target, on=lib) as chosen:
                 verdict = _Judgement(
-                    graph, chosen, modes, build, execute, plans, step, skip, causes, shapes, every_engine
+                    graph, chosen, modes, build, execute, plans, step, skip, causes, shapes, every_engine, code
                 ).verdict()
         except CudnnBackendError as error:
             if error.code == "unknown-target":
@@ -173,6 +177,7 @@ class _Judgement:
         causes: bool,
         shapes: bool,
         every_engine: bool,
+        code: str | None,
     ) -> None:
         self.causes = causes
         self.checks_every_engine = every_engine
@@ -184,6 +189,7 @@ class _Judgement:
         self.modes = modes
         self.execute = execute
         self.build = build or execute
+        self.code = code
         self.plans = plans
         self.step = step
         self.skip = skip
@@ -466,6 +472,8 @@ class _Judgement:
                 continue
             taken = time.perf_counter() - begun
             kernels = plan.kernels()
+            if self.code is not None:
+                plan.save_code(self.code)
             candidates[index] = replace(
                 candidates[index],
                 state="built",
