@@ -626,9 +626,7 @@ class _Judgement:
 
 
 def _describe_nearest_result(graph: Graph, target: Target, first: Candidate | None) -> str:
-    """Return the nearest published result of a real GPU as a sentence; empty where there is none."""
-    if read_attention(graph) is None:  # as all of them are
-        return ""
+    """Return the nearest result of a real GPU as a sentence; empty where there is none."""
     from .evidence import describe_nearest_result
 
     return describe_nearest_result(graph, target.sm, target.library.version, first)

@@ -176,8 +176,8 @@ class Verdict(HtmlDisplay):
     set where only FALLBACK supports the graph: the cause why the other modes refuse it.
     ``shapes`` says of supported attention whether one plan can serve every batch and length. ``every_engine`` says how
     many configs of how many engines were checked, where that was requested, and ``engines`` has the result of each
-    engine. ``seen`` names the nearest published result of a real GPU of the architecture. ``lint`` has the dangerous
-    findings of :func:`~cudnn_backend_py.diagnose.linting.lint` on a supported graph.
+    engine. ``seen`` names the nearest result of a real GPU of the architecture, of the same graph apart from sizes.
+    ``lint`` has the dangerous findings of :func:`~cudnn_backend_py.diagnose.linting.lint` on a supported graph.
     """
 
     outcome: Outcome
