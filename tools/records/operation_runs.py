@@ -18,7 +18,7 @@ _AGREES = "agrees"
 
 
 def make_operation_runs_json() -> str:
-    """Return JSON with the runs whose results agree with the interpreter, one line each.
+    """Return JSON with the runs with results that agree with the interpreter, one line each.
 
     Refusals are left out, as one of the records is of a JIT wheel, which has fewer engines, and so is attention, which
     is compared by its options.
@@ -32,7 +32,7 @@ def make_operation_runs_json() -> str:
         where = {"gpu": gpu, "sm": find_profile(gpu.removeprefix("NVIDIA ").lower()).sm, "version": version}
         for name, result in record["graphs"].items():
             graph = TYPICAL_GRAPHS[name].make()
-            if result["said"] == _AGREES and read_attention(graph) is None:
+            if _AGREES in result.values() and read_attention(graph) is None:
                 tag = EngineChoice.parse(result["plan"]).tag
                 row = {"form": make_form_key(graph), **where, "tag": tag, "source": f"logs/{path.name}, {name}"}
                 lines.append(json.dumps(row))
