@@ -50,6 +50,12 @@ __all__ = ["explain_graphs"]
     "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
 )
 @click.option("--every-engine", is_flag=True, help="Check all engines and knob values, not only what heuristics list.")
+@click.option(
+    "--code",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, writable=True, resolve_path=True),
+    help="Also build a plan; write the machine code of its kernels to FOLDER, and its SASS with nvdisasm.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show every engine config with cuDNN's reasons.")
 @make_seconds_option("--limit", "limit_s", default=600, help="For each verdict.")
 @click.option("--here", is_flag=True, help="Call cuDNN in this process; a crash of cuDNN ends it.")
@@ -64,6 +70,7 @@ def explain_graphs(
     budget_s: float | None,
     execute: bool,
     every_engine: bool,
+    code: str | None,
     verbose: bool,
     limit_s: float,
     here: bool,
@@ -90,6 +97,7 @@ def explain_graphs(
             "more than one --target": len(targets) > 1,
             "--execute": execute,
             "--every-engine": every_engine,
+            "--code": code is not None,
             "--here": here,
             f"--format {style}": style in ("junit", "github"),
         }
@@ -102,6 +110,8 @@ def explain_graphs(
             _show_remedies(graph_files[0], target, modes, build is not False, budget_s, limit_s, style, output)
         return
     build = build is True
+    if code is not None:
+        os.makedirs(code, exist_ok=True)
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: leave --target out, or name gpu")
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
@@ -113,11 +123,20 @@ def explain_graphs(
 
         modes = _choose_modes(modes)
         verdicts = [
-            explain(graph, name, mode=modes, build=build, execute=execute, shapes=True, every_engine=every_engine)
+            explain(
+                graph,
+                name,
+                mode=modes,
+                build=build,
+                execute=execute,
+                shapes=True,
+                every_engine=every_engine,
+                code=code,
+            )
             for _, graph in graphs
             for name in targets or (None,)
         ]
-        _write_verdicts(style, output, verdicts, graphs, verbose)
+        _write_verdicts(style, output, verdicts, graphs, verbose, code)
         raise SystemExit(max(verdict.exit_code for verdict in verdicts))
     from ..diagnose.processes import JudgingProcesses
     from ..versions.judging_environment import read_judging_environment
@@ -135,7 +154,17 @@ def explain_graphs(
             with show_progress_line() as step:
                 judge = Judge(limit_s=limit_s, step=step, processes=processes)
                 questions = [
-                    Query(graph, name, version, modes, build, execute, shapes=True, every_engine=every_engine)
+                    Query(
+                        graph,
+                        name,
+                        version,
+                        modes,
+                        build,
+                        execute,
+                        shapes=True,
+                        every_engine=every_engine,
+                        code=code,
+                    )
                     for _, graph in graphs
                     for name in names
                 ]
@@ -143,22 +172,31 @@ def explain_graphs(
 
         verdicts = judge_with_wheels(judge_in_children, find_versions_without_engines)
         processes.kill()  # they end while the answer is written
-        _write_verdicts(style, output, verdicts, graphs, verbose)
+        _write_verdicts(style, output, verdicts, graphs, verbose, code)
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
 
 
 def _write_verdicts(
-    style: str, output: str | None, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool
+    style: str,
+    output: str | None,
+    verdicts: list[Verdict],
+    graphs: Sequence[tuple[str, Graph]],
+    verbose: bool,
+    code: str | None,
 ) -> None:
-    """Write or print the verdicts in a format; with styles where a terminal shows them."""
+    """Write or print the verdicts in a format, with styles where a terminal shows them; disassemble their code."""
     if style == "text" and output is None and (verbose or not is_plain(sys.stdout)):
         _print_verdicts(verdicts, graphs, verbose)
-        return
-    text = _format_verdicts(style, verdicts, graphs, verbose)
-    if style == "text":
-        write_or_print(text, output)
     else:
-        write_or_print_report(text, output, annotations=style == "github")
+        text = _format_verdicts(style, verdicts, graphs, verbose)
+        if style == "text":
+            write_or_print(text, output)
+        else:
+            write_or_print_report(text, output, annotations=style == "github")
+    if code is not None:
+        from .kernel_code import disassemble_kernels
+
+        disassemble_kernels(verdicts, code)
 
 
 def _write_reproduction_archive(

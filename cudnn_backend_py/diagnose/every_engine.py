@@ -90,7 +90,7 @@ def _format_counts(checks: Sequence[EngineCheck], in_part: Sequence[int]) -> str
         sum(getattr(check, name) for check in checks) for name in ("configs", "passed", "unchecked")
     )
     every = "" if in_part or unchecked else "all "
-    text = f"{every}{configs:,} configs of {len(checks)} engines were checked, {passed:,} support the graph"
+    text = f"{every}{configs:,} configs of {len(checks)} engines checked: {passed:,} pass the support check"
     if in_part:
         text += f"; of engine {', '.join(map(str, in_part))} one knob at a time"
     if unchecked:

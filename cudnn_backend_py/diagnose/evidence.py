@@ -1,20 +1,30 @@
-"""Published results of real GPUs, as data: graph, engine config and source."""
+"""Results of real GPUs, as data: graph, engine config and source; published ones of attention, own ones of others."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
 
 from ..generated.enums import DataType
-from ..graph import Graph
+from ..graph import Graph, graph_to_json
 from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.attention.known_issue import AttentionUse
 from ..graph.attention.recognize import read_attention
 from ..system.version import VersionTuple, version_text
 from .verdict import Candidate
 
-__all__ = ["PUBLISHED_RESULTS", "PublishedResult", "describe_nearest_result"]
+__all__ = [
+    "OPERATION_RUNS_FILE",
+    "PUBLISHED_RESULTS",
+    "OperationRun",
+    "PublishedResult",
+    "describe_nearest_result",
+    "make_form_key",
+]
 
 _HALF, _BF16, _FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3
 
@@ -207,6 +217,21 @@ PUBLISHED_RESULTS = (
 )
 
 
+@dataclass(frozen=True)
+class OperationRun:
+    """A graph that ran on a real GPU with results that agree with the interpreter.
+
+    ``form`` is :func:`make_form_key` of the graph, ``tag`` its engine config, ``source`` a record in this repository.
+    """
+
+    form: str
+    gpu: str
+    sm: int
+    version: VersionTuple
+    tag: str
+    source: str
+
+
 def describe_nearest_result(
     graph: Graph,
     sm: int,
@@ -216,34 +241,119 @@ def describe_nearest_result(
 ) -> str:
     """Return the nearest result of a real GPU of the architecture as a sentence; empty where there is none.
 
-    That is one of attention in the same direction, types and head dims, of the version that is nearest.
+    It is a result of the same graph apart from sizes: for attention the same direction, form, head dims and options,
+    for other graphs the same :func:`make_form_key`. Of several, the one whose version is nearest.
     """
-    here = [row for row in rows if row.sm == sm]
-    use = read_attention(graph) if here else None
-    if use is None:
-        return ""
-    kind = _make_attention_kind_key(use)
-    alike = [row for row in here if _make_published_kind_key(row) == kind]
-    if not alike:
-        return ""
-    nearest = min(alike, key=lambda row: [abs(one - other) for one, other in zip(row.version, version, strict=True)])
-    if not nearest.supported:
-        result = "refused there"
-    elif nearest.tag and first is not None:
-        result = "the same first config" if nearest.tag == first.tag else f"config {nearest.tag} there"
-    else:
-        result = "it ran there"
-    return f"{nearest.gpu} with cuDNN {version_text(nearest.version)}: {result} ({nearest.source})"
+    if (use := read_attention(graph)) is None:
+        found = _find_nearest(_read_operation_runs(sm, make_form_key(graph)), version)
+        return "" if found is None else _describe_result(found, True, first, "it ran there with right results")
+    key = _make_attention_key(use)
+    alike = (
+        row
+        for row in rows
+        if (row.sm, row.backward) == (sm, use.backward)
+        and row.options["head_dim"] == use.problem.head_dim
+        and (read := read_attention(row.graph())) is not None
+        and _make_attention_key(read) == key
+    )
+    nearest = _find_nearest(alike, version)
+    return "" if nearest is None else _describe_result(nearest, nearest.supported, first, "it ran there")
 
 
-def _make_attention_kind_key(use: AttentionUse) -> tuple[Any, ...]:
+_Result = TypeVar("_Result", PublishedResult, OperationRun)
+
+
+def _find_nearest(rows: Iterable[_Result], version: VersionTuple) -> _Result | None:
+    """Return the result of the nearest version; None without results."""
+
+    def measure_distance(row: _Result) -> list[int]:
+        return [abs(one - other) for one, other in zip(row.version, version, strict=True)]
+
+    return min(rows, key=measure_distance, default=None)
+
+
+def _describe_result(row: PublishedResult | OperationRun, supported: bool, first: Candidate | None, ran: str) -> str:
+    same = supported and bool(row.tag) and first is not None and row.tag == first.tag
+    result = ran if supported else "it was refused there"
+    if same:
+        result += ", the same first config"
+    elif supported and row.tag:
+        result += f", config there: {row.tag}"
+    return f"{row.gpu} with cuDNN {version_text(row.version)}, the same graph apart from sizes: {result} ({row.source})"
+
+
+_SIZES_AND_LAYOUTS = frozenset(
+    [
+        "batch",
+        "heads",
+        "kv_heads",
+        "v_heads",
+        "seq_q",
+        "seq_kv",
+        "layout",
+        "scale",
+        "offset_type",
+        "seed_type",
+        "pages_k",
+        "pages_v",
+        "name",
+    ]
+)
+_OPTIONS_OF_ANY_SIZE = (
+    *("left_bound", "right_bound", "max_total_seq_q", "max_total_seq_kv"),
+    *("page_size", "bias", "score_modifier"),
+)
+
+
+def _make_attention_key(use: AttentionUse) -> tuple[Any, ...]:
+    """Return all that must be equal for two uses of attention to differ only in sizes and layouts.
+
+    For 8-bit types cuDNN has only deterministic backward passes.
+    """
     p = use.problem
-    types = (p.data_type, p.mx)
-    return (use.backward, *types, p.head_dim, p.head_dim_v, p.seq_q == 1, p.ragged, p.deterministic and not p.is_fp8)
+    options = {one.name: getattr(p, one.name) for one in fields(p) if one.name not in _SIZES_AND_LAYOUTS}
+    options |= {name: options[name] is not None for name in _OPTIONS_OF_ANY_SIZE}
+    options |= {"dropout": p.dropout > 0, "deterministic": p.deterministic and not p.is_fp8}
+    return (use.backward, use.form, p.seq_q == 1, p.kv_heads == p.heads, tuple(options.items()))
 
 
-def _make_published_kind_key(row: PublishedResult) -> tuple[Any, ...]:
-    o = row.options
-    types = (o.get("data_type", _HALF), o.get("mx", False))
-    dims = (o["head_dim"], o.get("head_dim_v", o["head_dim"]))
-    return (row.backward, *types, *dims, o["seq_q"] == 1, o.get("ragged", False), o.get("deterministic", False))
+def make_form_key(graph: Graph) -> str:
+    """Return a hash of a graph without names and sizes: equal for the same operations, attributes, types and layouts.
+
+    Dims of 1 count, as they are broadcast, and the order of strides.
+    """
+    data = graph_to_json(graph)
+    numbers: dict[str, int] = {}
+
+    def replace_names(value: Any) -> Any:
+        if isinstance(value, dict):
+            if isinstance(name := value.get("tensor"), str):
+                return numbers.setdefault(name, len(numbers))
+            return {key: replace_names(item) for key, item in value.items() if key != "name"}
+        return [replace_names(item) for item in value] if isinstance(value, list) else value
+
+    operations = replace_names(data["operations"])
+    tensors = {tensor["name"]: tensor for tensor in data["tensors"]}
+    kinds = [_describe_tensor_without_sizes(tensors[name]) for name in list(numbers)]
+    text = json.dumps([operations, [replace_names(kind) for kind in kinds]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _describe_tensor_without_sizes(tensor: dict[str, Any]) -> dict[str, Any]:
+    dims, strides = tensor["dims"], tensor["strides"]
+    order = sorted((axis for axis, dim in enumerate(dims) if dim > 1), key=lambda axis: (-strides[axis], axis))
+    rest = {key: value for key, value in tensor.items() if key not in ("name", "uid", "dims", "strides", "value")}
+    return {**rest, "broadcast": [dim == 1 for dim in dims], "order": order}
+
+
+OPERATION_RUNS_FILE = Path(__file__).with_name("operation_runs.json")
+
+
+def _read_operation_runs(sm: int, form: str) -> list[OperationRun]:
+    """Return the runs of graphs of a form on an architecture; ``tools/records/operation_runs.py`` writes the file."""
+    rows = json.loads(OPERATION_RUNS_FILE.read_text(encoding="utf-8"))
+    return [
+        OperationRun(**{**row, "version": tuple(row["version"])})
+        for row in rows
+        if (row["sm"], row["form"]) == (sm, form)
+    ]

@@ -86,6 +86,7 @@ def explain(
     causes: bool = True,
     shapes: bool = False,
     every_engine: bool = False,
+    code: str | None = None,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -116,6 +117,8 @@ def explain(
     every_engine
         Also check every engine with all of its knob values, up to 20,000 combinations an engine, which takes seconds
         to minutes: the heuristics list what they think best, and a graph is supported if any config supports it.
+    code
+        Folder to write the machine code of built plans to, as :meth:`Plan.save_code` does; builds like `build`.
 
     Raises
     ------
@@ -124,6 +127,7 @@ def explain(
         lacks, what this package refuses about the graph, and also what fails in this package (``judging-failed``).
     """
     check_graph(graph)
+    build = build or code is not None
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
     name = target if isinstance(target, str) else "gpu" if target is None else target.name
@@ -140,7 +144,7 @@ def explain(
         try:
             with use_target(target, on=lib) as chosen:
                 verdict = _Judgement(
-                    graph, chosen, modes, build, execute, plans, step, skip, causes, shapes, every_engine
+                    graph, chosen, modes, build, execute, plans, step, skip, causes, shapes, every_engine, code
                 ).verdict()
         except CudnnBackendError as error:
             if error.code == "unknown-target":
@@ -173,6 +177,7 @@ class _Judgement:
         causes: bool,
         shapes: bool,
         every_engine: bool,
+        code: str | None,
     ) -> None:
         self.causes = causes
         self.checks_every_engine = every_engine
@@ -184,6 +189,7 @@ class _Judgement:
         self.modes = modes
         self.execute = execute
         self.build = build or execute
+        self.code = code
         self.plans = plans
         self.step = step
         self.skip = skip
@@ -466,6 +472,8 @@ class _Judgement:
                 continue
             taken = time.perf_counter() - begun
             kernels = plan.kernels()
+            if self.code is not None:
+                plan.save_code(self.code)
             candidates[index] = replace(
                 candidates[index],
                 state="built",
@@ -582,6 +590,9 @@ class _Judgement:
             limits.append(CUDA_13_ENGINE_REMARK)
         taken = [one for one in candidates if one.state in ("supported", "built")]
         first = next((one for one in taken if one.state == "built"), taken[0] if taken else None)
+        tried = {one.tag for one in candidates if one.state in ("build failed", CANNOT_LOAD, "crashed")}
+        if self.every_engine and tried and first is None:
+            self.every_engine += f"; {f'none of {len(tried)} plans' if len(tried) > 1 else 'no plan'} builds"
         if outcome is Outcome.SUPPORTED and (booleans := describe_booleans(self.graph)):
             limits.append(booleans)
         return Verdict(
@@ -615,9 +626,7 @@ class _Judgement:
 
 
 def _describe_nearest_result(graph: Graph, target: Target, first: Candidate | None) -> str:
-    """Return the nearest published result of a real GPU as a sentence; empty where there is none."""
-    if read_attention(graph) is None:  # as all of them are
-        return ""
+    """Return the nearest result of a real GPU as a sentence; empty where there is none."""
     from .evidence import describe_nearest_result
 
     return describe_nearest_result(graph, target.sm, target.library.version, first)

@@ -65,13 +65,8 @@ def answer_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
         _read_graph_cached(asked["graph"]),
         read_device(asked["device"]),
         mode=asked["modes"],
-        build=asked["build"],
-        execute=asked["execute"],
         step=_make_step_reporter(say),
-        skip=asked["skip"],
-        causes=asked["causes"],
-        shapes=asked["shapes"],
-        every_engine=asked["every_engine"],
+        **{name: asked[name] for name in ("build", "execute", "skip", "causes", "shapes", "every_engine", "code")},
     )
     measured = verdict.cause is not None and verdict.cause.basis is Basis.MEASURED
     if verdict.live and verdict.outcome is Outcome.NOT_SUPPORTED and asked["causes"] and not measured:

@@ -33,6 +33,7 @@ def explain(
     causes: bool = True,
     shapes: bool = False,
     every_engine: bool = False,
+    code: str | None = None,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -41,7 +42,7 @@ def explain(
     version
         An installed cuDNN version such as ``9.27`` or ``9.26.0+cu13``; the library of this process if not given. It is
         judged in a child process where another version is loaded in this one.
-    target, mode, build, execute, plans, step, skip, causes, shapes, every_engine
+    target, mode, build, execute, plans, step, skip, causes, shapes, every_engine, code
         As for :func:`cudnn_backend_py.diagnose.explanation.explain`.
 
     Raises
@@ -65,6 +66,7 @@ def explain(
             causes=causes,
             shapes=shapes,
             every_engine=every_engine,
+            code=code,
         )
     if plans is not None or isinstance(target, Target):
         raise UsageError(
@@ -78,7 +80,7 @@ def explain(
     named = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item).name for item in named)
     place = GPU if target is None else target
-    return judge(Query(graph, place, version, modes, build, execute, causes, shapes, every_engine))
+    return judge(Query(graph, place, version, modes, build, execute, causes, shapes, every_engine, code))
 
 
 def _load_version(version: str) -> bool:

@@ -32,7 +32,7 @@ class Query:
     version
         An installed cuDNN such as ``9.19.0``; None for the library this process would load; or a
         :class:`JudgingEnvironment`, which names the exact files.
-    modes, build, execute, causes, shapes, every_engine
+    modes, build, execute, causes, shapes, every_engine, code
         As for :func:`explain`.
 
     Attributes
@@ -61,6 +61,7 @@ class Query:
     causes: bool = True
     shapes: bool = False
     every_engine: bool = False
+    code: str | None = None
     profile: Profile | None = field(init=False, repr=False, compare=False)
     setup: JudgingEnvironment = field(init=False, repr=False)
     device: str = field(init=False, repr=False)  # of `profile`, which has no hash
@@ -84,9 +85,9 @@ class Query:
         """Return a SHA-256 of everything that can change the verdict; None if some of it is unknown.
 
         It covers graph, target, library files, environment variables, options, and the form of a verdict. The GPU of
-        this machine may be another one later, so questions about it have no key.
+        this machine may be another one later, so questions about it have no key, and those about code write files.
         """
-        if self.profile is None or not self.setup.is_known:
+        if self.profile is None or self.code is not None or not self.setup.is_known:
             return None
         import hashlib  # which only stored answers need
 
@@ -96,7 +97,7 @@ class Query:
 
     def message(self) -> dict[str, Any]:
         """Return the query as plain data for a judging process, with all files and settings already read."""
-        names = ("build", "execute", "causes", "shapes", "every_engine")
+        names = ("build", "execute", "causes", "shapes", "every_engine", "code")
         return {
             "graph": graph_text(self.graph),
             "device": self.device,

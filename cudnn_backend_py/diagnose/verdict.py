@@ -150,7 +150,7 @@ class Control:
 class EngineCheck:
     """The result of checking all configs of one engine: how many, and cuDNN's most frequent reason against them.
 
-    ``passed`` of the ``configs`` checked support the graph; ``unchecked`` more crashed cuDNN or hung.
+    ``passed`` of the ``configs`` checked pass the support check; ``unchecked`` more crashed cuDNN or hung.
     """
 
     engine: int
@@ -160,7 +160,7 @@ class EngineCheck:
     reason: Reason | None = None
 
     def __str__(self) -> str:
-        text = f"engine {self.engine}: {self.configs:,} checked, {self.passed:,} supported"
+        text = f"engine {self.engine}: {self.configs:,} checked, {self.passed:,} passed"
         text += f", {self.unchecked:,} not checked" if self.unchecked else ""
         return text + (f"; most often refused with {' '.join(str(self.reason).split())}" if self.reason else "")
 
@@ -188,8 +188,8 @@ class Verdict(HtmlDisplay):
     set where only FALLBACK supports the graph: the cause why the other modes refuse it.
     ``shapes`` says of supported attention whether one plan can serve every batch and length. ``every_engine`` says how
     many configs of how many engines were checked, where that was requested, and ``engines`` has the result of each
-    engine. ``seen`` names the nearest published result of a real GPU of the architecture. ``lint`` has the dangerous
-    findings of :func:`~cudnn_backend_py.diagnose.linting.lint` on a supported graph.
+    engine. ``seen`` names the nearest result of a real GPU of the architecture, of the same graph apart from sizes.
+    ``lint`` has the dangerous findings of :func:`~cudnn_backend_py.diagnose.linting.lint` on a supported graph.
     """
 
     outcome: Outcome

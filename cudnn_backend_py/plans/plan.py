@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, UsageError
@@ -59,6 +60,28 @@ class Plan(HtmlDisplay):
             return read_kernels(self.json())
         except CudnnStatusError:  # not every engine's plan can be written down
             return None
+
+    def save_code(self, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+        """Write the machine code of each kernel to a file ``NAME.ARCHITECTURE.HASH.cubin`` in a folder.
+
+        Returns
+        -------
+        tuple of Path
+            The files, in cuDNN's order; none where some of the code is in cuDNN's libraries.
+
+        Raises
+        ------
+        OSError
+            If there is no such folder, or a file cannot be written.
+        """
+        from ..system.atomic_file import write_atomically
+        from .kernels import read_cubins
+
+        kernels = self.kernels() or ()
+        paths = tuple(Path(folder, f"{kernel.file_name}.cubin") for kernel in kernels)
+        for path, (_, cubin) in zip(paths, read_cubins(self.json()) if paths else (), strict=True):
+            write_atomically(path, cubin)
+        return paths
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan with its graph, cuDNN version and target, which are checked on loading."""

@@ -233,7 +233,9 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
         return f"one target an option: {' '.join(f'--target {part}' for part in parts)}"
     from ..system.nearest import find_nearest  # for this error alone
 
-    near = "" if _find_unpublished_architecture(wanted) else find_nearest(wanted, names)
+    near = _RENAMED_ARCHITECTURES.get(wanted.rstrip("af"))
+    if near is None and not _find_unpublished_architecture(wanted):
+        near = find_nearest(wanted, names)
     return (
         f"{f'did you mean {near}? ' if near else ''}'cudnn-backend target list' shows all targets; sm89 stands for an "
         "architecture; for another GPU change a copy of 'cudnn-backend target show NAME --device-json > mine.json' and "
@@ -243,6 +245,7 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
 
 # Architectures that cuDNN has engines for, and no source gives the shared memory of; the names of their GPUs.
 _UNPUBLISHED_ARCHITECTURES = {107: ("sm107", "rubin", "vr200", "r100")}
+_RENAMED_ARCHITECTURES = {"sm101": "sm110"}  # names that CUDA 13 changed
 
 
 def _find_unpublished_architecture(wanted: str) -> int:
@@ -259,6 +262,9 @@ def _explain_missing_profile(wanted: str) -> str | None:
             "judge for a guess, start from the output of 'cudnn-backend target show b200 --device-json', set deviceVer "
             f"to {sm * 10} and oversizedSharedMemoryPerBlock to 327680; such a verdict is only as good as the guess"
         )
+    if renamed := _RENAMED_ARCHITECTURES.get(wanted.rstrip("af")):
+        title = next(profile.title for profile in list_profiles() if renamed in profile.aliases)
+        return f"{wanted} is the name of {renamed} ({title}) in CUDA 12"
     match = re.fullmatch(r"sm([0-9]{2,4})[af]?", wanted)
     if match is None:
         return None

@@ -136,7 +136,7 @@ def render_plan_html(plan: Plan) -> str:
         facts.append(("state", "closed"))
     else:
         facts.append(("workspace", f"{plan.workspace_bytes} bytes"))
-        facts += [("kernel", kernel.name) for kernel in plan.kernels() or ()]
+        facts += [("kernel", str(kernel)) for kernel in plan.kernels() or ()]
     return _render_fragment(
         card={"title": plan.graph.name, "what": "Plan", "facts": facts}, **_make_drawings(plan.graph, ())
     )

@@ -314,6 +314,8 @@ def render_upgrade(found: Upgrade) -> Group:
             ]
         for item in one.differences:
             parts += [make_line(f"  {item.what}"), *_format_difference(item)]
+        if one.is_limited_to_code:
+            parts.append(make_line("  only the compiled code of the first plan differs", "dim"))
         if one.has_same_code and not one.is_limited_to_engine_lists:
             parts.append(make_line("  the compiled code of the first plan is the same", "dim"))
         if (times := one.times) is not None and not {"time", "numbers"} & {item.what for item in one.differences}:

@@ -50,7 +50,7 @@ def _format_candidate(candidate: Candidate) -> list[RenderableType]:
         notes.insert(0, f"workspace {candidate.workspace_bytes} bytes")
     if notes:
         head.append(make_line(f" ({', '.join(notes)})", "dim"))
-    parts: list[RenderableType] = [head]
+    parts: list[RenderableType] = [head, *(make_indented_lines(str(one), 4, "dim") for one in candidate.kernels or ())]
     for depth, reason in enumerate(candidate.reasons):
         parts.append(make_indented_lines(str(reason), 4 if depth == 0 else 6, "" if depth == 0 else "dim"))
     return parts

@@ -157,6 +157,12 @@ class Change:
         return self.effect is Effect.CHANGED and self.has_same_plan and named <= {"configs", "first plan"}
 
     @property
+    def is_limited_to_code(self) -> bool:
+        """Whether only the compiled code of the first plan changed, and perhaps its time or results."""
+        named = {item.what for item in self.differences}
+        return "code" in named and named <= {"code", "time", "numbers"}
+
+    @property
     def new_known_issues(self) -> tuple[str, ...]:
         """Known issues of the graph in the new version but not in the old one."""
         return tuple(name for name in self.new.hazards if name not in self.old.hazards)

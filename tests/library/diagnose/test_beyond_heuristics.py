@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, OperationGraph, attention, build, library, open_target
-from cudnn_backend_py.diagnose import Judge, Query, explain, whatif
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, every_engine, explain, whatif
 from cudnn_backend_py.diagnose.every_engine import check_every_engine, list_knob_choices
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.diagnose.report.text import render_text
@@ -16,6 +16,7 @@ from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention.selections import SELECTIONS, find_engine_selection
 from cudnn_backend_py.plans import engine
 from cudnn_backend_py.plans.engine import Knob
+from tests.library.diagnose.test_rules import make_backward
 
 HEAD_DIM_192_OPTIONS: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 192, "head_dim_v": 128}
 HEAD_DIM_256_OPTIONS: dict[str, Any] = {**HEAD_DIM_192_OPTIONS, "head_dim": 256, "head_dim_v": 256}
@@ -116,7 +117,7 @@ def test_a_refusal_reports_how_many_configs_were_checked() -> None:
     verdict = explain(graph, "a100-40gb", causes=False, every_engine=True)
     assert not verdict.supported
     engines = OperationGraph(graph, open_target("a100-40gb")).engine_count
-    assert f"of {engines} engines were checked, 0 support the graph" in verdict.every_engine
+    assert f"of {engines} engines checked: 0 pass the support check" in verdict.every_engine
     assert verdict.every_engine.removeprefix("all ")[0].isdigit()
     assert verdict.every_engine in format_summary(verdict)
     assert [check.engine for check in verdict.engines] == list(range(engines))
@@ -125,6 +126,21 @@ def test_a_refusal_reports_how_many_configs_were_checked() -> None:
     assert all(str(check)[:60] in render_text(verdict) for check in verdict.engines)
     assert len({check.reason for check in verdict.engines}) > 1
     assert verdict.to_dict()["engines"][0]["configs"] == verdict.engines[0].configs
+
+
+def test_configs_that_pass_the_support_check_and_do_not_build_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head dim of 256 does not build; of 20,000 combinations, each engine gets that of the heuristics."""
+    graph = make_backward(head_dim=256)
+    (failing,) = OperationGraph(graph, open_target("sm100")).heuristics("A").configs
+    monkeypatch.setattr(every_engine, "list_knob_choices", lambda _: (iter([{}, failing.choice.knobs]), 2, True))
+    verdict = explain(graph, "sm100", causes=False, build=True, every_engine=True)
+    assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "plan")
+    passed = sum(check.passed for check in verdict.engines)
+    assert passed
+    failed = {one.tag for one in verdict.candidates if one.state == "build failed"}
+    assert f": {passed:,} pass the support check;" in verdict.every_engine
+    plans = f"none of {len(failed)} plans" if len(failed) > 1 else "no plan"
+    assert verdict.every_engine.endswith(f"; {plans} builds")
 
 
 def test_progress_of_a_check_of_all_engines_has_a_total() -> None:

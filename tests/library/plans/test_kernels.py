@@ -1,4 +1,4 @@
-"""The hash of a kernel's code includes only data that the kernel reads, for NVRTC kernels of every architecture."""
+"""NVRTC kernels of every architecture: the hash includes only data that the kernel reads, and memory is counted."""
 
 from __future__ import annotations
 
@@ -52,3 +52,20 @@ def test_the_hash_includes_data_only_if_the_kernel_reads_it(architecture: str) -
         compile_with_nvrtc(data % value + KERNEL_SOURCE % body, architecture, b"-G").sha256 for value in (1, 77)
     )
     assert one != other
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_static_shared_memory_and_stack_are_read(architecture: str) -> None:
+    plain = compile_with_nvrtc(KERNEL_SOURCE % "o[0] = i;", architecture)
+    assert (plain.shared_bytes, plain.local_bytes) == (0, 0)
+    shared = "__shared__ int s[256]; s[threadIdx.x] = i; __syncthreads(); o[0] = s[i & 255];"
+    taken_by_cuda = 0 if architecture in ("sm_75", "sm_80", "sm_89") else 1024
+    assert compile_with_nvrtc(KERNEL_SOURCE % shared, architecture).shared_bytes == 1024 + taken_by_cuda
+    array = "int a[64]; for (int n = 0; n < 64; ++n) a[n * i & 63] = o[n]; o[0] = a[o[1] & 63];"
+    assert compile_with_nvrtc(KERNEL_SOURCE % array, architecture).local_bytes == 256
+    many = "int a[96]; for (int n = 0; n < 96; ++n) a[n] = o[n]; __syncthreads(); "
+    many += "for (int n = 0; n < 96; ++n) o[95 - n] = a[n] * i;"
+    spilled = compile_with_nvrtc(KERNEL_SOURCE % many, architecture, b"--maxrregcount=32")
+    assert spilled.registers <= 32
+    assert spilled.local_bytes > 0
+    assert spilled.architecture == architecture

@@ -188,6 +188,7 @@ def test_text_json_and_junit_have_the_same_content() -> None:
     for what in ("configs", "first plan"):  # the plan's engine got another index
         assert f"{what} on h100: same first plan; listed configs differ" in text
     assert "same on h100" not in text
+    assert text.count("  only the compiled code of the first plan differs") == 1
     assert "cuDNN 9.19.0 -> 9.28.0: 7 judged, 1 unchanged, 6 changed (2 only in the listed configs)" in text
     assert "the compiled code of the first plan is the same" in text
     assert "speed was not measured" in text
@@ -196,6 +197,7 @@ def test_text_json_and_junit_have_the_same_content() -> None:
     assert data["limits"] == [SPEED_LIMIT]
     assert data["changes"][0]["old"]["kernels"] == [
         {"name": "k", "sha256": "a" * 64, "code_bytes": 1024, "registers": 168, "architecture": ""}
+        | {"shared_bytes": 0, "local_bytes": 0}
     ]
     xml = make_junit_xml(one.make_test_case("9.19.0", "9.28.0") for one in found.changes)
     assert (xml.count("<failure"), xml.count("<testcase")) == (6, 7)

@@ -12,22 +12,26 @@ from cudnn_backend_py.plans.kernels import Kernel, read_kernels
 
 
 def make_elf(sections: dict[str, bytes]) -> bytes:
-    """Return a 64-bit ELF file with these sections."""
+    """Return a 64-bit ELF file with these sections; those of shared memory have a size and no bytes."""
     names = b"\0" + b"".join(name.encode() + b"\0" for name in [*sections, ".shstrtab"])
     bodies = [*sections.items(), (".shstrtab", names)]
     at, body, headers = 64, b"", [struct.pack("<IIQQQQIIQQ", *[0] * 10)]
     for name, data in bodies:
         start = names.index(b"\0" + name.encode() + b"\0") + 1
-        headers.append(struct.pack("<IIQQQQIIQQ", start, 1, 0, 0, at + len(body), len(data), 0, 0, 1, 0))
-        body += data
+        has_bytes = not name.startswith(".nv.shared.")
+        kind = 1 if has_bytes else 8
+        headers.append(struct.pack("<IIQQQQIIQQ", start, kind, 0, 0, at + len(body), len(data), 0, 0, 1, 0))
+        body += data if has_bytes else b""
     head = b"\x7fELF\x02".ljust(0x28, b"\0") + struct.pack("<Q", at + len(body)) + b"\0" * 10
     return head + struct.pack("<HHH", 64, len(headers), len(bodies)) + body + b"".join(headers)
 
 
-def make_nv_info(*registers: int) -> bytes:
-    """Return a .nv.info section: one entry without data, then the register count of each function."""
+def make_nv_info(registers: tuple[int, ...], stacks: tuple[int, ...]) -> bytes:
+    """Return a .nv.info section: one entry without data, then the register count and the stack of each function."""
     return struct.pack("<BBH", 3, 0x1B, 255) + b"".join(
-        struct.pack("<BBHII", 4, 0x2F, 8, number, count) for number, count in enumerate(registers)
+        struct.pack("<BBHII", 4, kind, 8, number, count)
+        for kind, counts in ((0x2F, registers), (0x11, (999, 999)), (0x12, stacks))
+        for number, count in enumerate(counts)
     )
 
 
@@ -46,15 +50,28 @@ def make_instruction(form: int, bank: int, code: int = 0x182) -> bytes:
 
 KERNEL_SECTIONS = {
     ".text.k": make_instruction(1, 0) * 2,
-    ".nv.info": make_nv_info(40, 168),
+    ".nv.info": make_nv_info((40, 168), (24, 8)),
     ".nv.constant0.k": b"\5" * 16,
+    ".nv.shared.k": bytes(1024),
+    ".nv.shared.reserved.0": bytes(2048),
 }
 
 
-def test_kernel_name_size_and_registers_are_read() -> None:
+def test_kernel_name_size_registers_and_memory_are_read() -> None:
     (found,) = read_kernels(make_plan_json(make_kernel_json("k", make_elf(KERNEL_SECTIONS)))) or ()
     assert (found.name, found.code_bytes, found.registers) == ("k", 32, 168)
-    assert str(found) == f"k: 32 bytes of code, 168 registers, {found.sha256[:12]}"
+    assert (found.shared_bytes, found.local_bytes) == (1024, 24)
+    assert str(found) == (
+        "k: 32 bytes of code, 168 registers, 1024 bytes of static shared memory, 24 bytes of local memory per thread "
+        f"(spills, arrays), {found.sha256[:12]}"
+    )
+
+
+def test_the_name_of_a_code_file_has_no_path() -> None:
+    found = Kernel.from_cubin("../a b" + "x" * 300, make_elf(KERNEL_SECTIONS))
+    assert found.file_name.startswith("___a_bxxx")
+    assert "/" not in found.file_name
+    assert len(found.file_name) < 200
 
 
 @pytest.mark.parametrize(

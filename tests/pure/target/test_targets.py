@@ -50,6 +50,7 @@ def test_every_profile_is_found_by_all_its_names(profile: Profile) -> None:
         ("l4os", "did you mean l40s"),
         ("h20", "did you mean h200"),
         ("sm891", "did you mean sm89"),
+        ("sm_101a", "did you mean sm110"),
         ("voodoo2", "'cudnn-backend target list' shows all targets"),
         ("", "'cudnn-backend target list' shows all targets"),
         ("nowhere.json", "'cudnn-backend target list' shows all targets"),
@@ -62,6 +63,12 @@ def test_unknown_target_names_are_refused_with_suggestions(name: str, fix: str) 
     assert str(error) == f"unknown-target: no target is called {name!r}"
     assert error.sections["fix"].startswith(fix)
     assert error.sections["fix"].endswith("give mine.json")
+
+
+def test_the_cause_says_that_cuda_13_renamed_an_architecture() -> None:
+    with pytest.raises(UsageError) as raised:
+        find_profile("sm101")
+    assert raised.value.sections["cause"] == f"sm101 is the name of sm110 ({find_profile('sm110').title}) in CUDA 12"
 
 
 def test_comma_separated_targets_are_refused_with_a_fix() -> None:
