@@ -97,7 +97,7 @@ class InstalledVersionParameter(_TextParameter):
             return value
         from ..native.version_store import VersionRequest
 
-        return _find_latest_version(VersionRequest.parse(value, latest=True), self.stored)
+        return _find_latest_version(VersionRequest.parse(value), self.stored)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete installed versions, newest first."""

@@ -294,7 +294,7 @@ def _run_with_other_cudnn(version: str, case: _RunRequest, limit_s: float) -> It
     """Yield the trials of a case with another cuDNN, run in a process that loads it."""
     from ..system.child import describe_exit_status, make_call_command, run_command
     from ..tuning.trial import Trial
-    from ..versions.store import make_version_environment
+    from ..versions.judging_environment import make_version_environment
 
     words = [*case.command_line, f"--limit={limit_s}", "--format=json"]
     command = make_call_command("cudnn_backend_py.cli.commands:main", *words)

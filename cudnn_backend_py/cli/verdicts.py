@@ -419,11 +419,13 @@ def _compare_versions_on_files(
     output: str | None,
 ) -> NoReturn:
     from ..diagnose.report.tables import render_upgrade
+    from ..diagnose.surveys.inputs import find_exact_version_name
     from ..diagnose.surveys.upgrade import compare_versions
 
     if timed and "gpu" not in targets:
         raise click.UsageError("--time runs on the GPU of this machine: leave --target out, or name gpu")
     _provide_named_versions(between)
+    old, new = map(find_exact_version_name, between)
     until = math.inf if limit_s is None else time.monotonic() + limit_s
     write_early = make_json_saver(output, style)
 
@@ -449,14 +451,14 @@ def _compare_versions_on_files(
         raise faults[0]
 
     def compare_versions_with_wheels(wheels: dict[str, str]) -> Upgrade:
-        return compare_versions(graphs, targets, *between, wheels=wheels, until=until, keep=save_upgrade)
+        return compare_versions(graphs, targets, old, new, wheels=wheels, until=until, keep=save_upgrade)
 
     found = judge_with_wheels(
         compare_versions_with_wheels,
         lambda answer: find_versions_without_engines(
             verdict for one in answer.changes for verdict in (one.old, one.new)
         ),
-        between,
+        (old, new),
     )
     if timed:
         from ..tuning.upgrade import time_changed_graphs
