@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..diagnose import Judge, Query, Verdict
     from ..graph import Graph
 
-__all__ = ["explain_graphs"]
+__all__ = ["explain_graphs", "judge_and_search"]
 
 
 @click.command("explain", cls=Command)
@@ -139,7 +139,7 @@ def explain_graphs(
                     for _, graph in graphs
                     for name in names
                 ]
-                return _judge_graphs(judge, questions)
+                return judge_and_search(questions, judge)
 
         verdicts = judge_with_wheels(judge_in_children, find_versions_without_engines)
         processes.kill()  # they end while the answer is written
@@ -214,7 +214,8 @@ def _describe_frameworks(verdict: Verdict, graph: Graph) -> dict[str, str]:
     return describe_frameworks(graph, Version.from_text(verdict.cudnn), verdict.sm)
 
 
-def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
+def judge_and_search(questions: Sequence[Query], judge: Judge) -> list[Verdict]:
+    """Return the verdicts on queries, with the results of other versions and of changes where cuDNN refuses a graph."""
     answers = [judge.run_query(question) for question in questions]
     if any(verdict.may_differ_by_version for verdict in answers):
         from ..diagnose.other_versions import add_version_remedy

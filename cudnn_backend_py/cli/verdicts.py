@@ -17,6 +17,7 @@ from ..errors import GraphError
 from ..system.child import make_loading_program
 from ..system.untrusted_files import read_text
 from ..terminal import open_console
+from .explain import judge_and_search
 from .graph_file import load_graph_file, read_any_graphs
 from .options import (
     BUILD_HELP,
@@ -32,6 +33,7 @@ from .output import (
     OutputFile,
     format_json,
     make_json_saver,
+    print_lines,
     print_warning,
     show_progress_line,
     warn_about_python_files,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..diagnose.report.ci import VerdictTestCase
+    from ..diagnose.surveys.baseline import Baseline, CheckedVerdict
     from ..diagnose.surveys.upgrade import Upgrade
     from ..graph import Graph
 
@@ -345,9 +348,10 @@ def _show_version_history(
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 @click.option("--update", "updated", is_flag=True, help="Write the new verdicts into FILE.")
 @click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
+@click.option("-v", "--verbose", is_flag=True, help="Explain each change again, with every engine config.")
 @add_format_options("text", "json", "junit", "github")
 @add_wheel_options
-def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: str | None) -> None:
+def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: str, output: str | None) -> None:
     """Compare verdicts with a baseline.
 
     The baseline FILE is a TOML file of graphs, targets, versions and expected verdicts. Exit code 0 if nothing changed,
@@ -376,9 +380,24 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
         {one.name: (Path(file).parent / one.graph).as_posix() for one in results},
         lambda: render_check(results, Path(file).name if updated else None),
     )
+    if verbose and style == "text" and output is None:
+        _explain_changes(settings, [one for one in results if one.changed and one.cell.stage != "file"])
     if updated:
         raise SystemExit(0 if all(one.can_be_recorded for one in results) else NOT_JUDGED_EXIT_CODE)
     raise SystemExit(baseline.find_exit_code(results))
+
+
+def _explain_changes(settings: Baseline, changed: Sequence[CheckedVerdict]) -> None:
+    """Judge the changed graphs of a baseline again, and print whole verdicts."""
+    from ..diagnose import Judge, Query, render_text
+    from ..diagnose.surveys.inputs import DEFAULT_VERSION
+
+    with show_progress_line() as step, Judge(step=step) as judge:
+        for one in changed:
+            graph = load_graph_file(str(settings.path.parent / one.graph))
+            version = None if one.version == DEFAULT_VERSION else one.version
+            [verdict] = judge_and_search([Query(graph, one.target, version, build=settings.build)], judge)
+            print_lines(f"\n{render_text(verdict)}")
 
 
 @click.command("diff", cls=Command)

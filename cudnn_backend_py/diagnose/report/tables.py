@@ -272,7 +272,7 @@ def render_since(since: Since) -> Group:
 
 
 def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
-    """Return a table of changes with reasons, and a line of counts.
+    """Return the lines of ``explain`` for each change, and a line of counts.
 
     `updated` is the baseline file that the changes were written into.
     """
@@ -284,12 +284,12 @@ def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) 
         counts += f"; {unjudged} could not be judged, and {updated} keeps what it had" if unjudged else ""
     if not changed:
         return Group(make_line(counts, "green"))
-    table = WordTable("graph", "target", "cuDNN", "what changed")
+    parts: list[RenderableType] = []
     for one in changed:
-        table.add_row(
-            *map(make_line, (one.name, one.target, one.version)), make_line(one.why, _LETTER_STYLES[one.cell.letter])
-        )
-    parts: list[RenderableType] = [table, make_line(counts, "red" if updated is None else "yellow")]
+        head, *rest = one.list_lines()
+        parts.append(make_line(head, _LETTER_STYLES[one.cell.letter]))
+        parts += [*map(make_line, rest), make_line("")]
+    parts.append(make_line(counts, "red" if updated is None else "yellow"))
     from ..causes.find import DEVICE_NEEDED_CODE  # only here
 
     unjudged_cells = (one.cell for one in changed if one.is_unexpectedly_unjudged)
