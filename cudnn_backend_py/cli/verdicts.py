@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +25,7 @@ from .options import (
     GRAPH_FILE_PARAMETER,
     InstalledVersionParameter,
     add_format_options,
+    add_graph_option,
     add_repeatable_version_option,
     add_target_option,
     make_seconds_option,
@@ -45,6 +47,7 @@ from .wheels import (
     add_wheel_options,
     find_cell_versions_without_engines,
     find_versions_without_engines,
+    format_loaded_version_option,
     judge_with_wheels,
     list_available_versions,
     make_provided_environment,
@@ -129,12 +132,14 @@ def read_log(
                     cause="it uses another API or no cuDNN at all, it ended before, or its cuDNN is older than 9",
                 )
             _write_log_report(
-                file, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
+                file, keep, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
             )
     if keep is not None:
         raise click.UsageError("--keep is for -- PROGRAM")
     assert log_file is not None
-    _write_log_report(log_file, targets, explained, breakdown, verbose, style, output)
+    _write_log_report(
+        log_file, log_file if log_file != "-" else None, targets, explained, breakdown, verbose, style, output
+    )
 
 
 def _has_gpu() -> bool | None:
@@ -147,6 +152,7 @@ def _has_gpu() -> bool | None:
 
 def _write_log_report(
     file: str,
+    kept: str | None,
     targets: tuple[str, ...],
     explained: bool | None,
     breakdown: bool,
@@ -172,7 +178,8 @@ def _write_log_report(
     if style == "json":
         write_or_print_report(format_json(report.to_dict()), output)
     else:
-        write_or_print(report.text(verbose=verbose), output)
+        words = ["cudnn-backend", "explain", "--whatif", kept or "", *format_loaded_version_option()]
+        write_or_print(report.text(verbose=verbose, search=shlex.join(words) if kept else ""), output)
     raise SystemExit(report.exit_code)
 
 
@@ -232,6 +239,7 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
 
 @click.command("matrix", cls=Command)
 @click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...", type=GRAPH_FILE_PARAMETER)
+@add_graph_option()
 @add_target_option(many=True, other="one of each architecture from sm80 on if not given")
 @add_repeatable_version_option("every installed version if not given")
 @click.option("--build/--no-build", default=False, show_default=True, help=BUILD_HELP)
@@ -243,6 +251,7 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
 @add_wheel_options
 def show_matrix(
     graph_files: tuple[str, ...],
+    number: int | None,
     targets: tuple[str, ...],
     versions: tuple[str, ...],
     build: bool,
@@ -258,10 +267,11 @@ def show_matrix(
     Answers are stored: a run that was stopped continues where it was. Exit code 0 if all graphs are supported, 1 if one
     is not, 2 if one could not be judged. With --since, 0 if some version supports each graph.
     """
+    graphs = {name: load_graph_file(name, number) for name in graph_files}
     if boundaries:
         if style in ("html", "markdown") or workers is not None or fresh:
             raise click.UsageError("--since cannot be combined with --format html or markdown, --workers or --fresh")
-        _show_version_history(graph_files, targets, versions, build, every, style, output)
+        _show_version_history(graphs.values(), targets, versions, build, every, style, output)
     if every:
         raise click.UsageError("--every needs --since")
     from ..diagnose.report.tables import format_matrix_markdown, render_as_text, render_matrix
@@ -269,7 +279,6 @@ def show_matrix(
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name, read_targets
     from ..diagnose.surveys.matrix import Matrix, matrix
 
-    graphs = {name: load_graph_file(name) for name in graph_files}
     _provide_named_versions(versions)
     names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 
@@ -304,7 +313,7 @@ def _provide_named_versions(versions: Sequence[str]) -> None:
 
 
 def _show_version_history(
-    graph_files: Sequence[str],
+    graphs: Iterable[Graph],
     targets: Sequence[str],
     versions: Sequence[str],
     build: bool,
@@ -318,7 +327,6 @@ def _show_version_history(
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name
     from ..diagnose.surveys.since import Since, since
 
-    graphs = [load_graph_file(name) for name in graph_files]
     _provide_named_versions(versions)
     names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 

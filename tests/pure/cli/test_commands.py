@@ -456,7 +456,13 @@ def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> Non
 def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
     several = next(path for path in sorted(LOG_FOLDER.iterdir()) if len(list(read_graphs(path))) > 1)
     Path("several.log").write_text(read_log_text(several.name), encoding="utf-8")
-    assert "graphs, one is needed" in run_command(["graph", "lint", "several.log"]).stderr
+    count = len(list(read_graphs(several)))
+    for command in ("graph lint", "graph draw", "explain --whatif", "matrix", "matrix --since", "plan tune"):
+        said = run_command([*command.split(), "several.log"]).stderr
+        assert f"several.log has {count} graphs, one is needed\n  fix:    choose one with --graph, 1 to {count}" in said
+        other = run_command([*command.split(), "several.log", "--graph", str(count + 1)]).stderr
+        assert f"several.log has {count} graphs, there is no graph {count + 1}" in other
+    assert run_command(["graph", "draw", "several.log", "--graph", str(count)]).exit_code == 0
 
 
 # Completion
