@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..command_line import Command
-from ..errors import GraphError
+from ..errors import EnvironmentNotReady, GraphError
 from ..system.child import make_loading_program
 from ..system.untrusted_files import read_text
 from ..terminal import open_console
@@ -408,9 +408,19 @@ def _explain_changes(settings: Baseline, changed: Sequence[CheckedVerdict]) -> N
             print_lines(f"\n{render_text(verdict)}")
 
 
+class _ComparedVersionParameter(InstalledVersionParameter):
+    """A cuDNN version that must not be a graph file: versions come first."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the version."""
+        if os.path.isfile(value):
+            self.fail(f"{value} is a file, and OLD and NEW come first: cudnn-backend diff OLD NEW {value}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command("diff", cls=Command)
-@click.argument("old", metavar="OLD", type=InstalledVersionParameter())
-@click.argument("new", metavar="NEW", type=InstalledVersionParameter())
+@click.argument("old", metavar="OLD", type=_ComparedVersionParameter())
+@click.argument("new", metavar="NEW", type=_ComparedVersionParameter())
 @click.argument("files", metavar="GRAPH...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @add_target_option(many=True)
 @click.option("--time", "timed", is_flag=True, help="Run the graphs that changed on the GPU of this machine.")
@@ -451,6 +461,12 @@ def _compare_versions_on_files(
 
     if timed and "gpu" not in targets:
         raise click.UsageError("--time runs on the GPU of this machine: leave --target out, or name gpu")
+    if "gpu" in targets and not _has_gpu():
+        raise EnvironmentNotReady(
+            "there is no GPU in this process",
+            code="no-gpu",
+            fix=f"name a described GPU: cudnn-backend diff {shlex.join((*between, *files))} --target l40s",
+        )
     _provide_named_versions(between)
     old, new = map(find_exact_version_name, between)
     until = math.inf if limit_s is None else time.monotonic() + limit_s

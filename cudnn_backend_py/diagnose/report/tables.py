@@ -299,13 +299,15 @@ def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) 
 
 
 def render_upgrade(found: Upgrade) -> Group:
-    """Return the changes of each graph, and a line of counts."""
+    """Return the changes of each graph, lost support first, and a line of counts."""
     parts: list[RenderableType] = []
-    for one in found.changes:
+    for one in sorted(found.changes, key=lambda one: (not one.lost_support, not one.is_worse)):
         if one.effect is Effect.UNCHANGED:
             continue
         style = "red" if one.is_worse else _EFFECT_STYLES[one.effect]
         effect = "same first plan; listed configs differ" if one.is_limited_to_engine_lists else one.effect.value
+        if one.lost_support:
+            effect = f"support lost{_format_reason(one.new)}"
         parts.append(Text.assemble(make_line(f"{one.graph} on {one.target}: "), (effect, style)))
         if one.effect is Effect.NOT_JUDGED:
             parts += [
@@ -320,6 +322,8 @@ def render_upgrade(found: Upgrade) -> Group:
             old, new = ("no time" if us is None else f"{us:.1f} us" for us in (times.old_us, times.new_us))
             parts.append(make_line(f"  run by both: {times.old_state}, {old} -> {new}", "dim"))
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
+    if lost := sum(one.lost_support for one in found.changes):
+        counts += f" ({lost} lost support)"
     if listed := sum(one.is_limited_to_engine_lists for one in found.changes):
         counts += f" ({listed} only in the listed configs)"
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"

@@ -24,7 +24,7 @@ from rich.text import Text
 from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
 from cudnn_backend_py import command_line as group
 from cudnn_backend_py.audit.__main__ import _parse_command as audit_program
-from cudnn_backend_py.cli import options, output
+from cudnn_backend_py.cli import options, output, verdicts
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.cli.wheels import _replace_version_option
@@ -463,6 +463,19 @@ def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
         other = run_command([*command.split(), "several.log", "--graph", str(count + 1)]).stderr
         assert f"several.log has {count} graphs, there is no graph {count + 1}" in other
     assert run_command(["graph", "draw", "several.log", "--graph", str(count)]).exit_code == 0
+
+
+def test_diff_names_what_to_change_in_a_wrong_command_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("good.json").touch()
+    swapped = run_command(["diff", "good.json", "9.24", "9.28"])
+    assert "good.json is a file, and OLD and NEW come first: cudnn-backend diff OLD NEW good.json" in swapped.stderr
+    monkeypatch.setattr(verdicts, "_has_gpu", lambda: None)
+    done = run_command(["diff", "9.24", "9.28", "good.json"])
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "no-gpu: there is no GPU in this process\n"
+        "  fix:    name a described GPU: cudnn-backend diff 9.24 9.28 good.json --target l40s\n",
+    )
 
 
 # Completion
