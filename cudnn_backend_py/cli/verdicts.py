@@ -39,6 +39,7 @@ from .output import (
     print_warning,
     show_progress_line,
     warn_about_python_files,
+    warn_about_stored_answers,
     write_or_print,
     write_or_print_report,
 )
@@ -274,6 +275,8 @@ def show_matrix(
         _show_version_history(graphs.values(), targets, versions, build, every, style, output)
     if every:
         raise click.UsageError("--every needs --since")
+    if not fresh:
+        warn_about_stored_answers()
     from ..diagnose.report.tables import format_matrix_markdown, render_as_text, render_matrix
     from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name, read_targets
@@ -370,6 +373,8 @@ def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: 
 
     settings = baseline.read_baseline(Path(file))
     warn_about_python_files((str(settings.path.parent / graph) for graph in settings.graphs.values()), file)
+    if not fresh:
+        warn_about_stored_answers()
     _provide_named_versions(settings.versions)
 
     def judge_baseline_with_wheels(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:

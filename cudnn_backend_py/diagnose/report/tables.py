@@ -322,10 +322,12 @@ def render_upgrade(found: Upgrade) -> Group:
             old, new = ("no time" if us is None else f"{us:.1f} us" for us in (times.old_us, times.new_us))
             parts.append(make_line(f"  run by both: {times.old_state}, {old} -> {new}", "dim"))
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
-    if lost := sum(one.lost_support for one in found.changes):
-        counts += f" ({lost} lost support)"
-    if listed := sum(one.is_limited_to_engine_lists for one in found.changes):
-        counts += f" ({listed} only in the listed configs)"
+    numbers = (
+        (sum(one.lost_support for one in found.changes), "lost support"),
+        (sum(one.is_limited_to_engine_lists for one in found.changes), "only in the listed configs"),
+    )
+    if notes := ", ".join(f"{count} {kind}" for count, kind in numbers if count):
+        counts += f" ({notes})"
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
     old = _format_full_version_name(found.old, (one.old for one in found.changes))
     new = _format_full_version_name(found.new, (one.new for one in found.changes))

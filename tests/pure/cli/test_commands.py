@@ -478,6 +478,23 @@ def test_diff_names_what_to_change_in_a_wrong_command_line(folder: Path, monkeyp
     )
 
 
+def test_check_reports_a_broken_graph_file_in_every_format(folder: Path) -> None:
+    Path("bad.json").write_text("{")
+    Path("b.toml").write_text(
+        'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80", "sm90"]\n[graphs]\ng = "bad.json"\n'
+    )
+    done = run_command(["check", "b.toml"], CUDNN_LOGLEVEL_DBG="3")
+    assert done.exit_code == 2
+    assert done.stdout.splitlines()[0] == "g on sm80, cuDNN default: cannot be judged"
+    assert done.stdout.splitlines()[-1] == "1 verdicts checked, 1 changed"
+    assert "CUDNN_LOGLEVEL_DBG is set, and stored answers call no cuDNN: --fresh judges all again" in done.stderr
+    assert "stored answers" not in run_command(["check", "b.toml", "--fresh"], CUDNN_LOGLEVEL_DBG="3").stderr
+    found = run_command(["check", "b.toml", "--format", "github"])
+    assert found.stdout.startswith("::error file=bad.json,title=g on sm80%2C cuDNN default::cannot be judged: ")
+    assert run_command(["check", "b.toml", "--output", "r.xml"]).exit_code == 2
+    assert 'errors="1"' in Path("r.xml").read_text()
+
+
 # Completion
 
 
