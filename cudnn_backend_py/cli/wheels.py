@@ -214,14 +214,17 @@ def raise_system_exit_on_sigterm() -> Iterator[None]:
             signal.raise_signal(received[0])
 
 
-@cache
 def format_loaded_version_option() -> tuple[str, ...]:
     """Return ``--cudnn=NAME`` if this process is set to load an installed cuDNN, else nothing."""
+    library = os.environ.get("CUDNN_BACKEND_LIBRARY")
+    return _format_version_option(library) if library else ()
+
+
+@cache
+def _format_version_option(library: str) -> tuple[str, ...]:
     from ..versions.store import list_installed
 
-    library = os.environ.get("CUDNN_BACKEND_LIBRARY")
-    found = [item.name for item in list_installed() if str(item.library) == library] if library else []
-    return tuple(f"{_VERSION_OPTION}={name}" for name in found)
+    return tuple(f"{_VERSION_OPTION}={item.name}" for item in list_installed() if str(item.library) == library)
 
 
 _AnswerType = TypeVar("_AnswerType")
