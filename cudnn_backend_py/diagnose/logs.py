@@ -80,7 +80,7 @@ class LogReport:
 
     def _compare_versions(self) -> str:
         """Return a line if the verdicts are of another cuDNN than the log, else an empty text."""
-        judged = {one.cudnn for asked in self.verdicts for one in asked if one.outcome is not Outcome.NOT_JUDGED}
+        judged = {one.cudnn for some in self.verdicts for one in some if one.outcome is not Outcome.NOT_JUDGED}
         logged = sorted({item.version for item in self.graphs if item.version})
         if not logged or not judged or all(name.partition("+")[0] in logged for name in judged):
             return ""

@@ -570,11 +570,13 @@ class _GraphReader:
         if engine is None:
             return
         knobs = {name: int(value) for name, value in _KNOB.findall(record.text)}
-        thread.asked = LoggedConfig(int(engine[1]), knobs, "planned" if is_plan else "named")
-        tag = thread.asked.tag
-        if is_plan and any(known.tag == tag and known.state in ("planned", "executed") for known in entry.configs):
+        config = LoggedConfig(int(engine[1]), knobs, "planned" if is_plan else "named")
+        thread.asked = config
+        if is_plan and any(
+            known.tag == config.tag and known.state in ("planned", "executed") for known in entry.configs
+        ):
             entry.repeated_plans += 1
-        _merge_config(entry, thread.asked)
+        _merge_config(entry, config)
 
 
 def _format_version(number: Any) -> str:

@@ -204,7 +204,7 @@ def list_environment_wheels() -> list[StoredLibrary]:
 
 
 def make_preference_key(found: StoredLibrary) -> tuple[tuple[int, ...], bool]:
-    """Return what decides between libraries of the version store and of the environment: newer, then more engines."""
+    """Return the sort key for libraries of the version store and of the environment: newer, then with more engines."""
     return found.version[:3], found.is_full
 
 

@@ -339,11 +339,11 @@ def _judge_baseline(baseline: Baseline, load: Callable[[str], Graph], options: B
             graphs[name] = _load_baseline_graph(baseline, name, file, load)
         except CudnnBackendError as error:
             broken[name] = Cell.from_error(error, "file")
-    asking: dict[str, Any] = dict(options)
-    places = choose_wheels(baseline.versions, asking.pop("wheels", {}))
+    settings: dict[str, Any] = dict(options)
+    places = choose_wheels(baseline.versions, settings.pop("wheels", {}))
     cells: dict[CellKey, Cell] = {}
     if graphs:
-        cells |= matrix(graphs, baseline.targets, places, build=baseline.build, **asking).cells
+        cells |= matrix(graphs, baseline.targets, places, build=baseline.build, **settings).cells
     cells |= {(name, baseline.targets[0], baseline.versions[0]): cell for name, cell in broken.items()}
     return Matrix(tuple(baseline.graphs), baseline.targets, baseline.versions, cells)
 

@@ -288,8 +288,8 @@ def run_graph(
     found = run.run(proposed, configs) if live.is_live else run.describe_configs(proposed)
     ran = [item.state for item in found]
     state: State = next((state for state in STATES if state in ran), "refused")
-    if state == "refused" and (fault := find_refusal_problem(live, built=bool(proposed))) is not None:
-        raise fault.to_exception()
+    if state == "refused" and (problem := find_refusal_problem(live, built=bool(proposed))) is not None:
+        raise problem.to_exception()
     words = refused if not proposed else run.why_not_compared
     if not live.is_live and proposed:
         words = f"{live.name} is a described GPU: nothing was run"

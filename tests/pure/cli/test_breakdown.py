@@ -141,8 +141,8 @@ def test_only_plans_of_the_same_config_can_be_saved() -> None:
     for parts, saved in (([first, other], 0), ([first, first], 1), ([first, other, first, other, first], 3)):
         (graph,) = break_down(iter("\n".join(parts).splitlines(keepends=True))).graphs
         assert (graph.plans, graph.repeated_plans) == (len(parts), saved)
-    advice = break_down(iter("\n".join([first, first]).splitlines(keepends=True))).groups[0].advice
-    assert advice == "with PlanCache the plan of each config is built only once: 1 plan fewer"
+    text = str(break_down(iter("\n".join([first, first]).splitlines(keepends=True))))
+    assert "with PlanCache the plan of each config is built only once: 1 plan fewer" in text
 
 
 OVERSIZED_RECORD_LENGTH, RECORD_LENGTH_LIMIT = 70_000, 65_536
