@@ -18,7 +18,8 @@ from ..rewrite.reduce import reduce_failure
 from ..system.version import VersionTuple, parse_leading_numbers, version_numbers
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
-from ..versions.store import list_installed, list_judging_versions, make_version_environment
+from ..versions.judging_environment import make_version_environment
+from ..versions.store import list_installed, list_judging_versions
 from .case import Case, load_case
 from .judging import judge_case_part
 from .look import VARIABLE

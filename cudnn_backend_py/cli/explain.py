@@ -16,8 +16,10 @@ from .options import (
     BUILD_HELP,
     GRAPH_FILE_PARAMETER,
     add_format_options,
+    add_graph_option,
     add_mode_option,
     add_target_option,
+    format_graph_option,
     make_seconds_option,
 )
 from .output import (
@@ -34,11 +36,12 @@ if TYPE_CHECKING:
     from ..diagnose import Judge, Query, Verdict
     from ..graph import Graph
 
-__all__ = ["explain_graphs"]
+__all__ = ["explain_graphs", "judge_and_search"]
 
 
 @click.command("explain", cls=Command)
 @click.argument("graph_files", metavar="GRAPH...", nargs=-1, required=True, type=GRAPH_FILE_PARAMETER)
+@add_graph_option()
 @add_target_option(many=True)
 @add_mode_option
 @click.option("--build/--no-build", default=None, help=f"{BUILD_HELP} The default of --whatif and of archives.")
@@ -63,6 +66,7 @@ __all__ = ["explain_graphs"]
 @add_version_options
 def explain_graphs(
     graph_files: tuple[str, ...],
+    number: int | None,
     targets: tuple[str, ...],
     modes: tuple[str, ...],
     build: bool | None,
@@ -105,9 +109,11 @@ def explain_graphs(
             raise click.UsageError(f"{option} does not take {' and '.join(broken)}")
         target = next(iter(targets), "gpu")
         if style == "archive":
-            _write_reproduction_archive(graph_files[0], target, modes, build is not False, limit_s, output)
+            _write_reproduction_archive(
+                load_graph_file(graph_files[0], number), target, modes, build is not False, limit_s, output
+            )
         else:
-            _show_remedies(graph_files[0], target, modes, build is not False, budget_s, limit_s, style, output)
+            _show_remedies(graph_files[0], number, target, modes, build is not False, budget_s, limit_s, style, output)
         return
     build = build is True
     if code is not None:
@@ -115,7 +121,7 @@ def explain_graphs(
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: leave --target out, or name gpu")
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
-        graphs = [(file, load_graph_file(file)) for file in graph_files]
+        graphs = [(file, load_graph_file(file, number)) for file in graph_files]
         from ..diagnose.loading import load_library_in_thread
 
         with load_library_in_thread():
@@ -144,7 +150,7 @@ def explain_graphs(
     names = targets or ("gpu",)
     with JudgingProcesses() as processes:
         processes.start(read_judging_environment(None), sees_gpu=names[0] == "gpu")
-        graphs = [(file, load_graph_file(file)) for file in graph_files]
+        graphs = [(file, load_graph_file(file, number)) for file in graph_files]
         from ..diagnose import Judge, Query
 
         modes = _choose_modes(modes)
@@ -168,7 +174,7 @@ def explain_graphs(
                     for _, graph in graphs
                     for name in names
                 ]
-                return _judge_graphs(judge, questions)
+                return judge_and_search(questions, judge)
 
         verdicts = judge_with_wheels(judge_in_children, find_versions_without_engines)
         processes.kill()  # they end while the answer is written
@@ -200,12 +206,11 @@ def _write_verdicts(
 
 
 def _write_reproduction_archive(
-    graph_file: str, target: str, modes: tuple[str, ...], build: bool, limit_s: float, output: str | None
+    graph: Graph, target: str, modes: tuple[str, ...], build: bool, limit_s: float, output: str | None
 ) -> None:
     """Write an archive that reproduces the verdict, and print its path."""
     from ..diagnose.report.archive import write_repro
 
-    graph = load_graph_file(graph_file)
     with show_progress_line() as step:
         step(graph.name)
         path = write_repro(graph, target, output, build=build, modes=_choose_modes(modes), limit_s=limit_s)
@@ -252,7 +257,8 @@ def _describe_frameworks(verdict: Verdict, graph: Graph) -> dict[str, str]:
     return describe_frameworks(graph, Version.from_text(verdict.cudnn), verdict.sm)
 
 
-def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
+def judge_and_search(questions: Sequence[Query], judge: Judge) -> list[Verdict]:
+    """Return the verdicts on queries, with the results of other versions and of changes where cuDNN refuses a graph."""
     answers = [judge.run_query(question) for question in questions]
     if any(verdict.may_differ_by_version for verdict in answers):
         from ..diagnose.other_versions import add_version_remedy
@@ -301,6 +307,7 @@ def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple
 
 def _show_remedies(
     graph_file: str,
+    number: int | None,
     target: str,
     modes: tuple[str, ...],
     build: bool,
@@ -314,7 +321,7 @@ def _show_remedies(
     from ..diagnose.remedy import Remedies
     from ..diagnose.report.tables import render_as_text, render_remedies
 
-    graph = load_graph_file(graph_file)
+    graph = load_graph_file(graph_file, number)
     judged_modes = _choose_modes(modes)
     full: str | None = None
     step: Callable[[str], object] = str
@@ -331,7 +338,11 @@ def _show_remedies(
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": judged_modes, "budget_s": budget_s, "build": build}
             remedies = Remedies(graph, ()) if verdict.supported else whatif(graph, target, judge=judge, **options)
-    again = "" if remedies.extent.finished else _format_continue_command(graph_file, target, budget_s, modes, build)
+    again = (
+        ""
+        if remedies.extent.finished
+        else _format_continue_command([graph_file, *format_graph_option(number)], target, budget_s, modes, build)
+    )
     if style == "html":
         from ..diagnose.report.html import render_page
 
@@ -355,12 +366,12 @@ _DEFAULT_LONG_BUDGET_S = 60  # where there was none
 
 
 def _format_continue_command(
-    graph_file: str, target: str, budget_s: float | None, modes: Sequence[str], build: bool
+    graph: Sequence[str], target: str, budget_s: float | None, modes: Sequence[str], build: bool
 ) -> str:
     """Return the command line that repeats the search with a longer time limit."""
     import shlex
 
     longer = _DEFAULT_LONG_BUDGET_S if budget_s is None else max(1.0, _BUDGET_FACTOR * budget_s)
-    words = ["cudnn-backend", "explain", "--whatif", graph_file, f"--target={target}", *format_loaded_version_option()]
+    words = ["cudnn-backend", "explain", "--whatif", *graph, f"--target={target}", *format_loaded_version_option()]
     words += [*(f"--mode={mode}" for mode in modes), *(() if build else ("--no-build",)), f"--budget={longer:g}"]
     return shlex.join(words)

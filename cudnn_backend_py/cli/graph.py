@@ -9,8 +9,8 @@ import click
 from ..command_line import Group
 from ..errors import EnvironmentNotReady
 from ..printable import printable
-from .graph_file import load_any_graphs, load_graph_file
-from .options import GRAPH_FILE_PARAMETER, add_format_options
+from .graph_file import load_graph_file
+from .options import GRAPH_FILE_PARAMETER, add_format_options, add_graph_option
 from .output import format_json, write_or_print, write_or_print_report
 
 __all__ = ["graph_commands"]
@@ -23,15 +23,16 @@ def graph_commands() -> None:
 
 @graph_commands.command("lint")
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
+@add_graph_option()
 @add_format_options("text", "json")
-def lint_graph(graph_file: str, style: str, output: str | None) -> None:
+def lint_graph(graph_file: str, number: int | None, style: str, output: str | None) -> None:
     """Warn about slow, unsafe or probably unintended parts of GRAPH.
 
     Such are layouts and types that are legal. Does not call cuDNN. Exit code 0 if there is none, 1 if there is one.
     """
     from ..diagnose import lint as find_warnings
 
-    findings = find_warnings(load_graph_file(graph_file))
+    findings = find_warnings(load_graph_file(graph_file, number))
     if style == "json":
         write_or_print_report(format_json([asdict(finding) for finding in findings]), output)
     else:
@@ -46,7 +47,7 @@ def lint_graph(graph_file: str, style: str, output: str | None) -> None:
 
 @graph_commands.command("draw")
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
-@click.option("--graph", "number", type=click.IntRange(min=1), help="Number of a graph in a log, from 1.")
+@add_graph_option()
 @add_format_options("svg", "png", "mermaid", "dot")
 def draw_graph(graph_file: str, number: int | None, style: str, output: str | None) -> None:
     """Draw GRAPH as SVG, PNG, Mermaid or DOT.
@@ -57,10 +58,7 @@ def draw_graph(graph_file: str, number: int | None, style: str, output: str | No
     from ..diagnose.report.diagram import to_dot, to_mermaid
     from ..diagnose.report.drawing import MAX_OPERATIONS, draw_svg_file
 
-    graphs = load_any_graphs(graph_file, number)
-    if len(graphs) > 1:
-        raise click.UsageError(f"{graph_file} has {len(graphs)} graphs: choose one with --graph")
-    ((_, drawn),) = graphs
+    drawn = load_graph_file(graph_file, number)
     if style in ("mermaid", "dot"):
         write_or_print_report((to_mermaid if style == "mermaid" else to_dot)(drawn), output)
         return

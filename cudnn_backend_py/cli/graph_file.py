@@ -15,7 +15,7 @@ from ..system.python_file import is_python_file
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["load_any_graphs", "load_graph_file", "read_any_graphs"]
+__all__ = ["load_graph_file", "read_any_graphs"]
 
 _PACKAGE_FOLDER = str(Path(__file__).parents[1])
 _MAX_MESSAGE_LENGTH = 2000  # characters of the message of somebody's exception
@@ -23,38 +23,25 @@ _MAX_FRAMES = 10  # shown at either end of a traceback
 _PYTHON_FORMAT_TEXT = ".py: Python with a function graph(), which is run; the only files that are"
 
 
-def load_graph_file(path: str) -> Graph:
-    """Return the only graph of a file, read as by :func:`read_any_graphs`.
+def load_graph_file(path: str, number: int | None = None) -> Graph:
+    """Return the only graph of a file, or graph `number` of a log, read as by :func:`read_any_graphs`.
 
     Raises
     ------
     GraphError
         As ``read_any_graphs``; ``graph-file`` too if there are several graphs; why the graph could not be rebuilt.
     """
-    graphs = load_any_graphs(path)
+    graphs = read_any_graphs(path, number)
     if len(graphs) != 1:
         raise GraphError(
             f"{path} has {len(graphs)} graphs, one is needed",
             code="graph-file",
-            fix=f"'cudnn-backend log {path}' lists them, and with --target explains each",
+            fix=f"choose one with --graph, 1 to {len(graphs)}; 'cudnn-backend log {path}' lists them",
         )
-    return graphs[0][1]
-
-
-def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph]]:
-    """Return the graphs of a file, or only graph `number`; raise the error of a graph that could not be rebuilt.
-
-    Raises
-    ------
-    GraphError
-        As ``read_any_graphs``, and what is wrong with the first graph that could not be rebuilt.
-    """
-    graphs: list[tuple[int | None, Graph]] = []
-    for place, graph in read_any_graphs(path, number):
-        if isinstance(graph, GraphError):
-            raise graph
-        graphs.append((place, graph))
-    return graphs
+    [(_, graph)] = graphs
+    if isinstance(graph, GraphError):
+        raise graph
+    return graph
 
 
 def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph | GraphError]]:

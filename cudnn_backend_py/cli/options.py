@@ -22,9 +22,11 @@ __all__ = [
     "InstalledVersionParameter",
     "TargetParameter",
     "add_format_options",
+    "add_graph_option",
     "add_mode_option",
     "add_repeatable_version_option",
     "add_target_option",
+    "format_graph_option",
     "make_seconds_option",
 ]
 
@@ -97,7 +99,7 @@ class InstalledVersionParameter(_TextParameter):
             return value
         from ..native.version_store import VersionRequest
 
-        return _find_latest_version(VersionRequest.parse(value, latest=True), self.stored)
+        return _find_latest_version(VersionRequest.parse(value), self.stored)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete installed versions, newest first."""
@@ -166,6 +168,17 @@ def add_target_option(
     return click.option(
         "--target", name, type=TargetParameter(), multiple=many, required=required, help=text, **settings
     )
+
+
+def add_graph_option(other: str = "needed where it has several") -> Callable[[Any], Any]:
+    """Add ``--graph``: the function gets `number`, the graph of a log to take."""
+    text = f"Number of a graph in a log, from 1; {other}."
+    return click.option("--graph", "number", type=click.IntRange(min=1), metavar="N", help=text)
+
+
+def format_graph_option(number: int | None) -> list[str]:
+    """Return ``--graph=N`` as a list, empty for None."""
+    return [] if number is None else [f"--graph={number}"]
 
 
 def add_repeatable_version_option(other: str) -> Callable[[Any], Any]:

@@ -39,6 +39,7 @@ __all__ = [
     "print_warning",
     "show_progress_line",
     "warn_about_python_files",
+    "warn_about_stored_answers",
     "write_or_print",
     "write_or_print_report",
 ]
@@ -80,7 +81,7 @@ class MainCommandGroup(Group):
 def _disable_unwritable_log() -> None:
     """Unset cuDNN's log variables where its file cannot be opened, as cuDNN 9.28 crashes then."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG", "")
-    asked = [name for name in _LOG_LEVEL_VARIABLES if os.environ.get(name, "0") != "0"]
+    asked = _list_set_log_variables()
     if destination == "stdout":  # which is for the report
         os.environ["CUDNN_LOGDEST_DBG"] = "stderr"
     if not asked or destination in ("", "stdout", "stderr"):
@@ -93,6 +94,16 @@ def _disable_unwritable_log() -> None:
     for name in ("CUDNN_LOGDEST_DBG", *asked):
         del os.environ[name]
     print_warning(f"warning: CUDNN_LOGDEST_DBG={printable(destination)} cannot be written: cuDNN's log is not written")
+
+
+def _list_set_log_variables() -> list[str]:
+    return [name for name in _LOG_LEVEL_VARIABLES if os.environ.get(name, "0") != "0"]
+
+
+def warn_about_stored_answers() -> None:
+    """Warn in one line, if cuDNN's log is requested, that stored answers write none."""
+    if names := _list_set_log_variables():
+        print_warning(f"warning: {names[0]} is set, and stored answers call no cuDNN: --fresh judges all again")
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +19,10 @@ from .graph_file import load_graph_file
 from .options import (
     GRAPH_FILE_PARAMETER,
     add_format_options,
+    add_graph_option,
     add_repeatable_version_option,
     add_target_option,
+    format_graph_option,
     make_seconds_option,
 )
 from .output import (
@@ -47,7 +49,7 @@ __all__ = ["cache_commands", "plan_commands"]
 _CACHE_DISABLED_TEXT = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)"
 
 
-def _explain_missing_plan(graph: Graph, graph_file: str, target: str | None, error: CudnnBackendError) -> int:
+def _explain_missing_plan(graph: Graph, source: Sequence[str], target: str | None, error: CudnnBackendError) -> int:
     """Print why there is no plan; return 1 if cuDNN does not support the graph, 2 for another reason."""
     from ..diagnose import Query, judge
     from ..diagnose.report.summary import format_summary
@@ -56,7 +58,7 @@ def _explain_missing_plan(graph: Graph, graph_file: str, target: str | None, err
     if verdict.exit_code:
         print_warning(format_summary(verdict).rstrip("\n"))
         return verdict.exit_code
-    command = shlex.join(["cudnn-backend", "explain", graph_file, *(["--target", target] if target else []), "-v"])
+    command = shlex.join(["cudnn-backend", "explain", *source, *(["--target", target] if target else []), "-v"])
     fix = f"other configs are supported: leave --engine, --knob and --mode out, or choose one that {command} lists"
     print_warning(
         CudnnBackendError(error.headline, code=error.code, cause=error.sections.get("cause"), fix=fix).render()
@@ -72,13 +74,20 @@ def plan_commands() -> None:
 @plan_commands.command("build")
 @add_version_options
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
+@add_graph_option()
 @add_target_option()
 @click.option("--output", required=True, type=OutputFile(), help="Write the plan here; required.")
 @click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
 @click.option("--engine", metavar="ENGINE", help="Use this engine: its index, or a config's tag such as eng2_k24=7.")
 @click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
 def build_plan(
-    graph_file: str, target: str | None, output: str, mode: str, engine: str | None, knobs: tuple[str, ...]
+    graph_file: str,
+    number: int | None,
+    target: str | None,
+    output: str,
+    mode: str,
+    engine: str | None,
+    knobs: tuple[str, ...],
 ) -> None:
     """Build the plan of GRAPH ahead of time.
 
@@ -89,14 +98,15 @@ def build_plan(
     from ..plans.build import parse_knobs
 
     choices = parse_knobs(knobs) or None
-    asked = load_graph_file(graph_file)
+    asked = load_graph_file(graph_file, number)
     try:
         with show_progress_line("building") as step:
             step(asked.name)
             chosen = int(engine) if engine is not None and engine.isdecimal() else engine
             built = build_plan(asked, target, mode=mode, engine=chosen, knobs=choices)
     except (CudnnStatusError, NotSupported) as error:
-        raise SystemExit(_explain_missing_plan(asked, graph_file, target, error)) from None
+        source = [graph_file, *format_graph_option(number)]
+        raise SystemExit(_explain_missing_plan(asked, source, target, error)) from None
     built.save(output)
     print_lines(
         f"{output}: {built.tag} for {built.target.name} (sm_{built.target.sm}), needs {built.workspace_bytes} bytes of "
@@ -201,11 +211,14 @@ def _list_folders() -> list[tuple[Path, int, str]]:
 @plan_commands.command("tune")
 @add_version_options
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH_FILE_PARAMETER)
+@add_graph_option()
 @make_seconds_option("--budget", default=30.0, help="For measuring.")
 @click.option("--engines", is_flag=True, help="Also time configs that heuristics do not list.")
 @click.option("--max-candidates", default=32, show_default=True, help="Maximum number of configs to time.")
 @click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
-def tune_plan(graph_file: str, budget: float, engines: bool, max_candidates: int, output: str | None) -> None:
+def tune_plan(
+    graph_file: str, number: int | None, budget: float, engines: bool, max_candidates: int, output: str | None
+) -> None:
     """Time the engine configs of GRAPH; keep the fastest.
 
     They are timed on the GPU of this machine, and what is fastest is the plan of GRAPH from then on.
@@ -213,7 +226,7 @@ def tune_plan(graph_file: str, budget: float, engines: bool, max_candidates: int
     from ..tuning.search import tune as tune_graph
 
     tune_graph(
-        load_graph_file(graph_file),
+        load_graph_file(graph_file, number),
         json_path=output,
         budget_s=budget,
         engines=engines,

@@ -23,7 +23,14 @@ from ..printable import printable
 from ..system.untrusted_files import read_text
 from ..terminal import progress_bar
 from .graph_file import read_any_graphs
-from .options import GRAPH_FILE_PARAMETER, add_format_options, add_target_option, make_seconds_option
+from .options import (
+    GRAPH_FILE_PARAMETER,
+    add_format_options,
+    add_graph_option,
+    add_target_option,
+    format_graph_option,
+    make_seconds_option,
+)
 from .output import (
     NOT_JUDGED_EXIT_CODE,
     print_lines,
@@ -62,8 +69,7 @@ class _RunRequest:
     @property
     def command_line(self) -> list[str]:
         """Arguments of the command line, without the cuDNN version."""
-        number = [] if self.options["number"] is None else [f"--graph={self.options['number']}"]
-        return ["run", self.file, *number, *self.graph_options, *self.run_options]
+        return ["run", self.file, *format_graph_option(self.options["number"]), *self.graph_options, *self.run_options]
 
     @property
     def run_options(self) -> list[str]:
@@ -88,8 +94,9 @@ class _RunRequest:
         types = dict(_split_name_value_pairs(self.types, "--type"))
         settings = dict(_split_name_value_pairs(self.settings, "--set", alone=True))
         for number, graph in read_any_graphs(self.file, self.options["number"]):
-            chosen = [] if number is None else [f"--graph={number}"]
-            source = shlex.join([self.file, *chosen, *format_loaded_version_option(), *self.graph_options])
+            source = shlex.join(
+                [self.file, *format_graph_option(number), *format_loaded_version_option(), *self.graph_options]
+            )
             if not isinstance(graph, GraphError):
                 try:
                     graph = override(graph, dims=dims, types=types, settings=settings)
@@ -121,7 +128,7 @@ def _parse_configs(ctx: click.Context, parameter: click.Parameter, value: str) -
 @add_version_options
 @click.argument("graph_files", metavar="GRAPH...", nargs=-1, type=GRAPH_FILE_PARAMETER)
 @click.option("--batch", "batches", multiple=True, metavar="FILE", help="Read one set of arguments per line from FILE.")
-@click.option("--graph", "number", type=click.IntRange(min=1), help="Number of a graph in a log; all if not given.")
+@add_graph_option("all if not given")
 @click.option("--dims", multiple=True, metavar="NAME=SIZES", help="Replace dims: x=4,64,56,56; 0 keeps a dim.")
 @click.option(
     "--type", "types", multiple=True, metavar="NAME=TYPE", help="Replace a data type: w=bf16; * for all tensors."
@@ -294,7 +301,7 @@ def _run_with_other_cudnn(version: str, case: _RunRequest, limit_s: float) -> It
     """Yield the trials of a case with another cuDNN, run in a process that loads it."""
     from ..system.child import describe_exit_status, make_call_command, run_command
     from ..tuning.trial import Trial
-    from ..versions.store import make_version_environment
+    from ..versions.judging_environment import make_version_environment
 
     words = [*case.command_line, f"--limit={limit_s}", "--format=json"]
     command = make_call_command("cudnn_backend_py.cli.commands:main", *words)

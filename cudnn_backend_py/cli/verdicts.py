@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from ..command_line import Command
-from ..errors import GraphError
+from ..errors import EnvironmentNotReady, GraphError
 from ..system.child import make_loading_program
 from ..system.untrusted_files import read_text
 from ..terminal import open_console
+from .explain import judge_and_search
 from .graph_file import load_graph_file, read_any_graphs
 from .options import (
     BUILD_HELP,
     GRAPH_FILE_PARAMETER,
     InstalledVersionParameter,
     add_format_options,
+    add_graph_option,
     add_repeatable_version_option,
     add_target_option,
     make_seconds_option,
@@ -32,9 +35,11 @@ from .output import (
     OutputFile,
     format_json,
     make_json_saver,
+    print_lines,
     print_warning,
     show_progress_line,
     warn_about_python_files,
+    warn_about_stored_answers,
     write_or_print,
     write_or_print_report,
 )
@@ -43,6 +48,7 @@ from .wheels import (
     add_wheel_options,
     find_cell_versions_without_engines,
     find_versions_without_engines,
+    format_loaded_version_option,
     judge_with_wheels,
     list_available_versions,
     make_provided_environment,
@@ -53,6 +59,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..diagnose.report.ci import VerdictTestCase
+    from ..diagnose.surveys.baseline import Baseline, CheckedVerdict
     from ..diagnose.surveys.upgrade import Upgrade
     from ..graph import Graph
 
@@ -127,14 +134,16 @@ def read_log(
                     "cuDNN older than 9",
                 )
             _write_log_report(
-                file, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
+                file, keep, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
             )
     if keep is not None:
         raise click.UsageError(
             "--keep keeps the log of a PROGRAM that is run: leave --keep out, or give -- PROGRAM instead of FILE"
         )
     assert log_file is not None
-    _write_log_report(log_file, targets, explained, breakdown, verbose, style, output)
+    _write_log_report(
+        log_file, log_file if log_file != "-" else None, targets, explained, breakdown, verbose, style, output
+    )
 
 
 def _has_gpu() -> bool | None:
@@ -147,6 +156,7 @@ def _has_gpu() -> bool | None:
 
 def _write_log_report(
     file: str,
+    kept: str | None,
     targets: tuple[str, ...],
     explained: bool | None,
     breakdown: bool,
@@ -172,7 +182,8 @@ def _write_log_report(
     if style == "json":
         write_or_print_report(format_json(report.to_dict()), output)
     else:
-        write_or_print(report.text(verbose=verbose), output)
+        words = ["cudnn-backend", "explain", "--whatif", kept or "", *format_loaded_version_option()]
+        write_or_print(report.text(verbose=verbose, search=shlex.join(words) if kept else ""), output)
     raise SystemExit(report.exit_code)
 
 
@@ -232,6 +243,7 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
 
 @click.command("matrix", cls=Command)
 @click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...", type=GRAPH_FILE_PARAMETER)
+@add_graph_option()
 @add_target_option(many=True, other="one of each architecture from sm80 on if not given")
 @add_repeatable_version_option("every installed version if not given")
 @click.option("--build/--no-build", default=False, show_default=True, help=BUILD_HELP)
@@ -243,6 +255,7 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
 @add_wheel_options
 def show_matrix(
     graph_files: tuple[str, ...],
+    number: int | None,
     targets: tuple[str, ...],
     versions: tuple[str, ...],
     build: bool,
@@ -258,18 +271,20 @@ def show_matrix(
     Answers are stored: a run that was stopped continues where it was. Exit code 0 if all graphs are supported, 1 if one
     is not, 2 if one could not be judged. With --since, 0 if some version supports each graph.
     """
+    graphs = {name: load_graph_file(name, number) for name in graph_files}
     if boundaries:
         if style in ("html", "markdown") or workers is not None or fresh:
             raise click.UsageError("--since cannot be combined with --format html or markdown, --workers or --fresh")
-        _show_version_history(graph_files, targets, versions, build, every, style, output)
+        _show_version_history(graphs.values(), targets, versions, build, every, style, output)
     if every:
         raise click.UsageError("--every needs --since")
+    if not fresh:
+        warn_about_stored_answers()
     from ..diagnose.report.tables import format_matrix_markdown, render_as_text, render_matrix
     from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name, read_targets
     from ..diagnose.surveys.matrix import Matrix, matrix
 
-    graphs = {name: load_graph_file(name) for name in graph_files}
     _provide_named_versions(versions)
     names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 
@@ -304,7 +319,7 @@ def _provide_named_versions(versions: Sequence[str]) -> None:
 
 
 def _show_version_history(
-    graph_files: Sequence[str],
+    graphs: Iterable[Graph],
     targets: Sequence[str],
     versions: Sequence[str],
     build: bool,
@@ -318,7 +333,6 @@ def _show_version_history(
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name
     from ..diagnose.surveys.since import Since, since
 
-    graphs = [load_graph_file(name) for name in graph_files]
     _provide_named_versions(versions)
     names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 
@@ -348,9 +362,10 @@ def _show_version_history(
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 @click.option("--update", "updated", is_flag=True, help="Write the new verdicts into FILE.")
 @click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
+@click.option("-v", "--verbose", is_flag=True, help="Explain each change again, with every engine config.")
 @add_format_options("text", "json", "junit", "github")
 @add_wheel_options
-def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: str | None) -> None:
+def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: str, output: str | None) -> None:
     """Compare verdicts with a baseline.
 
     The baseline FILE is a TOML file of graphs, targets, versions and expected verdicts. Exit code 0 if nothing changed,
@@ -361,6 +376,8 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
 
     settings = baseline.read_baseline(Path(file))
     warn_about_python_files((str(settings.path.parent / graph) for graph in settings.graphs.values()), file)
+    if not fresh:
+        warn_about_stored_answers()
     _provide_named_versions(settings.versions)
 
     def judge_baseline_with_wheels(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
@@ -379,14 +396,39 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
         {one.name: (Path(file).parent / one.graph).as_posix() for one in results},
         lambda: render_check(results, Path(file).name if updated else None),
     )
+    if verbose and style == "text" and output is None:
+        _explain_changes(settings, [one for one in results if one.changed and one.cell.stage != "file"])
     if updated:
         raise SystemExit(0 if all(one.can_be_recorded for one in results) else NOT_JUDGED_EXIT_CODE)
     raise SystemExit(baseline.find_exit_code(results))
 
 
+def _explain_changes(settings: Baseline, changed: Sequence[CheckedVerdict]) -> None:
+    """Judge the changed graphs of a baseline again, and print whole verdicts."""
+    from ..diagnose import Judge, Query, render_text
+    from ..diagnose.surveys.inputs import DEFAULT_VERSION
+
+    with show_progress_line() as step, Judge(step=step) as judge:
+        for one in changed:
+            graph = load_graph_file(str(settings.path.parent / one.graph))
+            version = None if one.version == DEFAULT_VERSION else one.version
+            [verdict] = judge_and_search([Query(graph, one.target, version, build=settings.build)], judge)
+            print_lines(f"\n{render_text(verdict)}")
+
+
+class _ComparedVersionParameter(InstalledVersionParameter):
+    """A cuDNN version that must not be a graph file: versions come first."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the version."""
+        if os.path.isfile(value):
+            self.fail(f"{value} is a file, and OLD and NEW come first: cudnn-backend diff OLD NEW {value}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command("diff", cls=Command)
-@click.argument("old", metavar="OLD", type=InstalledVersionParameter())
-@click.argument("new", metavar="NEW", type=InstalledVersionParameter())
+@click.argument("old", metavar="OLD", type=_ComparedVersionParameter())
+@click.argument("new", metavar="NEW", type=_ComparedVersionParameter())
 @click.argument("files", metavar="GRAPH...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @add_target_option(many=True)
 @click.option("--time", "timed", is_flag=True, help="Run the graphs that changed on the GPU of this machine.")
@@ -422,11 +464,19 @@ def _compare_versions_on_files(
     output: str | None,
 ) -> NoReturn:
     from ..diagnose.report.tables import render_upgrade
+    from ..diagnose.surveys.inputs import find_exact_version_name
     from ..diagnose.surveys.upgrade import compare_versions
 
     if timed and "gpu" not in targets:
         raise click.UsageError("--time runs on the GPU of this machine: leave --target out, or name gpu")
+    if "gpu" in targets and not _has_gpu():
+        raise EnvironmentNotReady(
+            "there is no GPU in this process",
+            code="no-gpu",
+            fix=f"name a described GPU: cudnn-backend diff {shlex.join((*between, *files))} --target l40s",
+        )
     _provide_named_versions(between)
+    old, new = map(find_exact_version_name, between)
     until = math.inf if limit_s is None else time.monotonic() + limit_s
     write_early = make_json_saver(output, style)
 
@@ -452,14 +502,14 @@ def _compare_versions_on_files(
         raise faults[0]
 
     def compare_versions_with_wheels(wheels: dict[str, str]) -> Upgrade:
-        return compare_versions(graphs, targets, *between, wheels=wheels, until=until, keep=save_upgrade)
+        return compare_versions(graphs, targets, old, new, wheels=wheels, until=until, keep=save_upgrade)
 
     found = judge_with_wheels(
         compare_versions_with_wheels,
         lambda answer: find_versions_without_engines(
             verdict for one in answer.changes for verdict in (one.old, one.new)
         ),
-        between,
+        (old, new),
     )
     if timed:
         from ..tuning.upgrade import time_changed_graphs

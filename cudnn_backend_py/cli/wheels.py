@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..diagnose import Verdict
     from ..diagnose.surveys.matrix import Cell
     from ..native.version_store import Cuda
-    from ..versions.store import InstalledCudnn
 
 __all__ = [
     "LARGE_DOWNLOAD_BYTES",
@@ -79,27 +78,31 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     ctx.meta[_WHEEL_KEY] = wheel or ctx.meta.get(_WHEEL_KEY)
     if version is None and (wheel != "jit" or (version := _find_own_full_version()) is None):
         return
+    from ..native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE
     from ..system.child import describe_exit_status, make_call_command, run_command
     from ..versions import store as versions
+    from ..versions.judging_environment import read_judging_environment
 
     if given[_VERSION_OPTION] is None:
-        installed = versions.require_installed(version, flavor=wheel)
-    elif (found := _provide_version(version, wheel, if_missing=wheel)) is not None:
-        installed = found
+        environment = versions.make_environment_of_installed_cudnn(versions.require_installed(version, flavor=wheel))
     else:
-        return  # this process loads it anyway
+        environment = _provide_version(version, wheel, if_missing=wheel)
+        if environment.get(LIBRARY_VARIABLE) == read_judging_environment(None).library:
+            return  # this process loads it anyway
     command = make_call_command(
         "cudnn_backend_py.cli.commands:main", *_replace_version_option(sys.argv[1:], wheel, whole=ctx.parent is None)
     )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it was ignored, every exit code would read 0
-    child = run_command(command, versions.make_environment_of_installed_cudnn(installed))
+    child = run_command(command, environment)
     if child.returncode in (0, 1, NOT_JUDGED_EXIT_CODE, 130):
         raise SystemExit(child.returncode)
     from ..target.environment import find_crash_problem
 
     ending = describe_exit_status(child.returncode)
     print_warning(f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {ending}")
-    if (fault := find_crash_problem(str(installed.library), str(installed.nvrtc or ""))) is not None:
+    if (
+        fault := find_crash_problem(environment.get(LIBRARY_VARIABLE, ""), environment.get(NVRTC_VARIABLE, ""))
+    ) is not None:
         print_warning(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED_EXIT_CODE)
 
@@ -111,17 +114,6 @@ def _find_own_full_version() -> str | None:
 
     path = next((place.path for place in find_cudnn_places() if place.path), "")
     return None if "/nvidia/cudnn_jit/" in path else find_own_version()
-
-
-def _is_environment_version(version: str) -> bool:
-    """Return whether the cuDNN of the Python environment has the named version."""
-    from ..diagnose.surveys.inputs import find_own_version
-    from ..native.version_store import VersionRequest
-
-    if (text := find_own_version()) is None:
-        return False
-    named, own = VersionRequest.parse(version), VersionRequest.parse(text)
-    return named.cuda in (None, own.cuda) and own.numbers[: len(named.numbers)] == named.numbers
 
 
 def provide_versions(names: Iterable[str]) -> None:
@@ -143,24 +135,24 @@ def provide_versions(names: Iterable[str]) -> None:
 def make_provided_environment(version: str) -> dict[str, str]:
     """Return the environment of a child process that loads a cuDNN version, which is installed if it is missing."""
     from ..native.version_store import VersionRequest
-    from ..versions import store as versions
 
     wheel = VersionRequest.parse(version).flavor
-    installed = _provide_version(version, wheel, if_missing=wheel)
-    return dict(os.environ) if installed is None else versions.make_environment_of_installed_cudnn(installed)
+    return _provide_version(version, wheel, if_missing=wheel)
 
 
 def _provide_version(
     version: str, wheel: Literal["full", "jit"] | None, *, if_missing: Literal["full", "jit"] | None
-) -> InstalledCudnn | None:
-    """Return an installed version; None if it is the environment's cuDNN. Install the wheel `if_missing` otherwise."""
+) -> dict[str, str]:
+    """Return the environment of a child process that loads a version; install the wheel `if_missing` first."""
+    from ..native.version_store import VersionRequest
     from ..versions import store as versions
+    from ..versions.judging_environment import find_own_library, make_version_environment
 
-    if versions.find_installed(version, flavor=wheel) is None:
-        if wheel is None and _is_environment_version(version):
-            return None
+    request = VersionRequest.parse(version, flavor=wheel)
+    name = f"{request}-{wheel}" if wheel else str(request)
+    if find_own_library(name) is None and versions.find_installed(name) is None:
         _install_missing_version(version, if_missing)
-    return versions.require_installed(version, flavor=wheel)
+    return make_version_environment(name)
 
 
 def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None) -> None:
@@ -195,7 +187,7 @@ def warn_about_full_wheel(
     from ..versions import store as versions
 
     if (small := versions.find_small_alternative(version, wheel, cuda=cuda)) is not None:
-        request = VersionRequest.parse(version, cuda, latest=True)
+        request = VersionRequest.parse(version, cuda)
         named = f"cuDNN {version}" if request.numbers else "the newest cuDNN"
         newest = VersionRequest.parse(small, request.cuda)
         print_warning(
@@ -222,14 +214,17 @@ def raise_system_exit_on_sigterm() -> Iterator[None]:
             signal.raise_signal(received[0])
 
 
-@cache
 def format_loaded_version_option() -> tuple[str, ...]:
     """Return ``--cudnn=NAME`` if this process is set to load an installed cuDNN, else nothing."""
+    library = os.environ.get("CUDNN_BACKEND_LIBRARY")
+    return _format_version_option(library) if library else ()
+
+
+@cache
+def _format_version_option(library: str) -> tuple[str, ...]:
     from ..versions.store import list_installed
 
-    library = os.environ.get("CUDNN_BACKEND_LIBRARY")
-    found = [item.name for item in list_installed() if str(item.library) == library] if library else []
-    return tuple(f"{_VERSION_OPTION}={name}" for name in found)
+    return tuple(f"{_VERSION_OPTION}={item.name}" for item in list_installed() if str(item.library) == library)
 
 
 _AnswerType = TypeVar("_AnswerType")

@@ -190,7 +190,7 @@ def _make_shape_group(name: str, numbers: tuple[int, ...], graphs: Sequence[Logg
 
 
 def _suggest_fewer_plans(items: Sequence[LoggedGraph], name: str) -> str:
-    again = sum(item.plans - 1 for item in items if item.plans > 1)
+    again = sum(item.repeated_plans for item in items)
     built = sum(item.plans > 0 for item in items)
     if built > 1 and name.startswith("attention"):
         costs = [_measure_plan_seconds(item) for item in items]
@@ -201,7 +201,7 @@ def _suggest_fewer_plans(items: Sequence[LoggedGraph], name: str) -> str:
             f"(cudnn_backend_py.torch_ops, PlanPool): {saving}"
         )
     if again:
-        return f"with PlanCache each plan is built only once: {_format_count(again, 'plan')} fewer"
+        return f"with PlanCache the plan of each config is built only once: {_format_count(again, 'plan')} fewer"
     if built > 1:
         return f"few padded sizes instead of {built} shapes, or plans kept on disk (PlanCache) for the next process"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from ..printable import printable, printable_lines
 from .explanation import explain
 from .report.summary import format_graph_line, format_summary
 from .report.text import render_text
-from .verdict import Verdict
+from .verdict import Outcome, Verdict
 
 __all__ = ["LogReport", "report_log"]
 
@@ -45,10 +46,11 @@ class LogReport:
             ],
         }
 
-    def text(self, *, verbose: bool = True) -> str:
+    def text(self, *, verbose: bool = True, search: str = "") -> str:
         """Return the report as text: for each graph its line in the log, then its verdicts.
 
-        Whole graphs, and every engine config with cuDNN's reasons, only if `verbose`.
+        Whole graphs, and every engine config with cuDNN's reasons, only if `verbose`. `search` is a command line that
+        finds remedies for the graph of the log that its options ``--graph`` and ``--target`` name.
         """
         if not self.graphs:
             if self.finalized:
@@ -63,12 +65,29 @@ class LogReport:
             parts.append(paragraph if verbose else paragraph.partition("\n")[0])
             if not verbose and not verdicts:
                 parts[-1] += _format_graph_summary(item)
-            parts += [render_text(one) if verbose else format_summary(one) for one in verdicts]
+            for one in verdicts:
+                parts.append(render_text(one) if verbose else format_summary(one))
+                if search and one.outcome is Outcome.NOT_SUPPORTED:
+                    chosen = f" --graph {number}" * (len(self.graphs) > 1)
+                    parts[-1] += f"{search}{chosen} --target {shlex.quote(one.target)}\n"
+        if note := self._compare_versions():
+            parts.append(note)
         if not verbose and not any(self.verdicts):
             found = {_find_architecture(item) for item in self.graphs} - {""}
             name = found.pop() if len(found) == 1 else "NAME"
             parts.append(f"No graph was judged: --target {name} explains each; -v shows what the log says.")
         return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+    def _compare_versions(self) -> str:
+        """Return a line if the verdicts are of another cuDNN than the log, else an empty text."""
+        judged = {one.cudnn for some in self.verdicts for one in some if one.outcome is not Outcome.NOT_JUDGED}
+        logged = sorted({item.version for item in self.graphs if item.version})
+        if not logged or not judged or all(name.partition("+")[0] in logged for name in judged):
+            return ""
+        return (
+            f"The log is of cuDNN {', '.join(logged)}, the verdicts are of cuDNN {', '.join(sorted(judged))}: "
+            f"--cudnn {logged[0]} judges with the cuDNN of the log."
+        )
 
     def __str__(self) -> str:
         return self.text()

@@ -40,8 +40,8 @@ def explain(
     Parameters
     ----------
     version
-        An installed cuDNN version such as ``9.27`` or ``9.26.0+cu13``; the library of this process if not given. It is
-        judged in a child process where another version is loaded in this one.
+        An installed cuDNN version such as ``9.27``, ``9.26.0+cu13`` or ``latest``; the library of this process if not
+        given. It is judged in a child process where another version is loaded in this one.
     target, mode, build, execute, plans, step, skip, causes, shapes, every_engine, code
         As for :func:`cudnn_backend_py.diagnose.explanation.explain`.
 

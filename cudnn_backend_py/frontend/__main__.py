@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None, *, version_is_set: bool = False
     try:
         run = read_command_line(arguments, "python -m cudnn_backend_py.frontend")
         if run is not None and run.version is not None and not version_is_set:
-            from ..versions.store import make_version_environment
+            from ..versions.judging_environment import make_version_environment
 
             os.environ.update(make_version_environment(run.version))
     except click.ClickException as error:

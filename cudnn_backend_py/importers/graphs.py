@@ -106,6 +106,8 @@ class LoggedGraph:
         How many plans were requested; the seconds by the log's clock from the operation graph to each plan (the first
         ``MAX_GRAPHS`` of them; to its announcement where the log does not have the answer), and from the first
         operation graph, at ``made_at``, to the first run.
+    repeated_plans
+        How many of the plans have an engine config that had a plan before.
     """
 
     graph: Graph | None
@@ -123,6 +125,7 @@ class LoggedGraph:
     device: Mapping[str, int | str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     plans: int = 0
+    repeated_plans: int = 0
     plan_s: tuple[float, ...] = ()
     run_s: float | None = None
     made_at: str | None = None
@@ -567,8 +570,13 @@ class _GraphReader:
         if engine is None:
             return
         knobs = {name: int(value) for name, value in _KNOB.findall(record.text)}
-        thread.asked = LoggedConfig(int(engine[1]), knobs, "planned" if is_plan else "named")
-        _merge_config(entry, thread.asked)
+        config = LoggedConfig(int(engine[1]), knobs, "planned" if is_plan else "named")
+        thread.asked = config
+        if is_plan and any(
+            known.tag == config.tag and known.state in ("planned", "executed") for known in entry.configs
+        ):
+            entry.repeated_plans += 1
+        _merge_config(entry, config)
 
 
 def _format_version(number: Any) -> str:

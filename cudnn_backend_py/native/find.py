@@ -35,8 +35,11 @@ __all__ = [
     "find_installed_version",
     "find_loaded_libraries",
     "find_nvrtc_places",
+    "list_environment_wheels",
     "list_library_folders",
     "list_mapped_files",
+    "make_preference_key",
+    "read_wheel_of_library",
 ]
 
 CUDNN_SONAME = "libcudnn.so.9"
@@ -187,16 +190,22 @@ def find_installed_version(version: str) -> str | None:
         ``cudnn-version-malformed``.
     """
     wanted = VersionRequest.parse(version)
-    if (stored := find_newest_stored_library(_find_nvrtc_cuda_majors(), wanted)) is not None:
-        return str(stored.path)
-    for wheel in _search_wheels(CUDNN_SONAME, CUDNN_WHEELS):
-        if (
-            wheel.path is not None
-            and (found := _read_wheel_of_library(wheel.path)) is not None
-            and wanted.matches(found)
-        ):
-            return wheel.path
-    return None
+    stored = find_newest_stored_library(_find_nvrtc_cuda_majors(), wanted)
+    wheels = [wheel for wheel in list_environment_wheels() if wanted.matches(wheel)]
+    found = [stored, *wheels] if stored is not None else wheels
+    best = max(found, key=make_preference_key, default=None)
+    return None if best is None else str(best.path)
+
+
+def list_environment_wheels() -> list[StoredLibrary]:
+    """Return the libcudnn of each wheel on ``sys.path``."""
+    places = [wheel.path for wheel in _search_wheels(CUDNN_SONAME, CUDNN_WHEELS) if wheel.path is not None]
+    return [found for path in places if (found := read_wheel_of_library(path)) is not None]
+
+
+def make_preference_key(found: StoredLibrary) -> tuple[tuple[int, ...], bool]:
+    """Return the sort key for libraries of the version store and of the environment: newer, then with more engines."""
+    return found.version[:3], found.is_full
 
 
 def find_cudnn_places(
@@ -227,7 +236,7 @@ def find_cudnn_places(
         yield SearchResult("version store", None, f"no version in {get_default_root()}")
     else:
         place = SearchResult("version store", str(stored.path), str(stored.path))
-        known = [_read_wheel_of_library(wheel.path) for wheel in wheels if wheel.path is not None]
+        known = [read_wheel_of_library(wheel.path) for wheel in wheels if wheel.path is not None]
         is_newest = all(wheel is not None and wheel.version < stored.version for wheel in known)
         yield from [place, *wheels] if is_newest else [*wheels, place]
     yield from _search_system(CUDNN_SONAME)
@@ -242,7 +251,7 @@ def _find_nvrtc_cuda_majors() -> set[str]:
     }
 
 
-def _read_wheel_of_library(library: str) -> StoredLibrary | None:
+def read_wheel_of_library(library: str) -> StoredLibrary | None:
     """Return version, kind and CUDA major of the installed wheel that contains a libcudnn; None without metadata."""
     folder = Path(library).parents[1]  # nvidia/cudnn or nvidia/cudnn_jit
     pattern = re.compile(rf"nvidia_{folder.name}_cu(12|13)-([0-9]+(?:\.[0-9]+)+)\.dist-info")

@@ -404,7 +404,7 @@ def library(path: str | os.PathLike[str] | None = None, *, version: str | None =
     path
         The file, or the folder that holds ``libcudnn.so.9``.
     version
-        An installed version such as ``"9.27"``, ``"9.28.0"`` or ``"9.26.0+cu13"``.
+        An installed version such as ``"9.27"``, ``"9.28.0"``, ``"9.26.0+cu13"`` or ``"latest"``.
 
     Without both: ``CUDNN_BACKEND_LIBRARY``, a libcudnn that this process has already loaded, the newest installed
     version of the version store and the wheels on ``sys.path``, the system.

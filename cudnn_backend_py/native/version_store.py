@@ -128,12 +128,10 @@ class VersionRequest(FrozenValue):
     cuda: Cuda | None
 
     @classmethod
-    def parse(
-        cls, text: str, cuda: Cuda | None = None, flavor: Flavor | None = None, *, latest: bool = False
-    ) -> VersionRequest:
+    def parse(cls, text: str, cuda: Cuda | None = None, flavor: Flavor | None = None) -> VersionRequest:
         """Read ``9.19``, ``9.19.0``, ``9.19.0.56``, each with ``-jit`` or ``-full``, ``+cu12`` or ``+cu13``.
 
-        With `latest` also ``latest``, which has no numbers.
+        Or ``latest``, which has no numbers.
 
         Raises
         ------
@@ -147,7 +145,7 @@ class VersionRequest(FrozenValue):
                 fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
             )
         match = re.fullmatch(_REQUEST_PATTERN, text)
-        if match is None or (match["numbers"] == "latest" and not latest):
+        if match is None:
             from ..system.nearest import find_nearest  # for this error alone
 
             near = find_nearest(text, [version_text(one.version[:3]) for one in list_stored_libraries()])

@@ -22,7 +22,7 @@ from ..plans.select import Selection, candidates, make_nothing_selected_error
 from ..system.child import RestartingChild
 from ..system.serving import AnswerWriter, serve
 from ..target import Target
-from ..versions.store import make_version_environment
+from ..versions.judging_environment import make_version_environment
 from .timing_buffers import TimingBuffers
 
 __all__ = ["BuiltPlans", "TimedPlans", "serve_plans"]

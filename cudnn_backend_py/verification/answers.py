@@ -26,7 +26,7 @@ from ..plans.plan import build_plan
 from ..system.child import RestartingChild
 from ..system.serving import AnswerWriter, serve
 from ..target import Profile, Target, open_target
-from ..versions.store import make_version_environment
+from ..versions.judging_environment import make_version_environment
 
 __all__ = ["MODES", "Answer", "BuiltPlan", "SideProperties", "VerificationSide", "serve_answers"]
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..system.lazy_import import make_lazy_getattr
 
 if TYPE_CHECKING:
+    from .judging_environment import make_version_environment
     from .store import (
         AvailableCudnn,
         InstalledCudnn,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         list_judging_versions,
         list_shared_folders,
         make_environment_of_installed_cudnn,
-        make_version_environment,
         remove,
         require_installed,
         verify,
@@ -81,7 +81,7 @@ __getattr__ = make_lazy_getattr(
     list_installed="store",
     list_judging_versions="store",
     list_shared_folders="store",
-    make_version_environment="store",
+    make_version_environment="judging_environment",
     remove="store",
     require_installed="store",
     verify="store",

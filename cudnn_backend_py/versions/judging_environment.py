@@ -1,7 +1,7 @@
 """The library files and environment variables of a process that judges graphs, as a value.
 
 It is read once, when a query is made. A judging process is started with exactly this value, and the files
-are compared with it again when a process starts and when it has answered. Nothing here loads a library.
+are compared with it again when a process starts and when it has answered. Only a child process loads a library here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,10 +26,14 @@ from ..native.find import (
     find_cublaslt_places,
     find_cudnn_places,
     find_nvrtc_places,
+    list_environment_wheels,
     list_library_folders,
+    make_preference_key,
+    read_wheel_of_library,
 )
 from ..native.variables import LOG_VARIABLES, Variables, list_library_variables
-from ..native.version_store import get_default_root
+from ..native.version_store import StoredLibrary, VersionRequest, find_version_folder, get_default_root
+from ..system.child import make_call_command
 from ..system.integrity import (
     FileChangedError,
     Signature,
@@ -38,11 +43,19 @@ from ..system.integrity import (
     remember_sha256,
 )
 from ..system.interruption import reraise_interruption, suppress_errors
+from ..system.version import version_numbers
 
 if TYPE_CHECKING:
     from ..system.private_folder import KeyedRecordFolder
 
-__all__ = ["JudgingEnvironment", "read_judging_environment"]
+__all__ = [
+    "JudgingEnvironment",
+    "find_own_library",
+    "list_own_libraries",
+    "make_version_environment",
+    "query_version",
+    "read_judging_environment",
+]
 
 Files = tuple[tuple[str, Signature], ...]  # by path, in the order in which the loader searches
 
@@ -135,10 +148,12 @@ def _may_have_changed(path: str, before: Files, now: Files) -> bool:
 
 
 def read_judging_environment(version: str | None, environ: Mapping[str, str] | None = None) -> JudgingEnvironment:
-    """Return the judging environment of an installed cuDNN; if None, of this process's cuDNN.
+    """Return the judging environment of a cuDNN version; if None, of this process's cuDNN.
 
     Parameters
     ----------
+    version
+        As for :func:`make_version_environment`.
     environ
         A copy of the environment, for setups that are to have the same variables; that of now if not given.
 
@@ -147,18 +162,13 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
     EnvironmentNotReady
         ``cudnn-version-not-installed``, ``installed-files-changed``.
     """
-    if version is None:
-        place = next((place.path for place in find_cudnn_places(environ=environ) if place.path), "")
+    environment = make_version_environment(version, environ)
+    library = environment.get(LIBRARY_VARIABLE, "") if version is not None else ""
+    if not library:
+        place = _find_first_library(environment)
         library = str(Path(place).absolute()) if place and os.path.sep in place else ""
-        environment = dict(os.environ if environ is None else environ)
         if library:
             environment[LIBRARY_VARIABLE] = library
-    else:
-        from .store import make_environment_of_installed_cudnn, require_installed
-
-        installed = require_installed(version)
-        library = str(installed.library)
-        environment = make_environment_of_installed_cudnn(installed, environ)
     nvrtc = environment.get(NVRTC_VARIABLE, "")
     if nvrtc:
         environment[NVRTC_VARIABLE] = nvrtc = str(Path(nvrtc).expanduser().absolute())
@@ -167,6 +177,109 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
             environment[name] = _make_absolute(name, value)
     variables = tuple(sorted((name, value) for name, value in environment.items() if _may_change_answers(name)))
     return JudgingEnvironment(version, library, nvrtc, variables, tuple(_list_signatures(library, nvrtc, environment)))
+
+
+def _find_first_library(environ: Mapping[str, str]) -> str:
+    """Return the libcudnn that a process with these variables loads first; empty if there is none."""
+    return next((place.path for place in find_cudnn_places(environ=environ) if place.path), "")
+
+
+def make_version_environment(version: str | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment variables of a child process that loads a cuDNN version.
+
+    Parameters
+    ----------
+    version
+        A version of the version store or of this environment, as :func:`find_own_library` finds it: ``9.28``,
+        ``9.28.0.42``, ``9.28.0+cu13``, ``latest``. The cuDNN that this process would load if None.
+    environ
+        A copy of the environment; that of now if not given.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``.
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``, ``installed-files-changed``.
+    """
+    environment = dict(os.environ if environ is None else environ)
+    if version is None:
+        return environment
+    own = find_own_library(version, environment)
+    if own is None:
+        from .store import make_environment_of_installed_cudnn, require_installed
+
+        return make_environment_of_installed_cudnn(require_installed(version), environment)
+    place = {LIBRARY_VARIABLE: str(own.path)} if own.path.is_absolute() else {}
+    return _leave_out_named_version(environment) | place
+
+
+def find_own_library(version: str, environ: Mapping[str, str] | None = None) -> StoredLibrary | None:
+    """Return the libcudnn of this environment with a version: what this process would load, else a wheel.
+
+    None if there is none, or where the version store has a newer one, or an equal one with as many engines.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``.
+    """
+    from .store import find_installed
+
+    wanted = VersionRequest.parse(version)
+    installed = find_installed(version)
+    found = (one for one in list_own_libraries(environ) if wanted.matches(one))
+    own = max(found, key=make_preference_key, default=None)
+    if own is None or installed is None:
+        return own
+    stored = (version_numbers(installed.version)[:3], installed.flavor == "full")
+    return own if make_preference_key(own) > stored else None
+
+
+def list_own_libraries(environ: Mapping[str, str] | None = None) -> list[StoredLibrary]:
+    """Return the libcudnn that this process would load, unless the version store has it, and those of wheels."""
+    loaded = _find_loaded_library(environ)
+    return [*([] if loaded is None else [loaded]), *list_environment_wheels()]
+
+
+def _find_loaded_library(environ: Mapping[str, str] | None) -> StoredLibrary | None:
+    """Return the libcudnn outside the version store that this process would load; None if there is none.
+
+    One that is in no wheel is loaded in a child process, which prints its version.
+    """
+    environment = _leave_out_named_version(os.environ if environ is None else environ)
+    path = Path(_find_first_library(environment))
+    if path.is_absolute() and find_version_folder(path) is not None:
+        return None
+    if path.is_absolute() and (wheel := read_wheel_of_library(str(path))) is not None:
+        return wheel
+    if (text := query_version(read_judging_environment(None, environment))) is None:
+        return None
+    numbers, _, cuda = text.partition("+cu")
+    return StoredLibrary(version_numbers(numbers), path.parts[-3:-2] != ("cudnn_jit",), cuda, path)
+
+
+def _leave_out_named_version(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the variables for the version named by ``--cudnn``."""
+    library = environ.get(LIBRARY_VARIABLE)
+    is_installed = library is not None and find_version_folder(Path(library)) is not None
+    named = (LIBRARY_VARIABLE, NVRTC_VARIABLE) if is_installed else ()
+    return {name: value for name, value in environ.items() if name not in named}
+
+
+@cache
+def query_version(setup: JudgingEnvironment) -> str | None:
+    """Return the version that a process with a setup loads, such as ``9.28.0+cu12``; None if it loads none."""
+    command = make_call_command(f"{__name__}:_print_version")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=setup.environment())
+    return done.stdout.splitlines()[-1] if done.returncode == 0 else None
+
+
+def _print_version() -> None:
+    """Print the version of the cuDNN that this child process loads, after any output of cuDNN."""
+    from ..native import library
+
+    print(f"\n{library().build_text}")
 
 
 def _may_change_answers(name: str) -> bool:

@@ -70,7 +70,6 @@ __all__ = [
     "list_judging_versions",
     "list_shared_folders",
     "make_environment_of_installed_cudnn",
-    "make_version_environment",
     "remove",
     "require_installed",
     "verify",
@@ -201,7 +200,7 @@ def install(
     -----
     Loads cuDNN: no
     """
-    request = VersionRequest.parse(version, cuda, flavor, latest=True)
+    request = VersionRequest.parse(version, cuda, flavor)
     with _lock_store(root) as (root, lock), _make_progress(progress) as bars:
         wheels = _choose_wheels(root, request, bars)
         for wheel in wheels:
@@ -475,17 +474,6 @@ def make_environment_of_installed_cudnn(
     return environment
 
 
-def make_version_environment(version: str | None) -> dict[str, str]:
-    """Return a child process's environment to use an installed version; this process's if None.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``cudnn-version-not-installed``, ``installed-files-changed``.
-    """
-    return dict(os.environ) if version is None else make_environment_of_installed_cudnn(require_installed(version))
-
-
 # Versions and choices
 
 
@@ -546,15 +534,29 @@ def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Se
     if not matching:
         nearest = sorted(flavor_of, key=lambda version: _measure_version_distance(wanted, version))
         shown = dict.fromkeys(version_text(version_numbers(one)[: max(3, len(wanted))]) for one in nearest)
+        fixes = [f"take one of the nearest: {', '.join([*shown][:_MOST_NEAREST])}"]
+        if (other := _find_other_cuda(request, cuda)) is not None:
+            named = VersionRequest(wanted, request.flavor, other)
+            install = f"cudnn-backend cudnn install {named.arguments}"
+            fixes.insert(0, f"it exists for CUDA {other}: {install}, or --cudnn {named}")
         raise EnvironmentNotReady(
             f"there is no cuDNN {version_text(wanted)} for CUDA {cuda}{request.wheel_phrase}",
             code="cudnn-version-not-found",
             where=f"pip finds {len(nearest)} others",
-            fix=f"take one of the nearest: {', '.join([*shown][:_MOST_NEAREST])}\n"
-            "all are listed by: cudnn-backend cudnn list --available",
+            fix="\n".join([*fixes, "all are listed by: cudnn-backend cudnn list --available"]),
         )
     exact = max(matching, key=version_numbers)
     return exact, flavor_of[exact]
+
+
+def _find_other_cuda(request: VersionRequest, cuda: Cuda) -> Cuda | None:
+    """Return the other CUDA major, if pip finds wheels of the requested version for it."""
+    other: Cuda = "13" if cuda == "12" else "12"
+    with contextlib.suppress(EnvironmentNotReady):
+        found = set().union(*_list_index_by_flavor(other, request.flavor).values())
+        if any(version_numbers(version)[: len(request.numbers)] == request.numbers for version in found):
+            return other
+    return None
 
 
 def _list_index_by_flavor(cuda: Cuda, wanted: Flavor | None) -> dict[Flavor, list[str]]:
@@ -606,9 +608,7 @@ def find_download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cud
     EnvironmentNotReady
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
     """
-    wheels = _choose_wheels(
-        open_store().path, VersionRequest.parse(version, cuda, flavor, latest=True), _make_progress(False)
-    )
+    wheels = _choose_wheels(open_store().path, VersionRequest.parse(version, cuda, flavor), _make_progress(False))
     sizes_bytes = []
     for requirement, folder, needed in wheels:
         if not _is_intact(folder, needed, full=False):
@@ -627,7 +627,7 @@ def find_small_alternative(version: str, flavor: Flavor | None = None, *, cuda: 
     EnvironmentNotReady
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
     """
-    request = VersionRequest.parse(version, cuda, flavor, latest=True)
+    request = VersionRequest.parse(version, cuda, flavor)
     if request.flavor is not None:
         return None
     major = request.cuda or find_default_cuda()

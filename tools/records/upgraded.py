@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cudnn_backend_py.diagnose.surveys.upgrade import Change, Effect, compare_versions
 from cudnn_backend_py.graph import Graph, save_graph
-from cudnn_backend_py.versions.store import make_version_environment
+from cudnn_backend_py.versions.judging_environment import make_version_environment
 from tests.support.child import run_python
 from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
 

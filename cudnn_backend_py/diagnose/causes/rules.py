@@ -197,7 +197,9 @@ def explain_pattern_removed(case: RefusalCase) -> Cause | None:
         return None
     version = target.library.version_text
     headline = f"the pattern was removed from cuDNN and is not in {version}: {found[1].statement}"
-    remedy = "older versions supported such patterns; 'cudnn-backend explain --whatif' judges with those installed here"
+    remedy = (
+        "older versions supported such patterns; 'cudnn-backend explain GRAPH --whatif' judges with those installed"
+    )
     return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
 
 

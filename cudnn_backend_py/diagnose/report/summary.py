@@ -15,7 +15,9 @@ from ..verdict import STAGES_AFTER_CHECK, Outcome, Verdict
 if TYPE_CHECKING:
     from rich.console import Group
 
-__all__ = ["format_graph_line", "format_summary", "render_summary"]
+    from ...errors import CudnnBackendError
+
+__all__ = ["format_error_summary", "format_graph_line", "format_summary", "render_summary", "shorten_text"]
 
 MAX_COLUMNS = 100
 MAX_LINES = 8
@@ -48,6 +50,13 @@ def format_summary(verdict: Verdict) -> str:
     return printable_lines("".join(f"{line}\n" for line in _make_summary_lines(verdict)))
 
 
+def format_error_summary(error: CudnnBackendError) -> list[str]:
+    """Return the lines of an error that kept a graph from being judged."""
+    rows = [(name, str(error.sections[name])) for name in ("where", "fix") if error.sections.get(name)]
+    lines = [line for label, text in (("cause", error.headline), *rows) for line in _format_row(label, text, lines=2)]
+    return [Outcome.NOT_JUDGED.value.upper(), *lines]
+
+
 def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     by_others = "" if verdict.only_fallback is not None else verdict.support_note
@@ -56,7 +65,7 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
     where = f"on {where}, cuDNN {verdict.cudnn}"
     left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{outcome}: graph '' {where}"))
     name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."
-    yield _shorten_text(f"{outcome}: graph {name!r} {where}", MAX_COLUMNS)
+    yield shorten_text(f"{outcome}: graph {name!r} {where}", MAX_COLUMNS)
     rows = dict(_list_rows(verdict))
     names = _find_long_names(verdict.graph_text)
     texts = {label: _clean_text(text) for label, text in rows.items()}
@@ -129,13 +138,13 @@ def _format_row(label: str, text: str, lines: int) -> Iterator[str]:
     """Yield a label and a text in at most `lines` lines; longer text is cut, as -v shows all of it."""
     wrapped = _wrap_text(text)
     if len(wrapped) > lines:
-        last = _shorten_text(" ".join(wrapped[lines - 1 :]), MAX_COLUMNS - _LABEL_COLUMNS)
+        last = shorten_text(" ".join(wrapped[lines - 1 :]), MAX_COLUMNS - _LABEL_COLUMNS)
         wrapped = [*wrapped[: lines - 1], last]
     for number, line in enumerate(wrapped):
-        yield f"{label if number == 0 else '':<{_LABEL_COLUMNS}}{_shorten_text(line, MAX_COLUMNS - _LABEL_COLUMNS)}"
+        yield f"{label if number == 0 else '':<{_LABEL_COLUMNS}}{shorten_text(line, MAX_COLUMNS - _LABEL_COLUMNS)}"
 
 
-def _shorten_text(text: str, columns: int) -> str:
+def shorten_text(text: str, columns: int = MAX_COLUMNS) -> str:
     """Return a text, shortened at the end of a word if it does not fit."""
     text = " ".join(printable_lines(printable(text)).split())
     if len(text) <= columns:

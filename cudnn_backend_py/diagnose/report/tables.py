@@ -272,7 +272,7 @@ def render_since(since: Since) -> Group:
 
 
 def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
-    """Return a table of changes with reasons, and a line of counts.
+    """Return the lines of ``explain`` for each change, and a line of counts.
 
     `updated` is the baseline file that the changes were written into.
     """
@@ -284,12 +284,12 @@ def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) 
         counts += f"; {unjudged} could not be judged, and {updated} keeps what it had" if unjudged else ""
     if not changed:
         return Group(make_line(counts, "green"))
-    table = WordTable("graph", "target", "cuDNN", "what changed")
+    parts: list[RenderableType] = []
     for one in changed:
-        table.add_row(
-            *map(make_line, (one.name, one.target, one.version)), make_line(one.why, _LETTER_STYLES[one.cell.letter])
-        )
-    parts: list[RenderableType] = [table, make_line(counts, "red" if updated is None else "yellow")]
+        head, *rest = one.list_lines()
+        parts.append(make_line(head, _LETTER_STYLES[one.cell.letter]))
+        parts += [*map(make_line, rest), make_line("")]
+    parts.append(make_line(counts, "red" if updated is None else "yellow"))
     from ..causes.find import DEVICE_NEEDED_CODE  # only here
 
     unjudged_cells = (one.cell for one in changed if one.is_unexpectedly_unjudged)
@@ -299,13 +299,15 @@ def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) 
 
 
 def render_upgrade(found: Upgrade) -> Group:
-    """Return the changes of each graph, and a line of counts."""
+    """Return the changes of each graph, lost support first, and a line of counts."""
     parts: list[RenderableType] = []
-    for one in found.changes:
+    for one in sorted(found.changes, key=lambda one: (not one.lost_support, not one.is_worse)):
         if one.effect is Effect.UNCHANGED:
             continue
         style = "red" if one.is_worse else _EFFECT_STYLES[one.effect]
         effect = "same first plan; listed configs differ" if one.is_limited_to_engine_lists else one.effect.value
+        if one.lost_support:
+            effect = f"support lost{_format_reason(one.new)}"
         parts.append(Text.assemble(make_line(f"{one.graph} on {one.target}: "), (effect, style)))
         if one.effect is Effect.NOT_JUDGED:
             parts += [
@@ -322,8 +324,12 @@ def render_upgrade(found: Upgrade) -> Group:
             old, new = ("no time" if us is None else f"{us:.1f} us" for us in (times.old_us, times.new_us))
             parts.append(make_line(f"  run by both: {times.old_state}, {old} -> {new}", "dim"))
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
-    if listed := sum(one.is_limited_to_engine_lists for one in found.changes):
-        counts += f" ({listed} only in the listed configs)"
+    numbers = (
+        (sum(one.lost_support for one in found.changes), "lost support"),
+        (sum(one.is_limited_to_engine_lists for one in found.changes), "only in the listed configs"),
+    )
+    if notes := ", ".join(f"{count} {kind}" for count, kind in numbers if count):
+        counts += f" ({notes})"
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
     old = _format_full_version_name(found.old, (one.old for one in found.changes))
     new = _format_full_version_name(found.new, (one.new for one in found.changes))

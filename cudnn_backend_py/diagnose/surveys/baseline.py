@@ -28,11 +28,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from ...errors import GraphError, UsageError
+from ...errors import CudnnBackendError, GraphError, UsageError
 from ...graph import Graph, load_graph
 from ...printable import format_in_angle_brackets
 from ...system.untrusted_files import read_text
 from ..report.ci import VerdictTestCase
+from ..report.summary import shorten_text
 from ..verdict import CRASH_CODE, ENGINES_MISSING_CODE, Outcome
 from .inputs import DEFAULT_VERSION, choose_wheels
 from .matrix import Cell, Matrix, matrix
@@ -101,7 +102,7 @@ class Baseline:
     expected: Mapping[CellKey, ExpectedVerdict]
 
     def list_cell_keys(self) -> list[CellKey]:
-        """Return graph, target and version of every verdict in the baseline."""
+        """Return graph, target and version of every verdict that the baseline lists."""
         return [(graph, target, one) for graph in self.graphs for target in self.targets for one in self.versions]
 
 
@@ -136,7 +137,7 @@ class CheckedVerdict:
 
     @property
     def is_unexpectedly_unjudged(self) -> bool:
-        """Whether cuDNN could not judge a graph with an expected verdict."""
+        """Whether a graph could not be judged, and the baseline does not expect that."""
         return self.changed and self.cell.outcome is Outcome.NOT_JUDGED
 
     @property
@@ -144,13 +145,21 @@ class CheckedVerdict:
         """Whether an update writes the verdict into the baseline: cuDNN judged, crashed or lacks engines."""
         return _can_be_recorded(self.cell)
 
+    def list_lines(self) -> list[str]:
+        """Return what changed, and the lines of ``explain``, of at most 100 columns each."""
+        change = self.why.removesuffix(f": {self.cell.headline}" if self.cell.summary else "")
+        lines = [shorten_text(f"{self.name} on {self.target}, cuDNN {self.version}: {change}"), *self.cell.summary[1:]]
+        if self.cell.outcome is Outcome.NOT_SUPPORTED and not any(line.startswith("remedy") for line in lines):
+            lines.insert(2, "remedy   -v searches one")
+        return lines
+
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data."""
         return asdict(self)
 
     def make_test_case(self) -> VerdictTestCase:
         """Return the comparison as a test case for :func:`make_junit_xml` and :func:`make_github_annotations`."""
-        expected = self.expected or "nothing"
+        expected, found = self.expected or "nothing", self.cell.outcome.value
         return VerdictTestCase(
             graph=self.name,
             target=self.target,
@@ -158,12 +167,14 @@ class CheckedVerdict:
             state="error" if self.is_unexpectedly_unjudged else "failed" if self.changed else "passed",
             code=(self.cell.cause or "verdict-changed") if self.changed else "",
             message=self.why,
-            text=f"expected: {expected}\nfound: {self.cell.outcome.value} at stage {self.cell.stage!r}",
+            text="\n".join(
+                (f"expected: {expected}", f"found: {found} at stage {self.cell.stage!r}", *self.cell.summary)
+            ),
         )
 
 
 def find_exit_code(checked: Iterable[CheckedVerdict]) -> int:
-    """Return 0 without changes, 1 with changes, 2 if a graph with an expected verdict could not be judged."""
+    """Return 0 without changes, 1 with changes, 2 if a graph could not be judged, unless that is expected."""
     return max((2 if one.is_unexpectedly_unjudged else int(one.changed) for one in checked), default=0)
 
 
@@ -195,7 +206,7 @@ def read_baseline(path: Path) -> Baseline:
     pin = _read_texts(path, data, "pin", ["cause"])
     if set(pin) - set(PINNABLE_FIELDS):
         raise _make_file_error(path, f"pin is {list(pin)}, only {list(PINNABLE_FIELDS)} can be pinned")
-    baseline = Baseline(
+    return Baseline(
         path,
         graphs,
         _read_texts(path, data, "targets", None),
@@ -204,11 +215,6 @@ def read_baseline(path: Path) -> Baseline:
         pin,
         _read_expected(path, data.get("expected", [])),
     )
-    if strangers := sorted(set(baseline.expected) - set(baseline.list_cell_keys())):
-        raise _make_file_error(
-            path, f"it has an expectation for {strangers[0]}, which is not among its graphs, targets and versions"
-        )
-    return baseline
 
 
 def check_baseline(
@@ -231,10 +237,12 @@ def check_baseline(
     ------
     UsageError
         ``check-file``, ``unknown-target``.
-    GraphError
-        What reading a graph refuses.
     EnvironmentNotReady
         ``cudnn-version-not-installed``.
+
+    Notes
+    -----
+    A graph that cannot be read has one entry, which could not be judged; its error is the cause.
     """
     baseline = read_baseline(path)
     return compare_with_baseline(baseline, _judge_baseline(baseline, load, options))
@@ -246,14 +254,15 @@ def update_baseline(
     """Judge the graphs of a baseline and write the verdicts into it; return the changes as :func:`check_baseline` does.
 
     What could not be judged keeps its old line, or none, unless cuDNN crashed or lacks engines: those are
-    answers. The rest of the file stays as it is, comments too. Parameters and errors as for :func:`check_baseline`.
+    answers. Expected verdicts of graphs, targets and versions that are no longer listed are removed. The rest of the
+    file stays as it is, comments too. Parameters and errors as for :func:`check_baseline`.
     """
     baseline = read_baseline(path)
     answered = _judge_baseline(baseline, load, options)
     expected = {}
     for triple in baseline.list_cell_keys():
-        cell = answered.cells[triple]
-        if _can_be_recorded(cell):
+        cell = answered.cells.get(triple)
+        if cell is not None and _can_be_recorded(cell):
             expected[triple] = _make_expected_verdict(cell, baseline.pin)
         elif triple in baseline.expected:
             expected[triple] = baseline.expected[triple]
@@ -267,26 +276,40 @@ def update_baseline(
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
-    return compare_with_baseline(baseline, answered)
+    listed = {triple: one for triple, one in baseline.expected.items() if triple in baseline.list_cell_keys()}
+    return compare_with_baseline(replace(baseline, expected=listed), answered)
 
 
 def compare_with_baseline(baseline: Baseline, answered: Matrix) -> list[CheckedVerdict]:
-    """Compare each verdict of a matrix with the baseline."""
-    return [_compare_verdict(baseline, triple, answered.cells[triple]) for triple in baseline.list_cell_keys()]
+    """Compare each verdict of a matrix with the baseline; expected verdicts that it does not list cannot be judged."""
+    listed = baseline.list_cell_keys()
+    error = UsageError(
+        f"{baseline.path.name} expects this verdict and does not list its graph, target or version",
+        code="check-file",
+        fix="list it again, or let 'cudnn-backend check --update' remove the expected verdict",
+    )
+    cells = dict(answered.cells) | {
+        triple: Cell.from_error(error, "file") for triple in set(baseline.expected) - set(listed)
+    }
+    order = [*listed, *sorted(set(baseline.expected) - set(listed))]
+    return [_compare_verdict(baseline, triple, cells[triple]) for triple in order if triple in cells]
 
 
 def _compare_verdict(baseline: Baseline, triple: CellKey, cell: Cell) -> CheckedVerdict:
     graph, target, version = triple
     expected = baseline.expected.get(triple)
-    why = (
-        f"nothing is expected of it in {baseline.path.name}"
-        if expected is None
-        else _describe_difference(expected, cell)
-    )
+    if cell.stage == "file":
+        why = "cannot be judged"
+    elif expected is None:
+        why = f"nothing is expected of it in {baseline.path.name}"
+    else:
+        why = _describe_difference(expected, cell)
     if why and cell.headline:
         why = f"{why}: {cell.headline}"
     text = "" if expected is None else expected.text
-    return CheckedVerdict(graph, baseline.graphs[graph], target, version, text, cell, bool(why), why)
+    return CheckedVerdict(
+        graph, baseline.graphs.get(graph, baseline.path.name), target, version, text, cell, bool(why), why
+    )
 
 
 def _describe_difference(expected: ExpectedVerdict, cell: Cell) -> str:
@@ -309,18 +332,30 @@ def _can_be_recorded(cell: Cell) -> bool:
 
 def _judge_baseline(baseline: Baseline, load: Callable[[str], Graph], options: BaselineSettings) -> Matrix:
     files = {name: baseline.path.parent / file for name, file in baseline.graphs.items()}
+    graphs: dict[str, Graph] = {}
+    broken: dict[str, Cell] = {}
     for name, file in files.items():
-        if not file.is_file():
-            raise UsageError(
-                f"{baseline.path} names {baseline.graphs[name]} as the file of graph {name!r}, "
-                f"but there is no file {file}",
-                code="check-file",
-                fix="put the file there, or name another under [graphs]: paths begin at the folder of the baseline",
-            )
-    graphs = {name: load(str(file)) for name, file in files.items()}
-    asking: dict[str, Any] = dict(options)
-    places = choose_wheels(baseline.versions, asking.pop("wheels", {}))
-    return matrix(graphs, baseline.targets, places, build=baseline.build, **asking)
+        try:
+            graphs[name] = _load_baseline_graph(baseline, name, file, load)
+        except CudnnBackendError as error:
+            broken[name] = Cell.from_error(error, "file")
+    settings: dict[str, Any] = dict(options)
+    places = choose_wheels(baseline.versions, settings.pop("wheels", {}))
+    cells: dict[CellKey, Cell] = {}
+    if graphs:
+        cells |= matrix(graphs, baseline.targets, places, build=baseline.build, **settings).cells
+    cells |= {(name, baseline.targets[0], baseline.versions[0]): cell for name, cell in broken.items()}
+    return Matrix(tuple(baseline.graphs), baseline.targets, baseline.versions, cells)
+
+
+def _load_baseline_graph(baseline: Baseline, name: str, file: Path, load: Callable[[str], Graph]) -> Graph:
+    if not file.is_file():
+        raise UsageError(
+            f"{baseline.path} names {baseline.graphs[name]} as the file of graph {name!r}, but there is no file {file}",
+            code="check-file",
+            fix="put the file there, or name another under [graphs]: paths begin at the folder of the baseline",
+        )
+    return load(str(file))
 
 
 def _make_expected_verdict(cell: Cell, pin: Sequence[str]) -> ExpectedVerdict:

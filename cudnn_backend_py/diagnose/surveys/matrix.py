@@ -25,6 +25,7 @@ from ...system.typed_data import convert_to_type, read_fields
 from ...versions.judging_environment import JudgingEnvironment
 from ..fork import TIMEOUT_REMARK
 from ..judges import TIMEOUT_CODE, Judge, Query, judge
+from ..report.summary import format_error_summary, format_summary
 from ..verdict import CRASH_CODE, ENGINES_MISSING_CODE, Outcome, Verdict
 from .inputs import (
     available_versions,
@@ -59,6 +60,8 @@ class Cell:
         How far the verdict came, one of ``STAGES``.
     known issues, remarks
         Known issues of such graphs, and what else does not change the answer, as of a :class:`Verdict`.
+    summary
+        The lines that ``explain`` prints of the verdict; not part of ``to_dict`` of a matrix.
     """
 
     outcome: Outcome
@@ -68,6 +71,7 @@ class Cell:
     stage: str = ""
     hazards: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    summary: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def crashed(self) -> bool:
@@ -90,7 +94,14 @@ class Cell:
         if not verdict.supported:
             cause = verdict.cause
             code, headline = ("", "cuDNN gave no reason") if cause is None else (cause.code, cause.headline)
-        return cls(verdict.outcome, code, headline, engines, verdict.stage, verdict.hazards, verdict.remarks)
+        lines = tuple(format_summary(verdict).splitlines())
+        return cls(verdict.outcome, code, headline, engines, verdict.stage, verdict.hazards, verdict.remarks, lines)
+
+    @classmethod
+    def from_error(cls, error: CudnnBackendError, stage: str) -> Cell:
+        """Return the cell of a graph that an error at this stage kept from being judged."""
+        lines = tuple(format_error_summary(error))
+        return cls(Outcome.NOT_JUDGED, error.code, error.headline, stage=stage, summary=lines)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
@@ -174,7 +185,9 @@ _CELL_KEY_FIELDS = dict.fromkeys(("graph", "target", "version"), str)
 
 
 def _cell_to_dict(cell: Cell) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
+    del plain["summary"]
+    return plain
 
 
 def find_cache_folder() -> Path:
@@ -296,7 +309,7 @@ def _judge_cell(run_query: Callable[[Query], Verdict], question: Query) -> Cell:
     try:
         return Cell.from_verdict(run_query(question))
     except CudnnBackendError as error:
-        return Cell(Outcome.NOT_JUDGED, error.code, error.headline, stage="environment")
+        return Cell.from_error(error, "environment")
 
 
 def _group_by_setup(asked: Iterable[KeyedQuery]) -> dict[JudgingEnvironment, deque[KeyedQuery]]:

@@ -173,13 +173,17 @@ class Change:
         return tuple(name for name in self.old.hazards if name not in self.new.hazards)
 
     @property
+    def lost_support(self) -> bool:
+        """Whether the old version supports the graph and the new one refuses it."""
+        return self.old.supported and self.new.outcome is Outcome.NOT_SUPPORTED
+
+    @property
     def is_worse(self) -> bool:
         """Whether something got worse: support, correctness, more than 5 % of time, or a new known issue."""
-        lost = self.old.supported and self.new.outcome is Outcome.NOT_SUPPORTED
         times = self.times
         slow = times is not None and times.old_us and times.new_us and times.new_us > SLOWDOWN_LIMIT * times.old_us
         wrong = times is not None and times.old_state == "right" != times.new_state
-        return bool(lost or slow or wrong or self.new_known_issues)
+        return bool(self.lost_support or slow or wrong or self.new_known_issues)
 
     def make_test_case(self, old: str, new: str) -> VerdictTestCase:
         """Return the change as a test case for JUnit and GitHub annotations; `old` and `new` name the versions."""
@@ -190,7 +194,9 @@ class Change:
             version=f"{old} -> {new}",
             state="error" if lost else "failed" if self.effect is Effect.CHANGED else "passed",
             code="" if self.effect in (Effect.UNCHANGED, Effect.CODE_UNKNOWN) else "version-changes-graph",
-            message="; ".join(f"{item.what} changed" for item in self.differences),
+            message=f"support lost: {_format_reason(self.new)}"
+            if self.lost_support
+            else "; ".join(f"{item.what} changed" for item in self.differences),
             text="\n".join(map(str, self.differences)),
         )
 

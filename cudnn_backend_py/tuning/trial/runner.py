@@ -17,7 +17,7 @@ from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
 from ...system.child import RestartingChild
 from ...system.serving import AnswerWriter, serve
-from ...versions.store import make_version_environment
+from ...versions.judging_environment import make_version_environment
 from .reproduce import make_command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph
 

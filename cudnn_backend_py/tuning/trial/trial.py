@@ -33,6 +33,7 @@ from ...plans.select import Candidates, Selection, candidates
 from ...printable import format_in_angle_brackets
 from ...system.typed_data import convert_to_type
 from ...target import Target
+from ...target.environment import find_refusal_problem
 from ..statistics import Timing
 from ..timing_buffers import TimingBuffers
 from .bound import Arithmetic, Comparison, ExpectedOutput, compute_expected_outputs
@@ -251,7 +252,7 @@ def run_graph(
     UsageError
         ``trial-data``, ``trial-memory``, ``trial-configs``, ``unknown-target``, ``tuning-input``.
     EnvironmentNotReady
-        ``no-gpu``.
+        ``no-gpu``; the environment problem, such as ``nvrtc-missing``, that keeps cuDNN from supporting any graph.
     """
     began = clock.monotonic()
     _check_configs(configs)
@@ -287,6 +288,8 @@ def run_graph(
     found = run.run(proposed, configs) if live.is_live else run.describe_configs(proposed)
     ran = [item.state for item in found]
     state: State = next((state for state in STATES if state in ran), "refused")
+    if state == "refused" and (problem := find_refusal_problem(live, built=bool(proposed))) is not None:
+        raise problem.to_exception()
     words = refused if not proposed else run.why_not_compared
     if not live.is_live and proposed:
         words = f"{live.name} is a described GPU: nothing was run"

@@ -88,6 +88,7 @@ def test_commands_report_the_environment_problem_without_a_verdict(
         ("explain", "--whatif", graph_file, "--target", "sm90", "--no-build"),
         ("matrix", graph_file, "--target", "sm90", *versions),
         ("matrix", "--since", graph_file, "--target", "sm90", *versions),
+        *([("run", graph_file, "--target", "sm90")] if code == NVRTC_PROBLEM[0] else []),
     ):
         if "--here" in arguments:  # which loads the library in its own process
             done = run_cudnn_backend_command(environment, *arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from cudnn_backend_py.diagnose.surveys.inputs import find_exact_version_name
 from examples import flash_forward
 from tests.library.diagnose.test_attention_support import TABLE_FILES, TABLES, assert_equals_stored_table
 from tests.support.child import OLDER_VERSION, ROOT, run_code, run_python
+from tests.support.logs import read_log_text
 from tests.support.wheels import add_to_version_store
 
 
@@ -130,3 +132,17 @@ def test_frontend_runs_with_another_version_and_says_what_was_built(tmp_path: Pa
         assert done.stderr == (
             f"cudnn_backend_py.frontend ran {program} for h100: 3 graphs were built: twice (2), once\n"
         )
+
+
+def test_the_command_that_log_prints_for_a_refused_graph_works_as_printed(tmp_path: Path) -> None:
+    file = tmp_path / "two graphs.log"
+    file.write_text("".join(read_log_text(name) for name in ("torch-attention-9.19.0.log.gz", "forum-9.1.1.log.gz")))
+    done = CliRunner().invoke(main, ["log", str(file), "--target", "l40s"])
+    lines = done.stdout.splitlines()
+    [printed] = [line for line in lines if line.startswith("cudnn-backend ")]
+    assert shlex.split(printed)[1:4] == ["explain", "--whatif", str(file)]
+    assert lines[-1].startswith(
+        "The log is of cuDNN 9.1.1, 9.19.0, the verdicts are of cuDNN 9.28.0+cu12: --cudnn 9.1.1 "
+    )
+    found = CliRunner().invoke(main, [*shlex.split(printed)[1:], "--no-build"])
+    assert (found.exit_code, found.stdout.partition(":")[0]) == (1, "NOT SUPPORTED")

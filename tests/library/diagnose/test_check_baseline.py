@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit_code, read_baseline, update_baseline
-from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples.attention_known_issues import make_reproduction_graph
@@ -85,7 +84,20 @@ def test_an_update_does_not_write_cells_that_timed_out(baseline_file: Path, tmp_
     assert one.why == "nothing is expected of it in verdicts.toml"
 
 
-def test_a_missing_graph_file_is_refused(baseline_file: Path) -> None:
-    (baseline_file.parent / "graphs" / "odd.json").unlink()
-    with pytest.raises(UsageError, match=r"check-file: .* there is no file .*odd\.json"):
-        check_baseline(baseline_file, progress=False)
+def test_a_broken_graph_file_is_one_entry_and_the_others_are_judged(baseline_file: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
+    baseline_file.write_text(
+        BASELINE_HEADER.replace('"sm80", ', "")
+        + '[graphs]\nodd = "graphs/odd.json"\nnone = "none.json"\nbad = "graphs/bad.json"\n'
+    )
+    (baseline_file.parent / "graphs" / "bad.json").write_text("{")
+    results = update_baseline(baseline_file, **options)
+    assert list(read_baseline(baseline_file).expected) == [("odd", "sm90", OLDER_VERSION)]
+    assert [(one.name, one.cell.cause) for one in results][1:] == [("none", "check-file"), ("bad", "graph-json")]
+    again = check_baseline(baseline_file, **options)
+    assert [one.changed for one in again] == [False, True, True]
+    assert find_exit_code(again) == 2
+    odd = results[0].list_lines()
+    assert odd[0] == f"odd on sm90, cuDNN {OLDER_VERSION}: nothing is expected of it in verdicts.toml"
+    assert [line.split()[0] for line in odd if not line.startswith(" ")][1:] == ["cause", "remedy", "graph", "configs"]
+    assert max(map(len, odd)) <= 100

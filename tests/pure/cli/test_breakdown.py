@@ -133,6 +133,18 @@ def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
     assert group.plan_s == pytest.approx(2 * (26.325987 - 26.223864) + 26.263514 - 26.223864)
 
 
+def test_only_plans_of_the_same_config_can_be_saved() -> None:
+    text = read_log_text(TORCH_LOG.name)
+    first = text[: text.index("\nI! CuDNN (v91900 56) function cudnnSetStream() called:", 4000)]
+    other = re.sub(r'(KERNEL_CFG(?:: type=int; val=|":))7\b', r"\g<1>4", first)
+    assert other != first
+    for parts, saved in (([first, other], 0), ([first, first], 1), ([first, other, first, other, first], 3)):
+        (graph,) = break_down(iter("\n".join(parts).splitlines(keepends=True))).graphs
+        assert (graph.plans, graph.repeated_plans) == (len(parts), saved)
+    text = str(break_down(iter("\n".join([first, first]).splitlines(keepends=True))))
+    assert "with PlanCache the plan of each config is built only once: 1 plan fewer" in text
+
+
 OVERSIZED_RECORD_LENGTH, RECORD_LENGTH_LIMIT = 70_000, 65_536
 
 

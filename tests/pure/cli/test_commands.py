@@ -24,7 +24,7 @@ from rich.text import Text
 from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
 from cudnn_backend_py import command_line as group
 from cudnn_backend_py.audit.__main__ import _parse_command as audit_program
-from cudnn_backend_py.cli import options, output
+from cudnn_backend_py.cli import options, output, verdicts
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.cli.wheels import _replace_version_option
@@ -456,7 +456,43 @@ def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> Non
 def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
     several = next(path for path in sorted(LOG_FOLDER.iterdir()) if len(list(read_graphs(path))) > 1)
     Path("several.log").write_text(read_log_text(several.name), encoding="utf-8")
-    assert "graphs, one is needed" in run_command(["graph", "lint", "several.log"]).stderr
+    count = len(list(read_graphs(several)))
+    for command in ("graph lint", "graph draw", "explain --whatif", "matrix", "matrix --since", "plan tune"):
+        said = run_command([*command.split(), "several.log"]).stderr
+        assert f"several.log has {count} graphs, one is needed\n  fix:    choose one with --graph, 1 to {count}" in said
+        other = run_command([*command.split(), "several.log", "--graph", str(count + 1)]).stderr
+        assert f"several.log has {count} graphs, there is no graph {count + 1}" in other
+    assert run_command(["graph", "draw", "several.log", "--graph", str(count)]).exit_code == 0
+
+
+def test_diff_names_what_to_change_in_a_wrong_command_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("good.json").touch()
+    swapped = run_command(["diff", "good.json", "9.24", "9.28"])
+    assert "good.json is a file, and OLD and NEW come first: cudnn-backend diff OLD NEW good.json" in swapped.stderr
+    monkeypatch.setattr(verdicts, "_has_gpu", lambda: None)
+    done = run_command(["diff", "9.24", "9.28", "good.json"])
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "no-gpu: there is no GPU in this process\n"
+        "  fix:    name a described GPU: cudnn-backend diff 9.24 9.28 good.json --target l40s\n",
+    )
+
+
+def test_check_reports_a_broken_graph_file_in_every_format(folder: Path) -> None:
+    Path("bad.json").write_text("{")
+    Path("b.toml").write_text(
+        'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80", "sm90"]\n[graphs]\ng = "bad.json"\n'
+    )
+    done = run_command(["check", "b.toml"], CUDNN_LOGLEVEL_DBG="3")
+    assert done.exit_code == 2
+    assert done.stdout.splitlines()[0] == "g on sm80, cuDNN default: cannot be judged"
+    assert done.stdout.splitlines()[-1] == "1 verdicts checked, 1 changed"
+    assert "CUDNN_LOGLEVEL_DBG is set, and stored answers call no cuDNN: --fresh judges all again" in done.stderr
+    assert "stored answers" not in run_command(["check", "b.toml", "--fresh"], CUDNN_LOGLEVEL_DBG="3").stderr
+    found = run_command(["check", "b.toml", "--format", "github"])
+    assert found.stdout.startswith("::error file=bad.json,title=g on sm80%2C cuDNN default::cannot be judged: ")
+    assert run_command(["check", "b.toml", "--output", "r.xml"]).exit_code == 2
+    assert 'errors="1"' in Path("r.xml").read_text()
 
 
 # Completion

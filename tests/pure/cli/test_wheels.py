@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,11 +15,14 @@ from cudnn_backend_py import attention, save_graph
 from cudnn_backend_py.cli import installations, wheels
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.options import InstalledVersionParameter
-from cudnn_backend_py.cli.wheels import list_available_versions
+from cudnn_backend_py.cli.wheels import list_available_versions, make_provided_environment
 from cudnn_backend_py.diagnose.surveys import inputs
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
+from cudnn_backend_py.native.find import find_installed_version
+from cudnn_backend_py.native.version_store import StoredLibrary
 from cudnn_backend_py.system import child as system_child
 from cudnn_backend_py.versions import store as versions
+from cudnn_backend_py.versions.judging_environment import read_judging_environment
 from tests.support.child import run_python
 from tests.support.wheels import FULL_FILES, add_to_version_store, make_wheel, make_wheel_index
 
@@ -82,10 +86,45 @@ def test_a_version_that_does_not_exist_names_the_nearest(
         assert "take one of the nearest: 9.19.0\n" in done.stderr
 
 
+def test_a_version_that_exists_for_the_other_cuda_major_is_named(
+    wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(wheel_index, "nvidia-cudnn-cu13", "9.28.1.2", FULL_FILES)
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    for command in (["explain", "none.py", "--cudnn", "9.28.1+cu12"], ["cudnn", "install", "9.28.1", "--cuda", "12"]):
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 2
+        command_line = "cudnn-backend cudnn install 9.28.1 --cuda 13, or --cudnn 9.28.1+cu13"
+        assert f"it exists for CUDA 13: {command_line}" in done.stderr
+
+
+def test_every_resolution_finds_the_wheel_of_the_environment(
+    version_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "nvidia/cudnn/lib/libcudnn.so.9"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    (tmp_path / "nvidia_cudnn_cu12-9.88.0.42.dist-info").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
+    add_to_version_store(version_store)
+    for name in ("9.88", "9.88.0", "9.88.0.42", "9.88.0.42+cu12", "latest"):
+        assert find_installed_version(name) == str(library)
+        assert read_judging_environment(name).library == str(library)
+        assert make_provided_environment(name)["CUDNN_BACKEND_LIBRARY"] == str(library)
+        assert inputs.find_exact_version_name(name) == ("9.88.0.42+cu12" if ".42" in name else "9.88.0+cu12")
+    assert read_judging_environment("9.19").library.startswith(str(version_store))
+    for name in ("9.88.1", "9.88.0.43", "9.88+cu13", "9.88-jit"):
+        assert find_installed_version(name) is None
+        with pytest.raises(EnvironmentNotReady, match="is not installed"):
+            read_judging_environment(name)
+
+
 def test_latest_is_the_newest_version(wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
-    own = ["9.18.0+cu12"]
-    monkeypatch.setattr(inputs, "_query_version", lambda setup: own[0])
+    own = [StoredLibrary((9, 18, 0), True, "12", Path("/libcudnn.so.9"))]
+    monkeypatch.setattr(inputs, "list_own_libraries", lambda: own)
     monkeypatch.setattr(versions, "find_default_cuda", lambda: "12")
     read = InstalledVersionParameter().convert
     assert read("9.19", None, None) == "9.19"
@@ -99,11 +138,11 @@ def test_latest_is_the_newest_version(wheel_index: Path, version_store: Path, mo
         read("latest-full", None, None)
     with pytest.raises(UsageError, match="malformed"):
         read("latest!", None, None)
-    own[0] = ""
+    own.clear()
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store / "empty"))
     make_wheel(wheel_index, version="9.20.0.48")
     assert read("latest", None, None) == "9.20.0+cu12"
-    own[0] = "9.28.0+cu12"
+    own.append(StoredLibrary((9, 28, 0), True, "12", Path("/libcudnn.so.9")))
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
     removed = CliRunner().invoke(main, ["cudnn", "remove", "latest"])
     assert removed.stdout == "removed cuDNN 9.20.0.48+cu13 (jit)\n"

@@ -240,7 +240,6 @@ EXPECTED_ROW_TOML = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "de
         (BASELINE_TOML.replace("version = 1", "version = 1\nexpected = 1"), "expected is 1"),
         (BASELINE_TOML + EXPECTED_ROW_TOML.replace("supported", "fine"), "'fine' is not a valid Outcome"),
         (BASELINE_TOML + EXPECTED_ROW_TOML.replace('graph = "g"', ""), "KeyError"),
-        (BASELINE_TOML + EXPECTED_ROW_TOML.replace("default", "9.19.0"), "not among its graphs, targets and versions"),
         (BASELINE_TOML + EXPECTED_ROW_TOML + EXPECTED_ROW_TOML, "two expectations"),
     ],
 )
@@ -250,6 +249,19 @@ def test_an_invalid_baseline_is_refused(text: str, what: str, tmp_path: Path) ->
     with pytest.raises(UsageError, match="check-file") as caught:
         read_baseline(path)
     assert what in str(caught.value)
+
+
+def test_an_expected_verdict_that_is_no_longer_listed_is_one_entry_and_is_removed_by_an_update(tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text(BASELINE_TOML + EXPECTED_ROW_TOML.replace("default", "9.19.0"))
+    baseline = read_baseline(path)
+    matrix = Matrix(("g",), ("sm90",), ("default",), {("g", "sm90", "default"): SUPPORTED_CELL})
+    new, stale = compare_with_baseline(baseline, matrix)
+    assert (new.version, stale.version, find_exit_code([stale])) == ("default", "9.19.0", 2)
+    assert stale.why == "cannot be judged: b.toml expects this verdict and does not list its graph, target or version"
+    assert make_github_annotations([stale.make_test_case()])[0].startswith("::error title=g on sm90")
+    written = _update_expected_tables(path.read_text(), {("g", "sm90", "default"): ExpectedVerdict(Outcome.SUPPORTED)})
+    assert "9.19.0" not in written
 
 
 def test_a_missing_baseline_file_is_refused(tmp_path: Path) -> None:

@@ -48,6 +48,19 @@ def test_each_difference_is_reported_in_both_directions(what: str) -> None:
         assert what in {item.what for item in change.differences}
 
 
+def test_lost_support_is_reported_first_with_its_reason() -> None:
+    refused = make_verdict_with_candidates(Outcome.NOT_SUPPORTED)
+    assert refused.cause is not None
+    pairs = (DIFFERENT_ANSWERS["code"], DIFFERENT_ANSWERS["faults"], refused)
+    changes = tuple(Change(f"g{place}", "h100", SUPPORTED_ANSWER, new) for place, new in enumerate(pairs))
+    found = Upgrade("9.19.0", "9.28.0", (None, None), changes)
+    lines = render_as_text(render_upgrade(found)).splitlines()
+    assert [line.partition(" on ")[0] for line in lines if " on h100: " in line] == ["g2", "g1", "g0"]
+    assert lines[0] == f"g2 on h100: support lost: {refused.cause.headline}"
+    assert "3 changed (1 lost support)" in render_as_text(render_upgrade(found))
+    assert changes[2].make_test_case("a", "b").message == f"support lost: {refused.cause.headline}"
+
+
 def test_engine_configs_are_compared_per_mode_and_reported_once() -> None:
     again = replace(PLAN, mode="B", state="supported")
     other, last = replace(again, engine=5), replace(again, engine=5, mode="FALLBACK")
@@ -184,12 +197,15 @@ def test_text_json_and_junit_have_the_same_content() -> None:
         "9.19.0", "9.28.0", ("9.19.0", None), (*changes, Change("same", "h100", SUPPORTED_ANSWER, SUPPORTED_ANSWER))
     )
     text = render_as_text(render_upgrade(found))
-    assert text.count(": changed") == 4
+    assert (text.count(": changed"), text.count(": support lost: ")) == (3, 1)
     for what in ("configs", "first plan"):  # the plan's engine got another index
         assert f"{what} on h100: same first plan; listed configs differ" in text
     assert "same on h100" not in text
     assert text.count("  only the compiled code of the first plan differs") == 1
-    assert "cuDNN 9.19.0 -> 9.28.0: 7 judged, 1 unchanged, 6 changed (2 only in the listed configs)" in text
+    assert (
+        "cuDNN 9.19.0 -> 9.28.0: 7 judged, 1 unchanged, 6 changed (1 lost support, 2 only in the listed configs)"
+        in text
+    )
     assert "the compiled code of the first plan is the same" in text
     assert "speed was not measured" in text
     data = json.loads(json.dumps(found.to_dict()))
