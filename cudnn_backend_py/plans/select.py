@@ -198,7 +198,7 @@ class Candidates:
         texts = []
         for question, answer in self.answers:
             if not answer.answer.text and len(answer.configs) < answer.candidates:
-                answer = question.heuristics(answer.mode, reasons=True)
+                answer = question.heuristics(answer.mode, reasons=True, judging=True)
             texts.append((answer.mode.name, answer.answer.text))
         return texts
 
@@ -317,7 +317,7 @@ def _list_configs(
         if found.configs and not every_mode:
             return
         try:
-            answer = question.heuristics(mode)
+            answer = question.heuristics(mode, judging=True)
         except CudnnStatusError as error:
             _add_refused_config(found, mode.name, None, error)
             continue
@@ -466,7 +466,7 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
 
 def make_nothing_selected_error(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
     """Return the error for an empty result, with counts of configs refused by cuDNN and by the selection."""
-    from ..target.environment import find_refusal_problem  # only for a refusal
+    from ..native.environment_problems import find_refusal_problem  # only for a refusal
 
     target = question.target
     refused = found.refused
@@ -474,7 +474,7 @@ def make_nothing_selected_error(question: OperationGraph, selection: Selection, 
     wanted = ", ".join(f"{name} {value}" for name, value in selection.to_dict().items())
     theirs = len(refused) - ours
     who = [f"{count} refused by {name}" for count, name in ((theirs, "cuDNN"), (ours, "the selection")) if count]
-    fault = None if ours else find_refusal_problem(target, built=False)
+    fault = None if ours else find_refusal_problem(target.library, target)
     headline = "" if fault is None else f"; {fault.headline}"
     error = NothingSelected(
         f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
