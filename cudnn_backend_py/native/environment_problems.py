@@ -70,7 +70,7 @@ _MISSING_SUBLIBRARY_EFFECTS = {
     "adv": "functions outside the graph API end the process",
 }
 
-# From here on libcudnn_graph has the NVRTC of its CUDA inside, and loads no other: plans of the jit wheels of 9.21, 9.22
+# From here on libcudnn_graph has the NVRTC of its CUDA inside and loads no other: plans of the jit wheels of 9.21, 9.22
 # and 9.24 and of the full 9.28 build without any libnvrtc, and next to a broken one. The jit wheels of 9.12 to 9.20
 # support no graph without one. All of this is measured.
 _NVRTC_INCLUDED_SINCE = (9, 21, 0)
