@@ -189,7 +189,8 @@ MESSAGE_ENTRIES = (
         "jax-attention-condition",
         r"require at least \w+ arch|jax requires cudnn|unsupported sequence length q|\bhead dim must be <=|"
         r"\b(?:kv|bias|q_seqlen|kv_seqlen) must have (?:same|int32|a rank)|"
-        r"query, key and value should have same|sharding on \w* ?(?:sequence|head) dim is not|currently only support batch_dim|"
+        r"query, key and value should have same|sharding on \w* ?(?:sequence|head) dim is not|"
+        r"currently only support batch_dim|"
         r"flash attention is not supported in your current jax",
         "JAX",
         "A condition of JAX excluded cuDNN attention",
