@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CudnnBackendError, CudnnStatusError, UsageError
+from ..errors import REASON_LINE, CudnnBackendError, CudnnStatusError, UsageError
 from ..frozen import FrozenValue
 from ..generated.enums import (
     AttributeName as Attr,
@@ -379,3 +380,12 @@ class OperationGraph:
         if choices:
             config.set(Attr.ENGINECFG_KNOB_CHOICES, choices)
         return EngineConfig(config.finalize(), self, origin)
+
+    def read_refusal(self, engine: int, knobs: Knobs | None = None) -> str:
+        """Return cuDNN's reasons against an engine config; empty if it is supported.
+
+        The config is finalized again and cuDNN's log is captured, as the last-error text of a config is empty.
+        """
+        with _capture_messages(self.target.library) as log, suppress(CudnnStatusError):
+            self.config(engine, knobs)
+        return "\n".join(line[0].strip() for record in log.records for line in re.finditer(REASON_LINE, record.body))

@@ -39,6 +39,16 @@ def test_a_short_verdict_has_at_most_eight_lines_of_a_hundred_columns(family: st
             assert not verdict.cause.remedy or any(line.startswith(("remedy", "fix")) for line in lines), text
 
 
+def test_short_verdict_says_that_the_path_in_the_library_variable_does_not_exist() -> None:
+    done = run_cudnn_backend_command(
+        "explain", str(ROOT / "examples/flash_forward.py"), "--target", "h100", CUDNN_BACKEND_LIBRARY="/nope"
+    )
+    assert done.code == 2
+    text = " ".join(done.stdout.split())
+    assert "environment variable CUDNN_BACKEND_LIBRARY: /nope does not exist" in text
+    assert "fix set CUDNN_BACKEND_LIBRARY to the path of a libcudnn.so.9 or of its folder, or unset it" in text
+
+
 def test_short_verdict_reports_environment_problems_and_known_issues() -> None:
     text = format_summary(explain(forum()))
     assert text.startswith("COULD NOT BE JUDGED: graph 'forum_two_matmul'")
