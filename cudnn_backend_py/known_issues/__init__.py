@@ -46,6 +46,8 @@ def find_known_issues(
 ) -> list[KnownIssue]:
     """Return the known issues that affect a graph on an architecture with a cuDNN version.
 
+    Those that are bound to the architecture come first.
+
     Parameters
     ----------
     graph
@@ -72,7 +74,8 @@ def find_known_issues(
         used = Version.read(version)
     except ValueError as error:
         raise UsageError(str(error), code="cudnn-version-malformed") from None
-    return list(find_reported_issues(read_attention(graph), graph, version=used, sm=sm, sharing=sharing, engine=engine))
+    found = find_reported_issues(read_attention(graph), graph, version=used, sm=sm, sharing=sharing, engine=engine)
+    return sorted(found, key=lambda issue: not issue.sm)
 
 
 def find_issues_against_version_change(

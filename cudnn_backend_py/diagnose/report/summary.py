@@ -64,17 +64,17 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
         yield from _format_row("remedy", verdict.only_fallback.advice)
     if known and (verdict.outcome is not Outcome.NOT_SUPPORTED or verdict.stage in STAGES_AFTER_CHECK):
-        yield from _format_row("issue", _format_first_and_count(known), lines=2 if cause is None else 1)
+        yield from _format_row("issue", _format_count_and_first(known), lines=3 if cause is None else 1)
     if verdict.lint:
-        yield from _format_row("lint", _format_first_and_count(verdict.lint))
+        yield from _format_row("lint", _format_count_and_first(verdict.lint))
     yield from _format_row("graph", format_graph_line(verdict.graph_text))
     if (configs := _format_configs(verdict)) is not None:
         yield from _format_row("configs", configs)
 
 
-def _format_first_and_count(texts: Sequence[str]) -> str:
-    """Return the first text, followed by the number of the remaining ones: "text (and 2 more)"."""
-    return texts[0] + (f" (and {len(texts) - 1} more)" if len(texts) > 1 else "")
+def _format_count_and_first(texts: Sequence[str]) -> str:
+    """Return the first text; where there are more, after their number: "1 of 3: text"."""
+    return (f"1 of {len(texts)}: " if len(texts) > 1 else "") + texts[0]
 
 
 def _format_row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:

@@ -158,8 +158,8 @@ def test_text_of_a_known_issue_is_complete() -> None:
     row = ROWS["mxfp8-infinities"]
     assert row.version_range_text == "cuDNN 9.23.0 to before 9.23.2"
     assert str(row) == (
-        "attention with block-scaled 8-bit floats: Inf and NaN in the results (mxfp8-infinities, cuDNN 9.23.0 to "
-        "before 9.23.2); use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
+        "attention with block-scaled 8-bit floats (mxfp8-infinities, cuDNN 9.23.0 to before 9.23.2): "
+        "Inf and NaN in the results; use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
     )
     later = KnownIssue("a", what="b", effect="c", fix="d", source="e", versions=VersionRange((9, 1, 0)))
     assert later.version_range_text == "cuDNN 9.1.0 and later"
