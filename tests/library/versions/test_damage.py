@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.versions.store import InstalledCudnn, require_installed
-from tests.library.target.test_environment import (
+from tests.library.native.test_environment_problems import (
     find_newest_cudnn_folder,
     find_older_cudnn_folder,
     list_problems,
