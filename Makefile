@@ -86,8 +86,8 @@ bench: $(ENV)/ready ## Measure the time of an import, of a verdict and of a supp
 
 attention-table: $(ENV)/ready # Judge every attention option with the TABLED and the newest cuDNN; rewrite the page
 	for version in $(TABLED); do \
-	$(BIN)/cudnn-backend attention-table --cudnn $$version --output $(TABLES)-$$version.json || exit 1; done
-	$(BIN)/cudnn-backend attention-table --output $(TABLES)-$(NEWEST).json
+	$(BIN)/cudnn-backend attention-table --cudnn $$version --format json --output $(TABLES)-$$version.json || exit 1; done
+	$(BIN)/cudnn-backend attention-table --format json --output $(TABLES)-$(NEWEST).json
 	$(MAKE) regen
 
 regen: $(ENV)/ready ## Rewrite every generated file and page

@@ -106,6 +106,11 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
+        if name[:1].isupper():
+            from .generated import enums
+
+            if hasattr(enums, name):  # an import statement would not print the text of an AttributeError
+                raise ImportError(f"import {name} from cudnn_backend_py.generated.enums, or use enums.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _PUBLIC[name]
     found = import_module(f".{module}", __name__)

@@ -76,7 +76,16 @@ class FrozenValue:
         """Return the error for names that no field has, or fields that were not given."""
         unknown = [name for name in named if name not in self.field_names]
         missing = [name for name in self.field_names if name not in self.field_defaults and name not in named]
-        wrong = f"has no field {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
+        wrong = f"needs {', '.join(missing)}"
+        if unknown:
+            from difflib import get_close_matches  # for this error alone
+
+            near: dict[str, None] = {}
+            for word in unknown:
+                alike = [name for name in self.field_names if name[0] == word[0]]
+                near |= dict.fromkeys(get_close_matches(word, alike, cutoff=0.55))
+            suggestion = f"; did you mean {' or '.join(near)}?" if near else "."
+            wrong = f"has no field {', '.join(unknown)}{suggestion} It has {', '.join(self.field_names)}"
         return TypeError(f"{type(self).__name__} {wrong}")
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 
 from .errors import CudnnBackendError
 from .native import Library, load_driver, loaded_library
+from .native.environment_problems import EnvironmentProblem, check_environment, has_nvrtc
 from .native.fast_call import load_compiled_library
 from .printable import printable
 from .system.version import __version__, cuda_version_text
 from .target import list_profiles, read_device
-from .target.environment import EnvironmentProblem, check_environment, has_nvrtc
 from .versions import store as versions
 
 __all__ = ["collect_info", "find_commit", "has_problem", "render_info", "start_record", "write_record"]
@@ -30,8 +30,8 @@ __all__ = ["collect_info", "find_commit", "has_problem", "render_info", "start_r
 def collect_info() -> dict[str, Any]:
     """Return the facts for ``cudnn-backend doctor``; a missing fact is replaced by the reason why.
 
-    ``environment`` lists what :func:`~cudnn_backend_py.target.environment.check_environment` finds wrong, and what that
-    ``prevents``: ``verdicts``, ``plans``, or neither. Takes the standard library alone.
+    ``environment`` lists what :func:`~cudnn_backend_py.native.environment_problems.check_environment` finds wrong, and
+    what that ``prevents``: ``verdicts``, ``plans``, or neither. Takes the standard library alone.
     """
     faults = check_environment(build=True)  # before a library is loaded: one that lacks a part ends the process
     blind = {fault.code for fault in check_environment() if fault.blocks}

@@ -185,7 +185,7 @@ def _make_case_error(name: str, why: str) -> UsageError:
 
 def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
     """Read a case file: its description and memory; refuse one that unpacks to more than its stated size."""
-    if is_python_file(os.fspath(path)):
+    if is_python_file(os.fspath(path)) or os.fspath(path).endswith(".ipynb"):
         raise UsageError(
             f"{os.fspath(path)} is a program and not a case of an audit",
             code="audit-case",

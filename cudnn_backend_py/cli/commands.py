@@ -27,7 +27,7 @@ __all__ = ["main"]
 
 # The commands by the heading of the help they stand under.
 HELP_SECTIONS = {
-    "Verdicts": ("explain", "matrix", "diff", "check"),
+    "Verdicts": ("explain", "matrix", "diff", "check", "attention-table"),
     "Programs": ("why", "frontend", "log", "reasons", "audit"),
     "Graphs and plans": ("graph", "run", "plan"),
     "Setup": ("cudnn", "target", "cache", "doctor"),

@@ -85,7 +85,8 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
         raise GraphError(
             f"{path} has no graph",
             code="graph-file",
-            fix="a log has graphs if CUDNN_LOGLEVEL_DBG=3 was set before the program started",
+            fix="a log has graphs if CUDNN_LOGLEVEL_DBG=3 was set before the program started\n"
+            "or run a program: cudnn-backend log -- PROGRAM, or cudnn-backend frontend PROGRAM.py",
         )
     if number is not None and number > len(found):
         count = f"{len(found)} graphs" if len(found) > 1 else "one graph"
@@ -127,7 +128,9 @@ def _run_graph_file(path: str) -> Graph:
         raise GraphError(
             f"{path} has no function graph() that returns a Graph",
             code="graph-file",
-            fix="define 'def graph() -> Graph', or give a graph JSON",
+            fix="define 'def graph() -> Graph', or give a graph JSON\n"
+            f"or run a program: cudnn-backend log -- python {path} explains the graphs that it makes,\n"
+            f"cudnn-backend frontend {path} those of cudnn-frontend",
         )
     return graph
 

@@ -23,7 +23,7 @@ __all__ = ["target_commands"]
 
 @click.group("target", cls=Group)
 def target_commands() -> None:
-    """List, show and verify described GPUs; read the available one."""
+    """List, show, verify described GPUs; read the available one."""
 
 
 @target_commands.command("list")

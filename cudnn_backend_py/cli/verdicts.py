@@ -112,7 +112,7 @@ def read_log(
     style: str,
     output: str | None,
 ) -> None:
-    """Explain the graphs in a cuDNN log, or those a program requests.
+    """Explain the graphs in a cuDNN log or those of a program.
 
     FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with the log of cuDNN's frontend, .gz or - for standard
     input, or any other file of graphs that is data. With -- PROGRAM the program, in any language, is run with cuDNN's
@@ -554,13 +554,13 @@ def _write_check_report(
         open_console().print(render())
 
 
-@click.command("attention-table", cls=Command, hidden=True)
+@click.command("attention-table", cls=Command)
 @add_target_option(many=True, other="one of each architecture from sm80 on if not given")
 @click.option("--row", "parts", multiple=True, metavar="TEXT", help="Only rows with this in their name; repeatable.")
-@click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
+@add_format_options("text", "json")
 @add_version_options
-def make_attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
-    """Judge every option of attention, as JSON.
+def make_attention_table(targets: tuple[str, ...], parts: tuple[str, ...], style: str, output: str | None) -> None:
+    """Judge every option of attention on every architecture.
 
     Every architecture is judged unless --target names some. A row is named such as "forward: causal". Exit code 0, or 2
     if some cell could not be judged.
@@ -576,7 +576,12 @@ def make_attention_table(targets: tuple[str, ...], parts: tuple[str, ...], outpu
     with show_progress_line() as step:
         step(f"{len(rows)} rows of attention")
         table = support_table(targets or TARGETS, rows=rows)
-    write_or_print_report(table.to_json(), output)
+    if style == "json":
+        write_or_print_report(table.to_json(), output)
+    else:
+        from ..diagnose.report.tables import render_as_text, render_support_table
+
+        write_or_print(render_as_text(render_support_table(table)), output)
     raise SystemExit(NOT_JUDGED_EXIT_CODE if any(cell.answer == "?" for cell in table.all_cells()) else 0)
 
 

@@ -96,7 +96,7 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     child = run_command(command, environment)
     if child.returncode in (0, 1, NOT_JUDGED_EXIT_CODE, 130):
         raise SystemExit(child.returncode)
-    from ..target.environment import find_crash_problem
+    from ..native.environment_problems import find_crash_problem
 
     ending = describe_exit_status(child.returncode)
     print_warning(f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {ending}")

@@ -7,8 +7,8 @@ from ..system.lazy_import import make_lazy_getattr
 if TYPE_CHECKING:
     from ..importers.graphs import LoggedGraph, read_graphs
     from ..known_issues import KnownIssue, find_known_issues
+    from ..native.environment_problems import EnvironmentProblem, check_environment
     from ..plans.refusals import Reason, Refusal, read_refusals
-    from ..target.environment import EnvironmentProblem, check_environment
     from .explanation import control_graph
     from .judges import Judge, Query, judge
     from .linting import Finding, lint
@@ -74,8 +74,8 @@ __getattr__ = make_lazy_getattr(
     Outcome="verdict",
     Stage="verdict",
     Verdict="verdict",
-    EnvironmentProblem=".target.environment",
-    check_environment=".target.environment",
+    EnvironmentProblem=".native.environment_problems",
+    check_environment=".native.environment_problems",
     control_graph="explanation",
     explain="named_version",
     Finding="linting",

@@ -20,6 +20,7 @@ from ..graph.guard import MISTAKES, call_and_report_errors, collect_reports, des
 from ..graph.ir import check_graph
 from ..known_issues import find_issues_failing_before_execution, find_known_issues, silence_issue_warnings
 from ..native import loaded_library
+from ..native.environment_problems import EnvironmentProblem, check_environment
 from ..plans.candidate import CANNOT_LOAD, Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.lower import find_newer_features
@@ -29,7 +30,6 @@ from ..plans.select import Selection, select
 from ..system.interruption import reraise_interruption
 from ..system.version import version_text
 from ..target import Profile, Target, use_target
-from ..target.environment import EnvironmentProblem, check_environment
 from .architectures import blame_architecture, choose_control_target, describe_architecture
 from .engines import (
     CUDA_13_ENGINE_REMARK,
@@ -286,7 +286,7 @@ class _Judgement:
             if mode in self.modes:
                 continue
             with suppress(CudnnStatusError):
-                if question.heuristics(mode).configs:
+                if question.heuristics(mode, judging=True).configs:
                     chosen = " and ".join(one.name for one in self.modes)
                     headline = f"mode {chosen} lists no engine config that supports the graph, mode {mode.name} does"
                     return Cause("heuristics-mode", headline, Basis.MEASURED, "", f"mode {mode.name}", "support check")
@@ -321,9 +321,9 @@ class _Judgement:
         graph = control_graph()
         try:
             question = OperationGraph(graph, target)
-            answers = [question.heuristics(mode) for mode in (HeurMode.A,)]
+            answers = [question.heuristics(mode, judging=True) for mode in (HeurMode.A,)]
             if not answers[0].configs:
-                answers.append(question.heuristics(HeurMode.FALLBACK))
+                answers.append(question.heuristics(HeurMode.FALLBACK, judging=True))
         except CudnnStatusError as error:
             return Control(graph.name, False, read_error_reasons(error))
         reasons = tuple(
@@ -363,7 +363,7 @@ class _Judgement:
         for mode in self.modes:
             self.step(f"heuristics mode {mode.name}")
             try:
-                answer = operation_graph.heuristics(mode, reasons=True)
+                answer = operation_graph.heuristics(mode, reasons=True, judging=True)
             except CudnnStatusError as error:
                 loose += read_error_reasons(error)
                 if not error.refuses:
@@ -551,7 +551,7 @@ class _Judgement:
         """Return whether a plan of the control graph can be built; called only if none of the graph could be."""
         question = OperationGraph(control_graph(), self.target)
         for mode in DEFAULT_MODES:
-            for config in question.heuristics(mode).configs:
+            for config in question.heuristics(mode, judging=True).configs:
                 try:
                     build_plan(config).close()
                 except CudnnStatusError:

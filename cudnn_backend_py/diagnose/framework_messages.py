@@ -85,7 +85,8 @@ _COMMAND_BY_PROGRAM = {"torch": "why", "cudnn-frontend": "frontend"}
 MESSAGE_ENTRIES = (
     MessagePattern(
         "no-attention-backend",
-        r"no dot product attention backend|disabling (?:fused|flash|unfused)\w*attention|"
+        r"no dot product attention (?:backend|support)|selected backend = nobackend|"
+        r"disabling (?:fused|flash|unfused)\w*attention|"
         r"fused attention is not enabled|no fused attention kernel|invalid combination of .{0,40}\bfor fused attention",
         "TransformerEngine",
         "TransformerEngine excluded every attention backend",
@@ -106,12 +107,24 @@ MESSAGE_ENTRIES = (
     MessagePattern(
         "sdpa-gate",
         r"cudnn attention (?:kernel )?(?:not used|has been|is not)|cudnn version (?:is )?too old|"
-        r"cudnn version does not support",
+        r"cudnn version does not support|cudnn sdpa (?:is not|requires|does not|supports|nested)|"
+        r"cudnn mha only supports|"
+        r"\bhead_dim should be|not in cudnn-supported|sdpa fprop requires|dropout reference is only supported|"
+        r"\bs_q (?:not a multiple|less than)|seq_kv is not supported below",
         "torch",
         "A condition of torch excluded cuDNN attention",
-        "torch checks data types, dims, mask, dropout, architecture and cuDNN's version before it calls cuDNN; the "
-        "text after this line names the condition.",
+        "torch checks data types, dims, mask, dropout, architecture and cuDNN's version before it calls cuDNN; this "
+        "line or the one after it names the condition.",
         "Change the call as the condition says, or use another backend.",
+        "why",
+    ),
+    MessagePattern(
+        "torch-without-cudnn-attention",
+        r"not compiled with cudnn attention",
+        "torch",
+        "This torch has no cuDNN attention",
+        "It was built without cuDNN, as builds for AMD GPUs and for CPUs are, so no call of attention uses cuDNN.",
+        "Install a torch wheel for CUDA; torch.backends.cudnn.version() is None without cuDNN.",
         "why",
     ),
     MessagePattern(
@@ -162,6 +175,28 @@ MESSAGE_ENTRIES = (
         "GRAPH_EXECUTION_PLAN_CREATION_FAILED mean that no engine config supports the graph.",
         "CUDNN_BACKEND_API_FAILED is often a library that is missing: see `cudnn-backend doctor`.",
         "log",
+    ),
+    MessagePattern(
+        "jax-without-cudnn",
+        r"\bcudnn is not detected",
+        "JAX",
+        "JAX found no cuDNN",
+        "implementation='cudnn' needs jaxlib with its CUDA plugin, and a GPU; JAX for CPUs has neither.",
+        "pip install 'jax[cuda12]' (or cuda13), and check that jax.devices() lists the GPU.",
+        "doctor",
+    ),
+    MessagePattern(
+        "jax-attention-condition",
+        r"require at least \w+ arch|jax requires cudnn|unsupported sequence length q|\bhead dim must be <=|"
+        r"\b(?:kv|bias|q_seqlen|kv_seqlen) must have (?:same|int32|a rank)|"
+        r"query, key and value should have same|sharding on \w* ?(?:sequence|head) dim is not|"
+        r"currently only support batch_dim|"
+        r"flash attention is not supported in your current jax",
+        "JAX",
+        "A condition of JAX excluded cuDNN attention",
+        "JAX checks dims, data types, sharding, architecture and cuDNN's version before it calls cuDNN; the sentence "
+        "is the condition. Newer versions of JAX lifted some.",
+        "Change the call as the sentence says, update JAX, or use implementation='xla'.",
     ),
     MessagePattern(
         "no-engine-configs",

@@ -248,7 +248,7 @@ def _add_crash_reasons(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
 def _make_verdict_of_ended_process(question: Query, ending: _ProcessEnd, limit_s: float) -> Verdict:
     """Return the verdict for a query if the child process ended before it answered."""
     from ..graph.guard import collect_reports  # a process that answers needs none of these
-    from ..target.environment import find_crash_problem
+    from ..native.environment_problems import find_crash_problem
     from .explanation import make_environment_cause
 
     profile, setup = question.profile, question.setup

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
+from ..native.environment_problems import EnvironmentProblem, check_environment
 from ..plans.engine import OperationGraph
 from ..plans.refusals import find_reason_after_most_checks, read_refusals
 from ..rewrite.change_sequence import ChangeSequence
@@ -23,7 +24,6 @@ from ..rewrite.changes import Change, iterate_changes
 from ..system.child import TIMED_OUT, Child
 from ..system.serving import AnswerWriter, serve
 from ..target import Target, open_target
-from ..target.environment import EnvironmentProblem, check_environment
 from .causes.building import BUILD_CHANGE_KINDS
 from .causes.case import ARCHITECTURE_TARGETS, BuildResult, PlanBudget, compute_plan_cost, is_known_to_fail_building
 from .causes.find import list_suspicious_properties
@@ -383,7 +383,7 @@ class _RemedySearch:
         try:
             question = OperationGraph(graph, target)
             for mode in self.modes:
-                answer = question.heuristics(mode)
+                answer = question.heuristics(mode, judging=True)
                 if answer.configs:
                     return self._check_support(graph, target, what)
                 reason = find_reason_after_most_checks(read_refusals(answer.answer.text))

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from ..generated.enums import HeurMode
+from ..native.environment_problems import DRIVER_STUB_HEADLINE
 from ..plans.candidate import EVERY_ENGINE, Candidate
 from ..plans.refusals import Reason
 from ..printable import format_in_angle_brackets, format_repr, mask_memory_addresses
 from ..system.notebook import HtmlDisplay
 from ..system.typed_data import convert_to_type
-from ..target.environment import DRIVER_STUB_HEADLINE
 
 __all__ = [
     "CRASH_CODE",

@@ -189,7 +189,9 @@ class PlanList:
 
     def _query_next_mode(self) -> None:
         try:
-            found = self._graph.operation_graph.heuristics(self._modes.pop(0), sm_count=self._graph.sm_count)
+            found = self._graph.operation_graph.heuristics(
+                self._modes.pop(0), sm_count=self._graph.sm_count, judging=True
+            )
         except CudnnStatusError as error:
             words = error.sections["cudnn"]
         else:
@@ -213,10 +215,10 @@ class PlanList:
     ) -> cudnnGraphNotSupportedError:
         """Return the error for a refused graph; an environment problem that explains the refusal comes first."""
         from ..diagnose.engines import explain_missing_engines, find_missing_engine_libraries
-        from ..target.environment import find_refusal_problem  # reads versions and logs: only for a refusal
+        from ..native.environment_problems import find_refusal_problem  # reads versions and logs: only for a refusal
 
         target, graph = self._graph.target, self._graph.graph()
-        fault = None if built is None else find_refusal_problem(target, built=built)
+        fault = None if built is None else find_refusal_problem(target.library, target, built=built)
         if built is False and (absent := find_missing_engine_libraries(graph, target)):
             headline = f"{explain_missing_engines(None, absent, target.library).headline}, judged"
         error = cudnnGraphNotSupportedError(

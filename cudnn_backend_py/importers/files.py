@@ -107,6 +107,12 @@ def _read_strict_json(path: str, also: Iterable[str]) -> tuple[str, Any]:
             fix="compile it, and run it: cudnn-backend log -- PROGRAM explains the graphs that it makes\n"
             "or run it with CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log in its environment, and give cudnn.log",
         )
+    if suffix == ".ipynb":
+        raise GraphError(
+            f"{path} is a notebook: its graphs exist only while it runs",
+            code="graph-file",
+            fix=f"cudnn-backend frontend {path} runs one of cudnn-frontend, and explains its graphs",
+        )
     if suffix not in _STRICT and suffix not in _BY_CONTENT:
         raise GraphError(
             f"{path} ends in {suffix}, a file type that can be neither read nor run",

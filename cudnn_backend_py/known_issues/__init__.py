@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ..errors import UsageError
 from ..graph import Graph
 from ..graph.attention.known_issue import AttentionUse, Form, KnownIssue, Sharing
 from ..graph.attention.known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from ..graph.attention.recognize import read_attention
-from ..system.version import VersionTuple
+from ..system.version import Version, VersionTuple
 from .find import (
     KnownIssueWarning,
     find_issues_explaining_failure,
@@ -41,9 +42,11 @@ __all__ = [
 
 
 def find_known_issues(
-    graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
+    graph: Graph, sm: int, version: VersionTuple | str | int, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[KnownIssue]:
     """Return the known issues that affect a graph on an architecture with a cuDNN version.
+
+    Those that are bound to the architecture come first.
 
     Parameters
     ----------
@@ -52,17 +55,27 @@ def find_known_issues(
     sm
         90 for sm_90.
     version
-        ``(9, 19, 0)``.
+        ``(9, 19, 0)``, ``"9.19.0"`` or 91900.
     sharing
         How one plan is used for many shapes, for the known issues of such plans.
     engine
         Number of the engine that runs it; not known yet if not given.
 
     Source: :data:`FAULTS`. About 2 ms.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``, ``wrong-argument``.
     """
-    return list(
-        find_reported_issues(read_attention(graph), graph, version=version, sm=sm, sharing=sharing, engine=engine)
-    )
+    if not isinstance(sm, int):
+        raise UsageError(f"sm must be a number, such as 90 for sm_90; got {sm!r}", code="wrong-argument")
+    try:
+        used = Version.read(version)
+    except ValueError as error:
+        raise UsageError(str(error), code="cudnn-version-malformed") from None
+    found = find_reported_issues(read_attention(graph), graph, version=used, sm=sm, sharing=sharing, engine=engine)
+    return sorted(found, key=lambda issue: not issue.sm)
 
 
 def find_issues_against_version_change(

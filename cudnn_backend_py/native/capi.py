@@ -15,10 +15,11 @@ A C program can be followed line by line::
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ..errors import UsageError
+from ..errors import EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, ErrQueryMode, Status
 from .descriptor import MAX_ADDRESS, Descriptor, Handle
 from .libcudnn import library
@@ -236,19 +237,35 @@ def cudnnBackendGetAttribute(
     """Return (element count, elements); with `requested` 0 only the count, so that a loop can request as many.
 
     Of text, the count is that of its bytes, and the one element is all of it. What cuDNN answers for a requested count
-    of 0 is not for every attribute the count: see :meth:`Descriptor.count`.
+    of 0 is not for every attribute the count: see :meth:`Descriptor.count`. As in C, a list of engine configs is empty
+    where cuDNN cannot judge, because NVRTC is missing, for example: the first such list warns about it.
     """
     _check_native_object(descriptor, Descriptor)
     number = read_number(requested, "the requested count", -(1 << 63), (1 << 63) - 1)
     if number < 0:
         raise UsageError(f"the requested count must be at least 0, got {number}", code="wrong-element-count")
-    if number == 0:
-        return descriptor.count(attribute, element_type), ()
-    value = descriptor.get(attribute, type=element_type)
+    try:
+        if number == 0:
+            return descriptor.count(attribute, element_type), ()
+        value = descriptor.get(attribute, type=element_type)
+    except EnvironmentNotReady as error:
+        _warn_about_empty_list(error)
+        return 0, ()
     if isinstance(value, str):
         return descriptor.count(attribute, element_type), (value,)
     values = value[:number] if isinstance(value, tuple) else (value,)
     return len(values), values
+
+
+_warned_about: set[str] = set()  # codes of environment problems
+
+
+def _warn_about_empty_list(error: EnvironmentNotReady) -> None:
+    """Warn that an environment problem explains an empty list of engine configs, once per process and problem."""
+    if error.code not in _warned_about:
+        _warned_about.add(error.code)
+        text = f"cuDNN lists no engine config for any graph: {error.headline} ({error.code})"
+        warnings.warn(f"{text}. Fix: {error.sections['fix']}", RuntimeWarning, stacklevel=3)
 
 
 def cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> int:

@@ -412,10 +412,15 @@ class Descriptor(NativeObject, wraps=True):
             )
         return owner
 
-    def get(self, attribute: AttributeName, *, type: AttributeType | None = None) -> Any:
+    def get(self, attribute: AttributeName, *, type: AttributeType | None = None, judging: bool = False) -> Any:
         """Return an attribute as a Python value: one value, a tuple for arrays, a str for CHAR.
 
         C: ``cudnnBackendGetAttribute``. Descriptor-valued attributes come back as new, finalized descriptors.
+
+        Parameters
+        ----------
+        judging
+            Return an empty list of engine configs also where an environment problem explains it.
 
         Raises
         ------
@@ -423,15 +428,25 @@ class Descriptor(NativeObject, wraps=True):
             ``descriptor-closed``, ``attribute-of-another-descriptor``, ``attribute-newer-than-library``.
         CudnnStatusError
             What cuDNN refuses, such as reading an attribute of a descriptor that is not finalized.
+        EnvironmentNotReady
+            ``ENGINEHEUR_RESULTS`` is empty because cuDNN cannot judge here: NVRTC is missing, for example.
         """
         facts = self._get_attribute_facts(attribute)
         element = self._choose_element_type(facts, type)
         self._check_readable(attribute)
         with self._lock:
             try:
-                return self._read_attribute(attribute, facts, element)
+                value = self._read_attribute(attribute, facts, element)
             except CudnnStatusError as error:
                 raise _add_descriptor_to_message(error, self._kind, attribute) from None
+        if not value and not judging and attribute is AttributeName.ENGINEHEUR_RESULTS:
+            self._check_empty_list()
+        return value
+
+    def _check_empty_list(self) -> None:
+        from .environment_problems import check_empty_list  # only for an empty list
+
+        check_empty_list(self._library)
 
     def _read_attribute(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
         owner = self._check_not_interrupted()
@@ -474,8 +489,8 @@ class Descriptor(NativeObject, wraps=True):
             filled.device = owner.device
         return children
 
-    def count(self, attribute: AttributeName, element: AttributeType | None = None) -> int:
-        """Return the number of elements of an attribute.
+    def count(self, attribute: AttributeName, element: AttributeType | None = None, *, judging: bool = False) -> int:
+        """Return the number of elements of an attribute; ``judging`` as in :meth:`get`.
 
         For ``ENGINEHEUR_RESULTS`` these are the candidates; how many survive their support check is known only from
         ``get``.
@@ -483,6 +498,11 @@ class Descriptor(NativeObject, wraps=True):
         C: ``cudnnBackendGetAttribute`` with a requested count of 0 and no array. cuDNN 9.14 to 9.28 answer 0 then for
         ``ENGINECFG_KNOB_CHOICES`` that are there, and BAD_PARAM for ``ENGINEHEUR_OPERATION_GRAPH``: where an attribute
         has a largest count and cuDNN answers so, that many elements are requested, and those it writes are counted.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            There are no candidates because cuDNN cannot judge here.
         """
         facts = self._get_attribute_facts(attribute)
         kind = self._choose_element_type(facts, element)
@@ -494,6 +514,8 @@ class Descriptor(NativeObject, wraps=True):
                 if facts.max_count is None or error.status is not Status.BAD_PARAM:
                     raise _add_descriptor_to_message(error, self._kind, attribute) from None
                 held = 0
+        if not held and not judging and attribute is AttributeName.ENGINEHEUR_RESULTS:
+            self._check_empty_list()
         if held or facts.max_count is None:
             return held
         found = self.get(attribute, type=kind)

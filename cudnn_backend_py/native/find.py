@@ -178,7 +178,7 @@ def _check_given_path(how: str, value: str, soname: str) -> SearchResult:
         path = next((one for one in (path / soname, *path.glob(f"nvidia/*/lib/{soname}")) if one.is_file()), path)
     if path.is_file():
         return SearchResult(how, str(path.resolve()), str(path))
-    return SearchResult(how, None, f"{value} does not exist or holds no {soname}")
+    return SearchResult(how, None, f"{value} has no {soname}" if path.exists() else f"{value} does not exist")
 
 
 def find_installed_version(version: str) -> str | None:

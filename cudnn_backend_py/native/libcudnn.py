@@ -465,11 +465,14 @@ def _load_library(path: str | os.PathLike[str] | None) -> Library:
             places.append(SearchResult(place.how, None, f"{place.path} cannot be loaded: {error}"))
             continue
         return Library(cdll, place, driver)
+    given = os.fspath(path) if path is not None else os.environ.get(LIBRARY_VARIABLE)
     raise EnvironmentNotReady(
-        "no libcudnn.so.9 can be loaded",
+        f"no libcudnn.so.9 can be loaded: {places[0]}" if given else "no libcudnn.so.9 can be loaded",
         code="cudnn-library-not-found",
         where="\n".join(map(str, places)),
-        fix="cudnn-backend cudnn install 9.27, or add --cudnn 9.27, which installs it;\n"
+        fix=f"set {LIBRARY_VARIABLE} to the path of a libcudnn.so.9 or of its folder, or unset it"
+        if given and path is None
+        else "cudnn-backend cudnn install 9.27, or add --cudnn 9.27, which installs it;\n"
         "or pip install 'cudnn-backend-py[jit-cu12]'\n"
         f"or set {LIBRARY_VARIABLE} to the path of libcudnn.so.9",
     )

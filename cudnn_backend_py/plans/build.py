@@ -209,9 +209,9 @@ def _build_first_possible(graph: Graph, target: Target, wanted: Selection) -> Pl
         except CudnnStatusError as error:
             first = first or error
     assert first is not None
-    from ..target.environment import find_refusal_problem  # only for a refusal
+    from ..native.environment_problems import find_refusal_problem  # only for a refusal
 
-    fault = find_refusal_problem(target, built=True)
+    fault = find_refusal_problem(target.library, target, built=True)
     raise first if fault is None else fault.to_exception() from first
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CudnnBackendError, CudnnStatusError, UsageError
+from ..errors import REASON_LINE, CudnnBackendError, CudnnStatusError, UsageError
 from ..frozen import FrozenValue
 from ..generated.enums import (
     AttributeName as Attr,
@@ -173,7 +174,7 @@ def _query_with_tf32(lib: Library) -> None:
     g = GraphBuilder("first question")
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
     with suppress(CudnnBackendError), closing(open_target(f"sm{_FIRST_SM_WITH_TF32}", on=lib)) as target:
-        OperationGraph(g.graph(), target).heuristics()
+        OperationGraph(g.graph(), target).heuristics(judging=True)
     _libraries_queried_with_tf32.add(id(lib))
 
 
@@ -233,7 +234,12 @@ class OperationGraph:
         self.descriptor.finalize()
 
     def heuristics(
-        self, mode: HeurMode | str = HeurMode.A, *, reasons: bool = False, sm_count: int | None = None
+        self,
+        mode: HeurMode | str = HeurMode.A,
+        *,
+        reasons: bool = False,
+        sm_count: int | None = None,
+        judging: bool = False,
     ) -> Heuristics:
         """Query cuDNN's heuristics for engine configs.
 
@@ -247,6 +253,15 @@ class OperationGraph:
             cuDNN's log of the query is captured and read.
         sm_count
             Multiprocessors the plan may use. C: ``CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET``.
+        judging
+            Return an empty list also where an environment problem explains it: for callers that report the problem.
+
+        Raises
+        ------
+        CudnnStatusError
+            What cuDNN refuses.
+        EnvironmentNotReady
+            The list is empty because cuDNN cannot judge here: NVRTC is missing, for example.
         """
         chosen = heur_mode(mode)
         lib = self.target.library
@@ -258,9 +273,13 @@ class OperationGraph:
             question.set(Attr.ENGINEHEUR_SM_COUNT_TARGET, sm_count)
         with lib.collect_messages() as answer:
             question.finalize()
-            candidates = question.count(Attr.ENGINEHEUR_RESULTS)
+            candidates = question.count(Attr.ENGINEHEUR_RESULTS, judging=True)
             with _capture_messages(lib) if reasons else nullcontext() as log:
-                found = question.get(Attr.ENGINEHEUR_RESULTS) if candidates else ()
+                found = question.get(Attr.ENGINEHEUR_RESULTS, judging=True) if candidates else ()
+        if not found and not judging:
+            from ..native.environment_problems import check_empty_list  # only for an empty list
+
+            check_empty_list(lib, self.target)
         if log and len(found) < candidates and not answer.text:
             checks = [record.body for record in log.records if (record.function or "").endswith(_SUPPORT_CHECKS_LOGGER)]
             answer = ErrorText("\n".join(checks))
@@ -285,16 +304,20 @@ class OperationGraph:
         found = find_engine_selection(self.graph, self.target.library.version, self.target.sm)
         return None if found is None else self.config(found.engine, dict(found.knobs), origin=found.by)
 
-    def configs(self, modes: Iterable[HeurMode | str], most: int | None = None) -> Iterator[EngineConfig]:
+    def configs(
+        self, modes: Iterable[HeurMode | str], most: int | None = None, *, judging: bool = False
+    ) -> Iterator[EngineConfig]:
         """Yield the supported engine configs: those of the heuristics, then that of cudnn-frontend.
 
         Parameters
         ----------
         most
             Configs of each mode.
+        judging
+            As in :meth:`heuristics`.
         """
         for mode in modes:
-            yield from self.heuristics(mode).configs[:most]
+            yield from self.heuristics(mode, judging=judging).configs[:most]
         with suppress(CudnnStatusError):
             if (config := self.selected()) is not None:
                 yield config
@@ -357,3 +380,12 @@ class OperationGraph:
         if choices:
             config.set(Attr.ENGINECFG_KNOB_CHOICES, choices)
         return EngineConfig(config.finalize(), self, origin)
+
+    def read_refusal(self, engine: int, knobs: Knobs | None = None) -> str:
+        """Return cuDNN's reasons against an engine config; empty if it is supported.
+
+        The config is finalized again and cuDNN's log is captured, as the last-error text of a config is empty.
+        """
+        with _capture_messages(self.target.library) as log, suppress(CudnnStatusError):
+            self.config(engine, knobs)
+        return "\n".join(line[0].strip() for record in log.records for line in re.finditer(REASON_LINE, record.body))

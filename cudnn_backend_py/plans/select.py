@@ -198,7 +198,7 @@ class Candidates:
         texts = []
         for question, answer in self.answers:
             if not answer.answer.text and len(answer.configs) < answer.candidates:
-                answer = question.heuristics(answer.mode, reasons=True)
+                answer = question.heuristics(answer.mode, reasons=True, judging=True)
             texts.append((answer.mode.name, answer.answer.text))
         return texts
 
@@ -317,7 +317,7 @@ def _list_configs(
         if found.configs and not every_mode:
             return
         try:
-            answer = question.heuristics(mode)
+            answer = question.heuristics(mode, judging=True)
         except CudnnStatusError as error:
             _add_refused_config(found, mode.name, None, error)
             continue
@@ -344,16 +344,21 @@ def _try_choice(
     try:
         yield question.config(choice.engine, choice.knobs, origin=origin)
     except CudnnStatusError as error:
-        _add_refused_config(found, origin, choice, error)
+        _add_refused_config(found, origin, choice, error, question.read_refusal(choice.engine, choice.knobs))
 
 
-def _add_refused_config(found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError) -> None:
+def _add_refused_config(
+    found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError, text: str = ""
+) -> None:
+    """Add a refused config, with cuDNN's reasons from its last-error text, or from `text` if that is empty."""
     from .candidate import Candidate
-    from .refusals import read_error_reasons
+    from .refusals import read_error_reasons, read_refusals
 
+    text = error.last_error or text
     engine, knobs = (None, {}) if choice is None else (choice.engine, choice.c_knobs)
-    found.by_status.append(Candidate(origin, engine, knobs, "refused", read_error_reasons(error)))
-    found.texts.append(error.last_error)
+    reasons = tuple(reason for refusal in read_refusals(text) for reason in refusal.reasons)
+    found.by_status.append(Candidate(origin, engine, knobs, "refused", reasons or read_error_reasons(error)))
+    found.texts.append(text)
 
 
 # Filters
@@ -466,7 +471,7 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
 
 def make_nothing_selected_error(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
     """Return the error for an empty result, with counts of configs refused by cuDNN and by the selection."""
-    from ..target.environment import find_refusal_problem  # only for a refusal
+    from ..native.environment_problems import find_refusal_problem  # only for a refusal
 
     target = question.target
     refused = found.refused
@@ -474,16 +479,22 @@ def make_nothing_selected_error(question: OperationGraph, selection: Selection, 
     wanted = ", ".join(f"{name} {value}" for name, value in selection.to_dict().items())
     theirs = len(refused) - ours
     who = [f"{count} refused by {name}" for count, name in ((theirs, "cuDNN"), (ours, "the selection")) if count]
-    fault = None if ours else find_refusal_problem(target, built=False)
+    fault = None if ours else find_refusal_problem(target.library, target)
     headline = "" if fault is None else f"; {fault.headline}"
+    unknown_engine = selection.engine is not None and selection.engine >= question.engine_count
     error = NothingSelected(
-        f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
+        f"cuDNN {target.library.build_text} has no engine {selection.engine} for {question.graph.name!r}, "
+        f"only 0 to {question.engine_count - 1}"
+        if unknown_engine
+        else f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
         f"cuDNN {target.library.build_text}: {', '.join(who) or 'the heuristics listed none'}{headline}",
         code="nothing-selected",
         cudnn=found.error_text,
         where=f"selected by {wanted}" if wanted else None,
         cause="\n".join(map(str, refused)) or "the heuristics listed no engine config, and cuDNN gave no reason",
-        fix=fault.repair
+        fix="select an engine that explain(graph) lists, or none"
+        if unknown_engine
+        else fault.repair
         if fault is not None
         else "relax the requirements that excluded them, or query more heuristics modes"
         if ours

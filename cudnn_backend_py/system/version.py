@@ -97,6 +97,29 @@ class Version(NamedTuple):
         return Version(major, minor, patch)
 
     @staticmethod
+    def read(version: VersionTuple | str | int) -> Version:
+        """Return a version given as ``(9, 19, 0)``, ``"9.19.0"`` or 91900; a fourth number is left out.
+
+        Raises
+        ------
+        ValueError
+            If it is something else.
+        """
+        try:
+            if isinstance(version, int):
+                numbers: tuple[int, ...] = Version.from_number(version)
+            else:
+                numbers = version_numbers(version) if isinstance(version, str) else tuple(map(int, version))
+            major, minor, patch = numbers[:3]
+        except (TypeError, ValueError):
+            major = 0
+        if major < 1:
+            raise ValueError(
+                f"a version needs three numbers, such as (9, 19, 0), '9.19.0' or 91900; got {version!r}"
+            ) from None
+        return Version(major, minor, patch)
+
+    @staticmethod
     def from_number(number: int) -> Version:
         """Convert a number from ``cudnnGetVersion``: 91900 gives 9.19.0."""
         return Version(number // 10_000, number // 100 % 100, number % 100)

@@ -227,7 +227,7 @@ def _judge_graph(graph: Graph, target: Target) -> dict[str, Any]:
         question = OperationGraph(graph, target)
         for mode in MODES:
             with contextlib.suppress(*() if mode == MODES[-1] else (CudnnStatusError,)):
-                configs[mode] = question.heuristics(mode).configs
+                configs[mode] = question.heuristics(mode, judging=True).configs
     except CudnnStatusError as error:
         why = _get_error_name(error)
     except UsageError as error:

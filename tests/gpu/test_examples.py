@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
 import pytest
@@ -36,3 +37,12 @@ def test_the_example_agrees_with_the_interpreter(name: str) -> None:
     store_measured_numbers("example", example=name, errors=found)
     assert set(found) == set(MAX_ERRORS[name])
     assert {output: error for output, error in found.items() if not error <= MAX_ERRORS[name][output]} == {}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the program uses memory of torch")
+def test_a_program_of_level_0_executes_a_plan() -> None:
+    done = run_python([str(ROOT / "examples" / "level0_execute.py")])
+    assert_program_succeeded(done)
+    [(_, error)] = REPORTED_ERROR_PATTERN.findall(done.stdout)
+    store_measured_numbers("example", example="level0_execute", errors={"C": float(error)})
+    assert float(error) <= 2e-3

@@ -44,6 +44,7 @@ RUNS = [
     (("quantized_matmul.py",), OLDER, 0, "cuDNN 9.19.0+cu12: supported"),
     (("moe_layer.py",), NEWEST, 0, "moe_down on NVIDIA H100 SXM5 80GB, cuDNN 9.28.0+cu12: supported"),
     (("moe_layer.py",), OLDER, 0, "moe_down on NVIDIA H100 SXM5 80GB, cuDNN 9.19.0+cu12: supported"),
+    (("level0_execute.py",), NEWEST, 0, "needs torch and a GPU"),
     (("audited_attention.py",), NEWEST, 0, "needs torch and a GPU"),
     (("rope_attention.py",), NEWEST, 0, "cuDNN 9.28.0+cu12: supported"),
     (("rope_attention.py",), OLDER, 0, "not supported: CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0"),

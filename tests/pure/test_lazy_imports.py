@@ -90,6 +90,12 @@ def test_dir_of_the_package_lists_exactly_dunder_all() -> None:
     assert len(set(cudnn_backend_py.__all__)) == len(cudnn_backend_py.__all__)
 
 
+def test_the_error_for_an_enum_names_the_module_that_has_it() -> None:
+    with pytest.raises(ImportError, match=r"import ConvolutionMode from cudnn_backend_py\.generated\.enums"):
+        from cudnn_backend_py import ConvolutionMode  # type: ignore[attr-defined]  # noqa: F401
+    assert not hasattr(cudnn_backend_py, "Convolution")
+
+
 def test_imports_for_type_checkers_equal_the_lazy_import_table() -> None:
     """Type checkers read the imports under TYPE_CHECKING; at run time the lazy table is used."""
     block = next(

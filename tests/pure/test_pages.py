@@ -38,7 +38,7 @@ COMMANDS = dict.fromkeys(list_command_lines("sh", "bash", "console") + INLINE_CO
 
 
 def test_code_blocks_have_a_known_language() -> None:
-    languages = {"python", "py", "sh", "bash", "console", "text", "json", "toml", "yaml"}
+    languages = {"python", "py", "cpp", "sh", "bash", "console", "text", "json", "toml", "yaml"}
     assert [str(block) for block in CODE_BLOCKS if block.language not in languages] == []
     assert len(CODE_BLOCKS) > 50
 

@@ -62,7 +62,7 @@ def is_supported(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
     """Return whether some engine config supports the graph, without collecting reasons."""
     try:
         question = OperationGraph(graph, target)
-        return any(True for _ in question.configs(modes))
+        return any(True for _ in question.configs(modes, judging=True))
     except CudnnBackendError:
         return False
 
@@ -98,7 +98,7 @@ def try_build(graph: Graph, target: Target, modes: Sequence[str]) -> BuildResult
     """
     try:
         question = OperationGraph(graph, target)
-        configs = list(question.configs(modes, _MAX_TRIED_PLANS))
+        configs = list(question.configs(modes, _MAX_TRIED_PLANS, judging=True))
     except CudnnBackendError:
         return BuildResult()
     for failed, config in enumerate(configs):
@@ -134,7 +134,7 @@ def _collect_innermost_reasons(graph: Graph, target: Target, modes: Sequence[str
     try:
         question = OperationGraph(graph, target)
         for mode in modes:
-            answer = question.heuristics(mode, reasons=True)
+            answer = question.heuristics(mode, reasons=True, judging=True)
             if answer.configs:
                 return None
             refusals = read_refusals(answer.answer.text)

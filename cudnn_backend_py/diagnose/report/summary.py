@@ -21,8 +21,7 @@ __all__ = ["format_error_summary", "format_graph_line", "format_summary", "rende
 
 MAX_COLUMNS = 100
 MAX_LINES = 8
-_TALL_ROWS = ("cause", "remedy", "fix", "versions", "issue")  # those that get the lines that are left, in this order
-_MOST_LINES = 2  # of one row
+_MOST_LINES = {"cause": 2, "remedy": 2, "fix": 2, "versions": 2, "issue": 3}  # rows that share the lines left, in order
 _LONG_NAME = 24  # characters
 _LABEL_COLUMNS = 9
 _MIN_NAME_COLUMNS = 8  # of the graph's name in the first line
@@ -70,14 +69,14 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
     names = _find_long_names(verdict.graph_text)
     texts = {label: _clean_text(text) for label, text in rows.items()}
     lines = dict.fromkeys(rows, 1)
-    for label in _TALL_ROWS:
+    for label, most in _MOST_LINES.items():
         needed = len(_wrap_text(texts.get(label, "")))
-        if needed > _MOST_LINES:  # long names alone would fill the row
+        if needed > most:  # long names alone would fill the row
             texts[label] = _shorten_names(texts[label], names)
             needed = len(_wrap_text(texts[label]))
         free = MAX_LINES - 1 - sum(lines.values())
         if label in rows:
-            lines[label] += max(0, min(free, needed - 1, _MOST_LINES - 1))
+            lines[label] += max(0, min(free, needed - 1, most - 1))
     for label, text in texts.items():
         yield from _format_row(label, text, lines[label])
 
@@ -94,9 +93,9 @@ def _list_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
         yield "remedy", verdict.only_fallback.advice
     if known and (verdict.outcome is not Outcome.NOT_SUPPORTED or verdict.stage in STAGES_AFTER_CHECK):
-        yield "issue", _format_first_and_count(known)
+        yield "issue", _format_count_and_first(known)
     if verdict.lint:
-        yield "lint", _format_first_and_count(verdict.lint)
+        yield "lint", _format_count_and_first(verdict.lint)
     yield "graph", format_graph_line(verdict.graph_text)
     if (configs := _format_configs(verdict)) is not None:
         yield "configs", configs
@@ -121,9 +120,9 @@ def _shorten_names(text: str, names: Sequence[str]) -> str:
     return text
 
 
-def _format_first_and_count(texts: Sequence[str]) -> str:
-    """Return the first text, followed by the number of the remaining ones: "text (and 2 more)"."""
-    return texts[0] + (f" (and {len(texts) - 1} more)" if len(texts) > 1 else "")
+def _format_count_and_first(texts: Sequence[str]) -> str:
+    """Return the first text; where there are more, after their number: "1 of 3: text"."""
+    return (f"1 of {len(texts)}: " if len(texts) > 1 else "") + texts[0]
 
 
 def _clean_text(text: str) -> str:

@@ -14,6 +14,7 @@ from ...printable import printable
 from ...system.streams import format_markdown_table
 from ...terminal import WordTable, render_as_text
 from ..remedy import Remedies, Remedy
+from ..surveys.attention import SupportTable
 from ..surveys.baseline import CheckedVerdict
 from ..surveys.inputs import DEFAULT_VERSION
 from ..surveys.matrix import Cell, Matrix
@@ -29,6 +30,7 @@ __all__ = [
     "render_matrix",
     "render_remedies",
     "render_since",
+    "render_support_table",
     "render_upgrade",
 ]
 
@@ -48,6 +50,22 @@ def render_matrix(matrix: Matrix) -> Group:
     )
     remarks = (Text.assemble(("remark: ", "bold yellow"), make_line(one)) for one in sorted(everywhere))
     return Group(*parts, _render_legend(list(matrix.cells.values())), *remarks, *_format_full_wheel_commands(lacking))
+
+
+def render_support_table(table: SupportTable) -> Group:
+    """Return a table with a row for each kind of attention graph; numbers in cells refer to the reasons below."""
+    reasons: dict[str, int] = {}
+    rows = WordTable("attention", "written as", *table.targets, title=f"cuDNN {table.cudnn}")
+    for name, forms in table.cells.items():
+        for form, cells in forms.items():
+            texts = []
+            for target in table.targets:
+                cell = cells[target]
+                number = reasons.setdefault(cell.reason, len(reasons) + 1) if cell.reason else ""
+                engines = f"engine {', '.join(map(str, cell.engines))}" if cell.engines else ""
+                texts.append(" ".join(map(str, filter(None, (cell.answer, number, engines)))))
+            rows.add_row(name, form, *texts)
+    return Group(rows, *(make_line(f"{number}: {reason}") for reason, number in reasons.items()))
 
 
 def format_matrix_markdown(matrix: Matrix) -> str:

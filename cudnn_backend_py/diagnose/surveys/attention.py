@@ -281,7 +281,7 @@ class SupportTable:
             raise UsageError(
                 f"this is not a support table: {error.headline}",
                 code="support-table-file",
-                fix="write one with cudnn-backend attention-table --output FILE",
+                fix="write one with cudnn-backend attention-table --format json --output FILE",
             ) from error
 
     @classmethod

@@ -114,4 +114,4 @@ class KnownIssue(FrozenValue):
         return str(self.versions)
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.effect} ({self.code}, {self.version_range_text}); {self.fix}; {self.source}"
+        return f"{self.what} ({self.code}, {self.version_range_text}): {self.effect}; {self.fix}; {self.source}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py import GraphBuilder, explain, save_graph
+from cudnn_backend_py import GraphBuilder, attention, explain, save_graph
 from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_summary
 from cudnn_backend_py.generated.enums import DataType
 from examples.forum_two_matmul import graph as forum
@@ -39,6 +39,16 @@ def test_a_short_verdict_has_at_most_eight_lines_of_a_hundred_columns(family: st
             assert not verdict.cause.remedy or any(line.startswith(("remedy", "fix")) for line in lines), text
 
 
+def test_short_verdict_says_that_the_path_in_the_library_variable_does_not_exist() -> None:
+    done = run_cudnn_backend_command(
+        "explain", str(ROOT / "examples/flash_forward.py"), "--target", "h100", CUDNN_BACKEND_LIBRARY="/nope"
+    )
+    assert done.code == 2
+    text = " ".join(done.stdout.split())
+    assert "environment variable CUDNN_BACKEND_LIBRARY: /nope does not exist" in text
+    assert "fix set CUDNN_BACKEND_LIBRARY to the path of a libcudnn.so.9 or of its folder, or unset it" in text
+
+
 def test_short_verdict_reports_environment_problems_and_known_issues() -> None:
     text = format_summary(explain(forum()))
     assert text.startswith("COULD NOT BE JUDGED: graph 'forum_two_matmul'")
@@ -50,6 +60,15 @@ def test_short_verdict_reports_environment_problems_and_known_issues() -> None:
     verdict = explain(g.graph(), "h100")
     assert verdict.hazards
     assert "issue    " in format_summary(verdict)
+
+
+def test_short_verdict_counts_known_issues_and_shows_the_one_about_the_gpu() -> None:
+    graph = attention.sdpa_forward(
+        batch=4, heads=8, seq_q=64, seq_kv=512, head_dim=128, ragged=True, page_size=16, allow_hazards=True
+    )
+    text = format_summary(explain(graph, "l40s", version="9.19.0"))
+    assert "issue    1 of 2: attention with paged K and V (paged-attention-on-ada, " in text
+    assert "leave the pages out" in text
 
 
 def test_explain_of_several_graphs_returns_the_largest_exit_code(tmp_path: Path) -> None:

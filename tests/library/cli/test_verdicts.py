@@ -65,7 +65,7 @@ def test_attention_page_renders_the_page_of_the_docs() -> None:
 
 def test_attention_table_judges_the_selected_rows() -> None:
     arguments = ["attention-table", "--target", "sm120", "--row", "fp8, causal", "--row", "forward: plain"]
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(main, [*arguments, "--format", "json"], catch_exceptions=False)
     assert result.exit_code == 0
     table = SupportTable.from_json(result.output)
     assert list(table.cells) == [
@@ -74,6 +74,21 @@ def test_attention_table_judges_the_selected_rows() -> None:
     ]
     assert table.targets == ("sm120",)
     assert_equals_stored_table(table)
+
+
+def test_attention_table_prints_answers_with_engines_and_numbered_reasons() -> None:
+    arguments = ["attention-table", "--target", "sm120", "--target", "sm90", "--row", "forward: fp8, causal"]
+    done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    title, head, *lines = done.stdout.splitlines()
+    assert title.split()[0] == "cuDNN"
+    assert head.split() == ["attention", "written", "as", "sm120", "sm90"]
+    assert lines[0].startswith("forward: fp8, causal")
+    table = SupportTable.from_json(CliRunner().invoke(main, [*arguments, "--format", "json"]).stdout)
+    answers = {cell.answer for cell in table.all_cells()}
+    assert answers <= {word for line in lines for word in line.split()}
+    reasons = {cell.reason for cell in table.all_cells() if cell.reason}
+    assert {line.partition(": ")[2] for line in lines if line[0].isdigit()} == reasons
 
 
 def test_attention_table_refuses_an_unknown_row() -> None:

@@ -20,6 +20,7 @@ from cudnn_backend_py.generated.enums import BehaviorNote, KnobType, NumericalNo
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, make_tuned_key_options, select
+from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 
 def make_causal_forward_graph() -> Graph:
@@ -147,6 +148,21 @@ def test_a_knob_value_that_cudnn_refuses_is_reported_with_its_message(operation_
     assert refused.words
     assert refused.refused_by_cudnn
     assert all(reason.text in caught.value.last_error for reason in refused.reasons)
+
+
+def test_a_refused_engine_config_is_reported_with_the_reason_in_cudnns_log() -> None:
+    """The last-error text of an engine config is empty; cuDNN only logs the reason."""
+    graph = OperationGraph(TYPICAL_GRAPHS["matmul"].make(), open_target("l40s"))
+    with pytest.raises(NothingSelected, match="cuDNN: FORT_NATIVE_9X engine is only supported") as caught:
+        select(graph, engine=4, knobs={KnobType.KERNEL_CFG: 3})
+    assert caught.value.refused[0].reasons[0].status == "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH"
+
+
+def test_an_unknown_engine_is_reported_with_the_number_of_engines(operation_graph: OperationGraph) -> None:
+    count = operation_graph.engine_count
+    with pytest.raises(NothingSelected, match=f"has no engine {count} for .*, only 0 to {count - 1}") as caught:
+        select(operation_graph, engine=count)
+    assert caught.value.sections["fix"] == "select an engine that explain(graph) lists, or none"
 
 
 def test_the_error_of_an_unsupported_graph_has_cudnns_messages() -> None:

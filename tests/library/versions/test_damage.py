@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.versions.store import InstalledCudnn, require_installed
-from tests.library.target.test_environment import (
+from tests.library.native.test_environment_problems import (
     find_newest_cudnn_folder,
     find_older_cudnn_folder,
     list_problems,
@@ -43,7 +43,7 @@ def flip_byte(path: Path, place: int | None = None) -> None:
 
 AFTER_CRASH = """
 import json
-from cudnn_backend_py.target.environment import find_crash_problem
+from cudnn_backend_py.native.environment_problems import find_crash_problem
 from cudnn_backend_py.versions.judging_environment import read_judging_environment
 setup = read_judging_environment({version!r})
 problem = find_crash_problem(setup.library, setup.nvrtc, in_start={in_start})

@@ -121,6 +121,9 @@ def test_an_invalid_audit_case_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             load_case(tmp_path / name)
         assert error.value.code == "audit-case", name
+    with pytest.raises(UsageError, match="is a program and not a case") as error:
+        load_case(tmp_path / "train.ipynb")
+    assert error.value.sections["fix"].startswith("python -m cudnn_backend_py.audit ")
 
 
 def test_audit_command_lists_the_valid_cases_of_a_folder_with_a_broken_one(tmp_path: Path) -> None:

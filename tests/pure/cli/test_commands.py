@@ -422,11 +422,29 @@ def test_output_of_a_graph_program_is_not_mixed_into_json(files: Path, capfd: py
     assert capfd.readouterr().out == "after\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "commands"),
+    [
+        ("level0.py", "def main(): pass", ("log -- python level0.py", "frontend level0.py")),
+        ("attention.ipynb", "{}", ("frontend attention.ipynb",)),
+        ("notebook.txt", "import cudnn", ("log -- PROGRAM", "frontend PROGRAM.py")),
+    ],
+)
+def test_a_program_instead_of_a_graph_leads_to_the_commands_that_run_it(
+    folder: Path, name: str, text: str, commands: tuple[str, ...]
+) -> None:
+    Path(name).write_text(text)
+    done = run_command(["graph", "lint", name])
+    assert (done.exit_code, done.stderr.partition(":")[0]) == (2, "graph-file")
+    assert all(f"cudnn-backend {command}" in done.stderr for command in commands), done.stderr
+
+
 def test_a_log_without_a_graph_is_refused(folder: Path) -> None:
     Path("training.log").write_text("I! CuDNN (v92800) function cudnnBackendFinalize() called:\n")
     assert run_command(["graph", "lint", "training.log"]).stderr == (
         "graph-file: training.log has no graph\n"
         "  fix:    a log has graphs if CUDNN_LOGLEVEL_DBG=3 was set before the program started\n"
+        "          or run a program: cudnn-backend log -- PROGRAM, or cudnn-backend frontend PROGRAM.py\n"
     )
 
 

@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.surveys.since import Since
 from cudnn_backend_py.diagnose.verdict import NO_GPU_REMARK, Outcome
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.target.environment import DRIVER_STUB_HEADLINE
+from cudnn_backend_py.native.environment_problems import DRIVER_STUB_HEADLINE
 from tests.support.reporting import make_verdict
 
 SUPPORTED_CELL = Cell(Outcome.SUPPORTED, engines=(1,), stage="heuristics")

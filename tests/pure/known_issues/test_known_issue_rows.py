@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
+from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, UsageError, attention
 from cudnn_backend_py.generated.enums import NormMode, ResampleMode
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import AttentionUse, find_measured_issues, measured
@@ -52,6 +52,25 @@ def find_issue_codes(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[str]:
     return [issue.code for issue in find_known_issues(graph, sm, version, sharing, engine)]
+
+
+@pytest.mark.parametrize("version", [(9, 19, 0), "9.19.0", "9.19.0.56", "9.19.0+cu12", 91900])
+def test_a_version_is_accepted_in_each_notation(version: VersionTuple | str | int) -> None:
+    graph = make_forward_graph(padding=True, page_size=16)
+    assert [issue.code for issue in find_known_issues(graph, 89, version)] == ["paged-attention-on-ada"]
+
+
+@pytest.mark.parametrize("version", ["9.19", "latest", 9.19, None, -5])
+def test_a_malformed_version_is_refused(version: Any) -> None:
+    with pytest.raises(UsageError, match="a version needs three numbers") as caught:
+        find_known_issues(make_forward_graph(), 90, version)
+    assert caught.value.code == "cudnn-version-malformed"
+
+
+def test_a_name_instead_of_an_architecture_is_refused() -> None:
+    sm: Any = "h100"
+    with pytest.raises(UsageError, match="sm must be a number, such as 90"):
+        find_known_issues(make_forward_graph(), sm, NEW)
 
 
 # The table
@@ -139,8 +158,8 @@ def test_text_of_a_known_issue_is_complete() -> None:
     row = ROWS["mxfp8-infinities"]
     assert row.version_range_text == "cuDNN 9.23.0 to before 9.23.2"
     assert str(row) == (
-        "attention with block-scaled 8-bit floats: Inf and NaN in the results (mxfp8-infinities, cuDNN 9.23.0 to "
-        "before 9.23.2); use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
+        "attention with block-scaled 8-bit floats (mxfp8-infinities, cuDNN 9.23.0 to before 9.23.2): "
+        "Inf and NaN in the results; use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
     )
     later = KnownIssue("a", what="b", effect="c", fix="d", source="e", versions=VersionRange((9, 1, 0)))
     assert later.version_range_text == "cuDNN 9.1.0 and later"

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 from ..errors import EnvironmentNotReady
-from ..native import Library, library, loaded_library
-from ..native.environment import (
+from ..system.integrity import FileDamage, find_damage
+from ..system.interruption import reraise_interruption
+from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
+from .environment import (
     Nvrtc,
     find_sublibraries,
     get_loader_error,
@@ -21,17 +24,15 @@ from ..native.environment import (
     parse_version_in_file_name,
     query_nvrtc,
 )
-from ..native.find import find_cudnn_places, find_loaded_libraries, find_nvrtc_places
-from ..native.version_store import find_version_folder, format_install_command
-from ..system.integrity import FileDamage, find_damage
-from ..system.interruption import reraise_interruption
-from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
-from . import Target
+from .find import find_cudnn_places, find_loaded_libraries, find_nvrtc_places
+from .libcudnn import Library, library, loaded_library
+from .version_store import find_version_folder, format_install_command
 
 __all__ = [
     "DRIVER_STUB_HEADLINE",
     "NVRTC_ARCHITECTURES",
     "EnvironmentProblem",
+    "check_empty_list",
     "check_environment",
     "find_crash_problem",
     "find_oldest_nvrtc",
@@ -69,12 +70,12 @@ _MISSING_SUBLIBRARY_EFFECTS = {
     "adv": "functions outside the graph API end the process",
 }
 
-# From here on libcudnn_graph has the NVRTC of its CUDA inside, and asks no other: plans of the jit wheels of 9.21, 9.22
+# From here on libcudnn_graph has the NVRTC of its CUDA inside and loads no other: plans of the jit wheels of 9.21, 9.22
 # and 9.24 and of the full 9.28 build without any libnvrtc, and next to a broken one. The jit wheels of 9.12 to 9.20
 # support no graph without one. All of this is measured.
 _NVRTC_INCLUDED_SINCE = (9, 21, 0)
 
-# What damaged files may look like: where one of these is found every byte is compared with what was installed.
+# Problems that damaged files may cause: then every byte is compared with the installed files.
 _POSSIBLE_DAMAGE_CODES = (
     *("cudnn-library-not-found", "cudnn-sublibrary-missing", "cudnn-sublibrary-unloadable"),
     *("cudnn-sublibraries-mixed", "nvrtc-builtins-missing", "nvrtc-unusable"),
@@ -93,6 +94,22 @@ _CUINIT_ERRORS = {
     803: ("the kernel module is of another version", "reboot, or load the module of the installed driver"),
     804: ("it is a compatibility package, which this GPU does not support", "install a newer driver instead"),
 }
+
+
+class JudgedGpu(Protocol):
+    """What of a :class:`~cudnn_backend_py.target.Target` decides on environment problems."""
+
+    @property
+    def library(self) -> Library:
+        """The libcudnn that judges."""
+
+    @property
+    def sm(self) -> int:
+        """The architecture of the GPU, such as 90."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is a GPU of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +134,7 @@ class EnvironmentProblem:
 
 
 def check_environment(
-    on: Library | None = None, target: Target | None = None, build: bool = False
+    on: Library | None = None, target: JudgedGpu | None = None, build: bool = False
 ) -> list[EnvironmentProblem]:
     """Return the environment problems; those that prevent verdicts come first.
 
@@ -138,25 +155,25 @@ def check_environment(
     lib = on or (target.library if target is not None else loaded_library())
     if lib is None:
         path = _find_library_to_load()
-        faults = [] if path is None else _check_files_to_load(path)
-        if any(fault.blocks for fault in faults):
-            return _prepend_damage_problems(faults, path)
+        problems = [] if path is None else _check_files_to_load(path)
+        if any(problem.blocks for problem in problems):
+            return _prepend_damage_problems(problems, path)
         try:
             lib = library()
         except EnvironmentNotReady as error:
             where = error.sections.get("where", "")
             refused = EnvironmentProblem(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
             return _prepend_damage_problems([refused, *([] if path is None else _find_shadowing_libraries(path))], path)
-    faults = [*_find_other_mapped_versions(lib), *_find_shadowing_libraries(lib.path)]
-    if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
-        faults += _check_files(lib.path, lib.version)
-    faults += [
+    problems = [*_find_other_mapped_versions(lib), *_find_shadowing_libraries(lib.path)]
+    if not any(problem.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for problem in problems):
+        problems += _check_files(lib.path, lib.version)
+    problems += [
         *_check_driver(lib, target, build),
         *_check_nvrtc(lib, target, build),
         *_check_cublaslt(lib),
         *_check_tf32(),
     ]
-    return _prepend_damage_problems(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
+    return _prepend_damage_problems(sorted(problems, key=lambda problem: not problem.blocks), lib.path, lib.nvrtc.path)
 
 
 def _check_tf32() -> Iterator[EnvironmentProblem]:
@@ -171,7 +188,9 @@ def _check_tf32() -> Iterator[EnvironmentProblem]:
         )
 
 
-def find_refusal_problem(target: Target, *, built: bool) -> EnvironmentProblem | None:
+def find_refusal_problem(
+    lib: Library, target: JudgedGpu | None = None, *, built: bool = False
+) -> EnvironmentProblem | None:
     """Return the environment problem that explains why cuDNN lists no engine config or builds no plan.
 
     Parameters
@@ -179,8 +198,22 @@ def find_refusal_problem(target: Target, *, built: bool) -> EnvironmentProblem |
     built
         Whether configs were offered, and plans of them could not be built.
     """
-    faults = check_environment(target.library, target, build=built)
-    return next((fault for fault in faults if fault.blocks or (built and fault.code.startswith("nvrtc-"))), None)
+    for problem in check_environment(lib, target, build=built):
+        if problem.blocks or (built and problem.code.startswith("nvrtc-")):
+            return problem
+    return None
+
+
+def check_empty_list(lib: Library, target: JudgedGpu | None = None) -> None:
+    """Raise the environment problem that explains an empty list of engine configs, if there is one.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        Codes of :func:`check_environment`, such as ``nvrtc-missing``: the list says nothing about the graph.
+    """
+    if (problem := find_refusal_problem(lib, target)) is not None:
+        raise problem.to_exception()
 
 
 def has_nvrtc(lib: Library) -> bool:
@@ -191,7 +224,7 @@ def has_nvrtc(lib: Library) -> bool:
 def find_crash_problem(library: str, nvrtc: str, *, in_start: bool = False) -> EnvironmentProblem | None:
     """Return a problem of the library files that explains why a process crashed; None if the files are intact.
 
-    Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
+    Every byte of cuDNN and of its NVRTC is compared with the installed files: a second or more the first time, then
     less than 2 ms while the files stay as they are.
 
     Parameters
@@ -204,7 +237,7 @@ def find_crash_problem(library: str, nvrtc: str, *, in_start: bool = False) -> E
 
     Returns
     -------
-    Fault
+    EnvironmentProblem
         ``installed-files-changed``; after a death in the start also ``loader-path-shadows-cudnn`` where the files are
         whole and ``LD_LIBRARY_PATH`` or ``LD_PRELOAD`` brings others. None if nothing is known to be wrong.
     """
@@ -225,7 +258,7 @@ def _make_damage_problem(damage: FileDamage) -> EnvironmentProblem:
 
 def _prepend_damage_problems(problems: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
     """Add problems about damaged wheels before the given problems, if damage may explain these."""
-    if not any(fault.code in _POSSIBLE_DAMAGE_CODES for fault in problems):
+    if not any(problem.code in _POSSIBLE_DAMAGE_CODES for problem in problems):
         return problems
     found = (find_damage(path, full=True) for path in paths if path is not None)
     return [*(_make_damage_problem(damage) for damage in found if damage is not None), *problems]
@@ -307,7 +340,7 @@ def _find_unloadable_sublibraries(path: str) -> Iterator[EnvironmentProblem]:
         if name not in present:
             continue
         refusal = get_loader_error(str(present[name][0]))
-        if refusal and "libcuda.so" not in refusal:  # without a driver that is the fault, and has its own line
+        if refusal and "libcuda.so" not in refusal:  # without a driver that is the problem, and has its own line
             mixed = "undefined symbol" in refusal
             yield EnvironmentProblem(
                 "cudnn-sublibraries-mixed" if mixed else "cudnn-sublibrary-unloadable",
@@ -377,7 +410,7 @@ def _find_shadowing_libraries(path: str) -> Iterator[EnvironmentProblem]:
             )
 
 
-def _check_driver(lib: Library, target: Target | None, build: bool) -> Iterator[EnvironmentProblem]:
+def _check_driver(lib: Library, target: JudgedGpu | None, build: bool) -> Iterator[EnvironmentProblem]:
     driver = lib.driver
     live = target is not None and target.is_live
     if driver.kind == "missing":
@@ -432,7 +465,7 @@ def _check_real_driver(lib: Library, live: bool, build: bool) -> Iterator[Enviro
         )
 
 
-def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[EnvironmentProblem]:
+def _check_nvrtc(lib: Library, target: JudgedGpu | None, build: bool) -> Iterator[EnvironmentProblem]:
     major, minor = lib.cuda_version // 1000, lib.cuda_version % 1000 // 10
     if has_nvrtc(lib):
         where = f"inside cuDNN {lib.version}"
@@ -471,11 +504,11 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
         )
     if nvrtc.refusal:
         others = [path.name for path in Path(nvrtc.path).parent.glob("libnvrtc-builtins.so.*")]
-        beside = f"; next to it are {', '.join(others)}" if others else ""
+        neighbours = f"; next to it are {', '.join(others)}" if others else ""
         yield EnvironmentProblem(
             "nvrtc-builtins-missing",
             f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} cannot load {nvrtc.builtins}, so no plan can be built",
-            f"{nvrtc.path} reports: {nvrtc.refusal}{beside}",
+            f"{nvrtc.path} reports: {nvrtc.refusal}{neighbours}",
             f"reinstall NVRTC as a whole (pip install --force-reinstall {package}), and put its folder on "
             "LD_LIBRARY_PATH if the file is there",
             blocks=build,
@@ -489,7 +522,7 @@ def _find_nvrtc_architectures(cuda: tuple[int, int]) -> tuple[int, ...]:
     return NVRTC_ARCHITECTURES[max(known)] if known else ()
 
 
-def _check_architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[EnvironmentProblem]:
+def _check_architecture(major: int, target: JudgedGpu | None, nvrtc: Nvrtc) -> Iterator[EnvironmentProblem]:
     """Yield a problem if NVRTC does not support the target's architecture; precompiled engines may still run."""
     if target is not None and nvrtc.architectures and target.sm not in nvrtc.architectures:
         yield _make_architecture_problem(major, target.sm, nvrtc)

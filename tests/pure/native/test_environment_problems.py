@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.native.environment import Nvrtc
-from cudnn_backend_py.system.version import Version
-from cudnn_backend_py.target.environment import (
+from cudnn_backend_py.native.environment_problems import (
     NVRTC_ARCHITECTURES,
     _find_missing_sublibraries,
     _make_architecture_problem,
 )
+from cudnn_backend_py.system.version import Version
 
 
 def test_missing_sublibrary_of_the_9_12_jit_wheel_is_reported(tmp_path: Path) -> None:
@@ -20,13 +20,13 @@ def test_missing_sublibrary_of_the_9_12_jit_wheel_is_reported(tmp_path: Path) ->
     for name in ("graph", "engines_runtime_compiled"):
         (tmp_path / f"libcudnn_{name}.so.9").touch()
     library = str(tmp_path / "libcudnn.so.9")
-    [fault] = _find_missing_sublibraries(library, Version(9, 12, 0))
-    assert fault.blocks
-    assert fault.code == "cudnn-sublibrary-missing"
-    assert fault.headline == "libcudnn_engines_precompiled.so.9 is missing next to libcudnn.so.9"
-    assert fault.detail.endswith("the JIT wheel of 9.12.0 does not include")
-    assert "full wheel" in fault.repair
-    assert "driver" not in fault.repair
+    [problem] = _find_missing_sublibraries(library, Version(9, 12, 0))
+    assert problem.blocks
+    assert problem.code == "cudnn-sublibrary-missing"
+    assert problem.headline == "libcudnn_engines_precompiled.so.9 is missing next to libcudnn.so.9"
+    assert problem.detail.endswith("the JIT wheel of 9.12.0 does not include")
+    assert "full wheel" in problem.repair
+    assert "driver" not in problem.repair
     assert list(_find_missing_sublibraries(library, Version(9, 13, 0))) == []
 
 
@@ -50,7 +50,7 @@ def test_architectures_that_nvrtc_lacks_are_reported(
     cuda: tuple[int, int], sm: int, path: str, code: str, repair: str
 ) -> None:
     nvrtc = Nvrtc(path, cuda, NVRTC_ARCHITECTURES[cuda])
-    fault = _make_architecture_problem(cuda[0], sm, nvrtc)
-    assert (fault.code, fault.blocks) == (code, False)
-    assert fault.headline == f"NVRTC {cuda[0]}.{cuda[1]} does not compile for sm_{sm}"
-    assert fault.repair.startswith(repair)
+    problem = _make_architecture_problem(cuda[0], sm, nvrtc)
+    assert (problem.code, problem.blocks) == (code, False)
+    assert problem.headline == f"NVRTC {cuda[0]}.{cuda[1]} does not compile for sm_{sm}"
+    assert problem.repair.startswith(repair)

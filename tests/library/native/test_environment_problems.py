@@ -20,15 +20,15 @@ import pytest
 import cudnn_backend_py
 from cudnn_backend_py.native.driver import find_stub
 from cudnn_backend_py.native.environment import find_sublibraries, parse_version_in_file_name
+from cudnn_backend_py.native.environment_problems import NVRTC_ARCHITECTURES, find_oldest_nvrtc
 from cudnn_backend_py.native.find import find_cudnn_places, find_nvrtc_places
-from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, find_oldest_nvrtc
 from tests.support.child import OLDER_VERSION, make_cudnn_environment, run_code
 
 PACKAGE = Path(cudnn_backend_py.__file__).parent
 
 CHECK = """
 import json, sys
-from cudnn_backend_py.target.environment import check_environment
+from cudnn_backend_py.native.environment_problems import check_environment
 {before}
 problems = check_environment({arguments})
 print(json.dumps([[f.code, f.headline, f.detail, f.repair, f.blocks] for f in problems]))
@@ -305,6 +305,44 @@ def test_missing_nvrtc_is_reported() -> None:
         assert found["nvrtc-missing"]["blocks"], "before 9.21 the jit wheels support no graph without it"
         assert "nvidia-cuda-nvrtc-cu12" in found["nvrtc-missing"]["repair"]
         assert "cublaslt-missing" not in found, "JIT wheels do not use cuBLASLt"
+
+
+EMPTY_LISTS = """
+import json, sys, warnings
+from cudnn_backend_py import *
+from tests.support.typical_graphs import TYPICAL_GRAPHS
+sys.path[:] = [path for path in sys.path if 'site-packages' not in path]
+graph = OperationGraph(TYPICAL_GRAPHS["matmul"].make(), open_target("h100"))
+question = Descriptor(DescriptorType.ENGINEHEUR).set(Attr.ENGINEHEUR_OPERATION_GRAPH, graph.descriptor)
+question.set(Attr.ENGINEHEUR_MODE, HeurMode.A).set(Attr.ENGINEHEUR_DEVICEPROP, graph.target.device).finalize()
+said = []
+for read in (lambda: question.get(Attr.ENGINEHEUR_RESULTS), graph.heuristics, lambda: list(graph.configs("A"))):
+    try:
+        said.append(str(read()))
+    except EnvironmentNotReady as error:
+        said.append(error.code)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    lists = [
+        capi.cudnnBackendGetAttribute(question, Attr.ENGINEHEUR_RESULTS, AttributeType.BACKEND_DESCRIPTOR, 8)
+        for _ in range(2)
+    ]
+answer = graph.heuristics(judging=True)
+reason = "libnvrtc" in answer.answer.text
+print(json.dumps([said, lists, [str(item.message) for item in caught], len(answer.configs), reason]))
+"""
+
+
+@needs_no_toolkit
+def test_empty_lists_of_engine_configs_without_nvrtc_are_explained() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = run_code(EMPTY_LISTS, environment=environment | {"CUDNN_BACKEND_LIBRARY": str(find_older_cudnn_folder())})
+    said, lists, warned, configs, reason = json.loads(done.stdout)
+    assert said == ["nvrtc-missing"] * 3
+    assert lists == [[0, []]] * 2, "C functions answer as in C"
+    assert [text.split(":")[0] for text in warned] == ["cuDNN lists no engine config for any graph"], "once"
+    assert "pip install nvidia-cuda-nvrtc-cu12" in warned[0]
+    assert (configs, reason) == (0, True), "code that judges gets cuDNN's reasons"
 
 
 @needs_no_toolkit
