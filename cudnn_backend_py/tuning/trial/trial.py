@@ -24,6 +24,7 @@ from ...interpreter.data import (
     make_inputs,
     make_memory_images,
 )
+from ...native.environment_problems import find_refusal_problem
 from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
@@ -33,7 +34,6 @@ from ...plans.select import Candidates, Selection, candidates
 from ...printable import format_in_angle_brackets
 from ...system.typed_data import convert_to_type
 from ...target import Target
-from ...target.environment import find_refusal_problem
 from ..statistics import Timing
 from ..timing_buffers import TimingBuffers
 from .bound import Arithmetic, Comparison, ExpectedOutput, compute_expected_outputs
