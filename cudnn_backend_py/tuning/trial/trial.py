@@ -288,7 +288,7 @@ def run_graph(
     found = run.run(proposed, configs) if live.is_live else run.describe_configs(proposed)
     ran = [item.state for item in found]
     state: State = next((state for state in STATES if state in ran), "refused")
-    if state == "refused" and (problem := find_refusal_problem(live, built=bool(proposed))) is not None:
+    if state == "refused" and (problem := find_refusal_problem(live.library, live, built=bool(proposed))) is not None:
         raise problem.to_exception()
     words = refused if not proposed else run.why_not_compared
     if not live.is_live and proposed:
