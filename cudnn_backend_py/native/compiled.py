@@ -133,8 +133,8 @@ def make_capsule(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]
 
 _CAPSULE_NAMES = {
     "_LaunchStruct": b"run",
-    "_CallStruct": b"call",
-    "_MappingStruct": b"mapping",
+    "_TupleCallStruct": b"call",
+    "_DictCallStruct": b"mapping",
     "_DestructorStruct": b"end",
 }  # of capsules, as in C
 
