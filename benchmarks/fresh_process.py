@@ -49,7 +49,7 @@ def start_clock() -> tuple[dict[str, float], StepClock]:
     return figures, clock
 
 
-def prepare_package(way: str, plan_file: str, clock: StepClock) -> Callable[..., None]:
+def prepare_cudnn_backend_py(way: str, plan_file: str, clock: StepClock) -> Callable[..., None]:
     """Return a function that runs this package's plan on q, k, v, o and stats."""
     from cudnn_backend_py.execution.executable import Executable
     from cudnn_backend_py.plans.plan import load_plan
@@ -165,7 +165,7 @@ def main() -> None:
     elif options.way == "c":
         run = prepare_c_program(options.program, options.library, options.workspace, clock)
     else:
-        run = prepare_package(options.way, options.plan, clock)
+        run = prepare_cudnn_backend_py(options.way, options.plan, clock)
     clock("plan")
     run(q, k, v, o, stats)
     torch.cuda.synchronize()

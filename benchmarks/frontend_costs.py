@@ -25,7 +25,7 @@ from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, format_
 from cudnn_backend_py.cli.compare.timing import measure_host_times, summarize_microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.timing import make_repeated_batch, rotate_items
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.terminal import open_console
 
 from .contenders import FrontendContender, load_frontend, make_batches_with_new_arguments
@@ -129,7 +129,9 @@ def run(options: argparse.Namespace) -> None:
     if theirs is None:
         raise CudnnBackendError(f"cudnn-frontend: {said}", code="bench-frontend", fix="--cudnn-frontend FOLDER")
     record: dict[str, Any] = {
-        **start_record("bench-frontend", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        **make_measurement_record_header(
+            "bench-frontend", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+        ),
         "cudnn-frontend": said,
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,

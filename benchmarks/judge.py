@@ -11,11 +11,11 @@ from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.tuning.statistics import Timing
 
-__all__ = ["ACCEPTANCE_LIMITS", "FigureLimit", "compare_record_with_limits", "format_limit_lines"]
+__all__ = ["ACCEPTANCE_LIMITS", "MeasuredValueLimit", "compare_record_with_limits", "format_limit_lines"]
 
 
 @dataclass(frozen=True)
-class FigureLimit:
+class MeasuredValueLimit:
     """A figure of a record with its upper limit; the figure is None if it was not measured."""
 
     name: str
@@ -67,7 +67,7 @@ def _compute_fresh_process_ratio(
     return float(mine / others)
 
 
-def _make_limits() -> Iterator[FigureLimit]:
+def _make_limits() -> Iterator[MeasuredValueLimit]:
     ratios = (
         ("same pointers", "C loop", 1.15),
         ("same pointers", "cudnn-frontend, same", 0.55),
@@ -80,7 +80,7 @@ def _make_limits() -> Iterator[FigureLimit]:
     for direction in DIRECTIONS:
         for name, other, limit in ratios:
             figure = partial(_compute_host_ratio, direction=direction, name=name, other=other)
-            yield FigureLimit(f"host, {direction}: {name} / {other}", limit, figure)
+            yield MeasuredValueLimit(f"host, {direction}: {name} / {other}", limit, figure)
     ragged = (
         ("same pointers", "C loop", 1.05),
         ("fresh pointers", "C loop", 1.2),
@@ -88,32 +88,34 @@ def _make_limits() -> Iterator[FigureLimit]:
         ("fresh pointers", "cudnn-frontend, fresh", 0.7),
     )
     for name, other, limit in ragged:
-        yield FigureLimit(
+        yield MeasuredValueLimit(
             f"host, ragged: {name} / {other}", limit, partial(_compute_ragged_ratio, name=name, other=other)
         )
-    yield FigureLimit("GPU: shapes that differ from cudnn-frontend, same plan", 0, _count_shapes_with_different_times)
-    yield FigureLimit(
+    yield MeasuredValueLimit(
+        "GPU: shapes that differ from cudnn-frontend, same plan", 0, _count_shapes_with_different_times
+    )
+    yield MeasuredValueLimit(
         "GPU: shapes where autotuned is slower than the first choice",
         0,
         partial(_count_slower_shapes, name="ours, autotuned", other="ours"),
     )
-    yield FigureLimit(
+    yield MeasuredValueLimit(
         "fresh process: ahead of time / cudnn-frontend",
         0.5,
         partial(_compute_fresh_process_ratio, name="ahead of time", other="cudnn-frontend"),
     )
     for name in ("cold", "our frontend"):
         figure = partial(_compute_fresh_process_ratio, name=name, other="cudnn-frontend", steps=("import",))
-        yield FigureLimit(f"fresh process: import, {name} / cudnn-frontend", 1.0, figure)
+        yield MeasuredValueLimit(f"fresh process: import, {name} / cudnn-frontend", 1.0, figure)
     figure = partial(_compute_fresh_process_ratio, name="cold", other="C program", steps=("open", "plan", "first run"))
-    yield FigureLimit("fresh process: after the import, cold / C program", 1.2, figure)
+    yield MeasuredValueLimit("fresh process: after the import, cold / C program", 1.2, figure)
 
 
-ACCEPTANCE_LIMITS: tuple[FigureLimit, ...] = tuple(_make_limits())
+ACCEPTANCE_LIMITS: tuple[MeasuredValueLimit, ...] = tuple(_make_limits())
 
 
 def compare_record_with_limits(
-    record: Mapping[str, Any], accepted: Iterable[FigureLimit] = ACCEPTANCE_LIMITS
+    record: Mapping[str, Any], accepted: Iterable[MeasuredValueLimit] = ACCEPTANCE_LIMITS
 ) -> list[dict[str, Any]]:
     """Return each figure's value, its limit, and whether it passed (None if not measured)."""
     found = []

@@ -22,7 +22,7 @@ from cudnn_backend_py.diagnose.surveys.matrix import Matrix, matrix
 from cudnn_backend_py.generated.enums import DataType, PointwiseMode
 from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.system.child import make_call_command, poll_process
 from tools.repository import make_child_environment
 
@@ -82,7 +82,7 @@ def measure_cpu_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def count_answers(cache: Path) -> int:
+def count_cached_verdicts(cache: Path) -> int:
     """Return the number of answers stored in a folder."""
     return sum(1 for _ in cache.glob("*.answer"))
 
@@ -94,11 +94,11 @@ def measure_kill_and_resume(targets: Sequence[str], versions: Sequence[str], tot
         options = ["--targets", *targets, "--versions", *versions, "--into", folder]
         command = make_call_command("benchmarks.__main__:main", "matrix", *options)
         child = subprocess.Popen(command, env=make_child_environment())
-        while poll_process(child) is None and count_answers(cache) < total // 2:
+        while poll_process(child) is None and count_cached_verdicts(cache) < total // 2:
             time.sleep(0.02)
         child.kill()
         child.wait()
-        before = count_answers(cache)
+        before = count_cached_verdicts(cache)
         start = time.perf_counter()
         resumed = judge_missing_cells(targets, versions, cache)
         seconds = time.perf_counter() - start
@@ -154,7 +154,7 @@ def run(options: argparse.Namespace) -> None:
             cpu_seconds.append(round(measure_cpu_seconds() - cpu, 1))
     total = len(answered.cells)
     record = {
-        **start_record("matrix"),
+        **make_measurement_record_header("matrix"),
         "load_1min_at_end": round(os.getloadavg()[0], 1),
         "versions": versions,
         "targets": targets,

@@ -15,7 +15,7 @@ from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch, make_repeated_batch
 from cudnn_backend_py.graph.attention import Attention, sdpa_forward
 from cudnn_backend_py.graph.data_types import DATA_TYPES
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.native.fast_call import load_compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.target import Target
@@ -92,7 +92,9 @@ def run(options: argparse.Namespace) -> None:
     frontend, said = load_frontend(options.cudnn_frontend)
     effort = RepetitionCounts(host_batches=options.batches, host_calls=options.calls)
     record: dict[str, Any] = {
-        **start_record("ragged", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        **make_measurement_record_header(
+            "ragged", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+        ),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn-frontend": said,

@@ -49,7 +49,7 @@ from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch, make_repeated_batch, rotate_items
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.native.fast_call import load_compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.plans.choice import EngineChoice
@@ -320,7 +320,7 @@ def run_all_benchmarks(
         step(2 + rows, "fresh processes")
         fresh_processes = measure_fresh_processes(target, None if frontend is None else cudnn_frontend or "", effort)
     record: dict[str, Any] = {
-        **start_record("bench", ENVIRONMENT_FACTS),
+        **make_measurement_record_header("bench", ENVIRONMENT_FACTS),
         "quick": quick,
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,

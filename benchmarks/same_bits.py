@@ -31,9 +31,9 @@ from cudnn_backend_py.cli.compare.timing import (
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.timing import make_repeated_batch
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 
-from .judge import FigureLimit, compare_record_with_limits, format_limit_lines
+from .judge import MeasuredValueLimit, compare_record_with_limits, format_limit_lines
 
 __all__ = ["ACCEPTANCE_LIMITS", "AttentionProblem", "BitComparison", "add_options", "make_random_problems", "run"]
 
@@ -247,7 +247,7 @@ def compare_group_of_problems(
     return rows, refused
 
 
-def time_policies(problem: AttentionProblem, rounds: int) -> dict[str, Any]:
+def time_shape_policies(problem: AttentionProblem, rounds: int) -> dict[str, Any]:
     """Return GPU and host microseconds of a forward pass with the shape policies "any" and "adaptive"."""
     compared: tuple[Shapes, ...] = ("any", "adaptive")
     calls: dict[str, Callable[[], Any]] = {shapes: _ProblemCalls(problem, shapes).forward for shapes in compared}
@@ -271,13 +271,15 @@ def _count_problems_with_changed_bits(
 
 
 ACCEPTANCE_LIMITS = (
-    FigureLimit("problems whose bits changed, forward", 0, partial(_count_problems_with_changed_bits, name="forward")),
-    FigureLimit(
+    MeasuredValueLimit(
+        "problems whose bits changed, forward", 0, partial(_count_problems_with_changed_bits, name="forward")
+    ),
+    MeasuredValueLimit(
         "problems whose bits changed, deterministic training",
         0,
         partial(_count_problems_with_changed_bits, name="training"),
     ),
-    FigureLimit(
+    MeasuredValueLimit(
         "problems of single queries whose bits changed, deterministic training",
         0,
         partial(_count_problems_with_changed_bits, name="training", single_rows=True),
@@ -330,7 +332,9 @@ def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     problems = make_random_problems(options.problems, options.seed)
     record: dict[str, Any] = {
-        **start_record("same-bits", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        **make_measurement_record_header(
+            "same-bits", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+        ),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "extension": extension,
@@ -348,7 +352,7 @@ def run(options: argparse.Namespace) -> None:
     for problem in some:
         if not problem.dropout:
             with suppress(CudnnBackendError):
-                record["times"].append(time_policies(problem, options.rounds))
+                record["times"].append(time_shape_policies(problem, options.rounds))
     torch_ops.clear_plans()
     for first in range(0, len(problems), PROBLEMS_PER_GROUP):
         if time.perf_counter() - begin > options.limit:

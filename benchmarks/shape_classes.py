@@ -32,13 +32,13 @@ from cudnn_backend_py.execution.plan_pool import get_shared_pool
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import choose_shape_class_bounds
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.plan import Plan, build_plan
 
 from .contenders import compute_forward_outputs
-from .judge import FigureLimit, compare_record_with_limits, format_limit_lines
+from .judge import MeasuredValueLimit, compare_record_with_limits, format_limit_lines
 
 __all__ = ["ACCEPTANCE_LIMITS", "add_options", "make_random_shapes", "run"]
 
@@ -140,7 +140,7 @@ def _make_alternating_call(shape: Attention, direction: Direction) -> Callable[[
     return lambda: next(turns)()
 
 
-def _repeat_shapes(shapes: Sequence[Attention]) -> None:
+def _call_shapes_until_plans_are_built(shapes: Sequence[Attention]) -> None:
     """Call the shapes nine times in turn, and wait for the background builds, which the tenth call needs."""
     calls = []
     for shape in shapes:
@@ -166,14 +166,16 @@ def _compute_quantile(record: Mapping[str, Any], share: float, direction: str, n
     return float(np.quantile(found, share)) if found else None
 
 
-def _make_limits() -> tuple[FigureLimit, ...]:
+def _make_limits() -> tuple[MeasuredValueLimit, ...]:
     accepted = []
     for direction in DIRECTIONS:
         for words, share, limit in (("median", 0.5, 1.2), ("p90", 0.9, 1.5)):
             figure = partial(_compute_quantile, share=share, direction=direction, name="any", other="exact")
-            accepted.append(FigureLimit(f"GPU, {direction}: class / exact, {words}", limit, figure))
+            accepted.append(MeasuredValueLimit(f"GPU, {direction}: class / exact, {words}", limit, figure))
         figure = partial(_compute_quantile, share=0.5, direction=direction, name="adaptive", other="exact operator")
-        accepted.append(FigureLimit(f"GPU, {direction}: adaptive from the tenth call / exact, median", 1.02, figure))
+        accepted.append(
+            MeasuredValueLimit(f"GPU, {direction}: adaptive from the tenth call / exact, median", 1.02, figure)
+        )
     return tuple(accepted)
 
 
@@ -202,7 +204,7 @@ def run(options: argparse.Namespace) -> None:
         if time.perf_counter() - begin > options.limit:
             break
         some = shapes[first : first + SHAPES_PER_GROUP]
-        _repeat_shapes([shape for shape in some if shape in back])
+        _call_shapes_until_plans_are_built([shape for shape in some if shape in back])
         made = []
         for shape, direction in product(some, DIRECTIONS):
             try:
@@ -212,7 +214,9 @@ def run(options: argparse.Namespace) -> None:
         get_shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)
         rows += [row.time(options.rounds) for row in made]
     record: dict[str, Any] = {
-        **start_record("shape-classes", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        **make_measurement_record_header(
+            "shape-classes", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+        ),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "exact_plans_built_s": built_s,

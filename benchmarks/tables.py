@@ -10,7 +10,7 @@ from rich.table import Table
 
 from cudnn_backend_py.cli.compare.figures import load_figure_class
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS
-from cudnn_backend_py.terminal import WordTable
+from cudnn_backend_py.terminal import BorderlessTextTable
 
 __all__ = [
     "draw_bars",
@@ -30,7 +30,7 @@ def make_all_tables(record: Mapping[str, Any]) -> list[Table]:
 
 def make_host_table(record: Mapping[str, Any]) -> Table:
     """Return the table of host time per call."""
-    table = WordTable(title=f"Host time per call, microseconds ({record['host']['problem']})")
+    table = BorderlessTextTable(title=f"Host time per call, microseconds ({record['host']['problem']})")
     table.add_column("")
     for direction in DIRECTIONS:
         table.add_column(direction, justify="right")
@@ -51,7 +51,7 @@ def _format_quartiles(timing: Mapping[str, float]) -> str:
 
 def make_ragged_table(record: Mapping[str, Any]) -> Table:
     """Return the table of host time per call of a ragged plan."""
-    table = WordTable(title="Host time per call of a ragged plan, microseconds")
+    table = BorderlessTextTable(title="Host time per call of a ragged plan, microseconds")
     for name in ("", "median", "quartiles"):
         table.add_column(name, justify="right" if name else "left", style="dim" if name == "quartiles" else "")
     for name, timing in record["ragged"].items():
@@ -61,7 +61,9 @@ def make_ragged_table(record: Mapping[str, Any]) -> Table:
 
 def make_gpu_table(record: Mapping[str, Any]) -> Table:
     names = list(dict.fromkeys(name for row in record["gpu"] for name in row["us"]))
-    table = WordTable(title=f"GPU time, microseconds (TFLOP/s); matrix product {record['matrix_tflops']} TFLOP/s")
+    table = BorderlessTextTable(
+        title=f"GPU time, microseconds (TFLOP/s); matrix product {record['matrix_tflops']} TFLOP/s"
+    )
     table.add_column("")
     table.add_column("")
     for name in names:
@@ -78,7 +80,7 @@ def make_gpu_table(record: Mapping[str, Any]) -> Table:
 
 
 def make_fresh_process_table(record: Mapping[str, Any]) -> Table:
-    table = WordTable(title="Fresh process to first result, milliseconds, importing torch left out")
+    table = BorderlessTextTable(title="Fresh process to first result, milliseconds, importing torch left out")
     names = list(next(iter(record["fresh"].values()), ()))
     for name in ("", *names):
         table.add_column(name, justify="left" if not name else "right")

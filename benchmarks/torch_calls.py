@@ -28,14 +28,14 @@ from cudnn_backend_py.graph.attention.shape_class import (
     make_shape_class_problem,
 )
 from cudnn_backend_py.graph.data_types import DATA_TYPES
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.native.fast_call import load_compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
-from cudnn_backend_py.terminal import WordTable, open_console
+from cudnn_backend_py.terminal import BorderlessTextTable, open_console
 from cudnn_backend_py.torch_ops.compiled import STEP
 
 from .contenders import make_c_loop, make_torch_packed_attention
-from .judge import FigureLimit, compare_record_with_limits, format_limit_lines
+from .judge import MeasuredValueLimit, compare_record_with_limits, format_limit_lines
 from .problems import SMALL_PROBLEM
 
 __all__ = ["ACCEPTANCE_LIMITS", "add_options", "measure_all_calls", "run"]
@@ -237,7 +237,7 @@ RATIO_LIMITS = (
     ("packed", PASS_NAMES[0], "C loop", 1.6),
 )
 ACCEPTANCE_LIMITS = tuple(
-    FigureLimit(
+    MeasuredValueLimit(
         f"{problem}, {way}: ours / {other}", limit, partial(_compute_ratio, problem=problem, way=way, other=other)
     )
     for problem, way, other, limit in RATIO_LIMITS
@@ -247,7 +247,7 @@ ACCEPTANCE_LIMITS = tuple(
 def print_time_table(record: dict[str, Any], console: Console) -> None:
     """Print a row per problem and pass with a column per implementation."""
     names = list(dict.fromkeys(name for row in record["us"].values() for name in row))
-    table = WordTable(title="Host time per call, microseconds")
+    table = BorderlessTextTable(title="Host time per call, microseconds")
     for name in ("", *names):
         table.add_column(name, justify="right" if name else "left")
     for problem, row in record["us"].items():
@@ -272,7 +272,7 @@ def run(options: argparse.Namespace) -> None:
     state = prepare_torch_operators()
     times, raised = measure_all_calls(options.batches, options.calls)
     record: dict[str, Any] = {
-        **start_record("torch-calls", ENVIRONMENT_FACTS),
+        **make_measurement_record_header("torch-calls", ENVIRONMENT_FACTS),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "extension": state,

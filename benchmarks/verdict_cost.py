@@ -14,7 +14,7 @@ from pathlib import Path
 from cudnn_backend_py import load_graph, save_graph
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 
 from . import bare_calls
 
@@ -48,17 +48,20 @@ def measure_verdict_ms(target: str, *, supported: bool) -> list[float]:
     return times
 
 
-def write_calls(graph: str, target: str, calls: str) -> None:
+def write_cudnn_calls_of_verdict(graph: str, target: str, calls: str) -> None:
     """Write the cuDNN calls of a verdict to a file; the process must not have loaded cuDNN before."""
     Path(calls).write_text(json.dumps(bare_calls.record_calls(load_graph(graph), target)), encoding="utf-8")
 
 
-def measure_processes_ms(target: str) -> dict[str, list[float]]:
+def measure_verdict_processes_ms(target: str) -> dict[str, list[float]]:
     """Return the milliseconds of processes that judge a graph: by bare calls, and by ``explain``."""
     with tempfile.TemporaryDirectory() as folder:
         graph, calls = f"{folder}/graph.json", f"{folder}/calls.json"
         save_graph(sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64, causal=True, stats=True), graph)
-        code = f"from {__name__} import write_calls; write_calls({graph!r}, {target!r}, {calls!r})"
+        code = (
+            f"from {__name__} import write_cudnn_calls_of_verdict; "
+            f"write_cudnn_calls_of_verdict({graph!r}, {target!r}, {calls!r})"
+        )
         subprocess.run([sys.executable, "-c", code], check=True)
         explained = ["-m", "cudnn_backend_py", "explain", graph, "--target", target]
         ways = {"bare calls": [bare_calls.__file__, calls], "explain --here": [*explained, "--here"]}
@@ -85,9 +88,9 @@ def run(options: argparse.Namespace) -> None:
             times = measure_verdict_ms(target, supported=supported)
             name = f"flash forward, {'supported' if supported else 'refused'}, {target}"
             verdicts[name] = {"median": round(statistics.median(times), 2), "max": round(max(times), 2)}
-    processes = measure_processes_ms("sm90")
+    processes = measure_verdict_processes_ms("sm90")
     record = {
-        **start_record("verdict-cost"),
+        **make_measurement_record_header("verdict-cost"),
         "import_numpy_ms": round(numpy_ms, 1),
         "import_with_package_ms": round(ours_ms, 1),
         "rounds": ROUNDS,

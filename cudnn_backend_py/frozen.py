@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, dataclass_transform
 __all__ = ["FrozenValue"]
 
 
-class _FieldsOnDemand:
+class _LazyDataclassFields:
     """``__dataclass_fields__``: makes the class a dataclass when ``fields``, ``replace`` or ``asdict`` reads it."""
 
     def __get__(self, value: FrozenValue | None, kind: type[FrozenValue]) -> dict[str, Field[Any]]:
@@ -21,7 +21,7 @@ class _FieldsOnDemand:
         return found
 
 
-_FIELDS_ON_DEMAND = _FieldsOnDemand()
+_FIELDS_ON_DEMAND = _LazyDataclassFields()
 
 
 @dataclass_transform(frozen_default=True)

@@ -20,11 +20,18 @@ from .native import Library, load_driver, loaded_library
 from .native.environment_problems import EnvironmentProblem, check_environment, has_nvrtc
 from .native.fast_call import load_compiled_library
 from .printable import printable
-from .system.version import __version__, cuda_version_text
+from .system.version import __version__, format_cuda_version_number
 from .target import list_profiles, read_device
 from .versions import store as versions
 
-__all__ = ["collect_info", "find_commit", "has_problem", "render_info", "start_record", "write_record"]
+__all__ = [
+    "collect_info",
+    "find_commit",
+    "has_problem",
+    "make_measurement_record_header",
+    "render_info",
+    "write_record",
+]
 
 
 def collect_info() -> dict[str, Any]:
@@ -45,7 +52,7 @@ def collect_info() -> dict[str, Any]:
             "cudnn": lib.build_text,
             "path": lib.path,
             "found by": lib.place.how,
-            "built for CUDA": cuda_version_text(lib.cuda_version),
+            "built for CUDA": format_cuda_version_number(lib.cuda_version),
             "nvrtc": _describe_nvrtc(lib),
         }
     facts["environment"] = [
@@ -79,7 +86,7 @@ def has_problem(facts: Mapping[str, Any]) -> bool:
 
 def _describe_nvrtc(lib: Library) -> str:
     if has_nvrtc(lib):
-        return f"inside cuDNN, that of CUDA {cuda_version_text(lib.cuda_version)}"
+        return f"inside cuDNN, that of CUDA {format_cuda_version_number(lib.cuda_version)}"
     return lib.nvrtc.path or f"not found; {lib.nvrtc.found}".replace("\n", "; ")
 
 
@@ -119,7 +126,9 @@ def render_info(facts: Mapping[str, Any]) -> str:
 # Records
 
 
-def start_record(kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python", "cudnn")) -> dict[str, Any]:
+def make_measurement_record_header(
+    kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python", "cudnn")
+) -> dict[str, Any]:
     """Return the first fields of a measurement record: schema, date, command, commit, machine, environment.
 
     The command is the line that measures it again; of files outside the working folder it has the names alone. The

@@ -21,10 +21,10 @@ from rich.text import Text
 from .printable import escape_workflow_commands, printable
 from .system.streams import UNFOLDED, USUAL_LINES, get_stream_width, is_terminal
 
-__all__ = ["WordTable", "open_console", "progress_bar", "render_as_text"]
+__all__ = ["BorderlessTextTable", "open_console", "progress_bar", "render_as_text"]
 
 
-class WordTable(Table):
+class BorderlessTextTable(Table):
     """A table of text columns without borders, folded only between words so that every word can be copied.
 
     Where words do not fit next to each other, a line is longer than the terminal is wide, and the terminal folds it:
@@ -56,7 +56,7 @@ class _Console(Console):
         raise BrokenPipeError  # rich would exit with code 1, which is an answer of commands
 
 
-class _LineGuard:
+class _WorkflowCommandEscapingStream:
     """A stream that changes written lines so that none is a CI workflow command."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -78,7 +78,7 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
     """
     stream = sys.stderr if stderr else sys.stdout
     return _Console(
-        file=None if stream is None else _LineGuard(stream),  # type: ignore[arg-type]  # all that rich uses of it
+        file=None if stream is None else _WorkflowCommandEscapingStream(stream),  # type: ignore[arg-type]  # all that rich uses of it
         stderr=stderr,
         width=get_stream_width(stream),
         height=USUAL_LINES,

@@ -83,7 +83,7 @@ RINGS: dict[str, Callable[[], str | None]] = {
 }
 
 
-def _is_group_selected(arguments: Iterable[str], ring: str) -> bool:
+def _is_test_group_selected(arguments: Iterable[str], ring: str) -> bool:
     """Return whether the command line selects tests in the folder of a test group, such as ``tests/gpu``."""
     folder = TESTS / ring
     paths = [Path(argument.split("::")[0]).resolve() for argument in arguments]
@@ -91,7 +91,7 @@ def _is_group_selected(arguments: Iterable[str], ring: str) -> bool:
 
 
 def _find_skipped_groups(config: pytest.Config) -> dict[str, str]:
-    selected = [ring for ring in RINGS if _is_group_selected(config.args, ring)]
+    selected = [ring for ring in RINGS if _is_test_group_selected(config.args, ring)]
     return {ring: why for ring in selected if (why := RINGS[ring]()) is not None}
 
 

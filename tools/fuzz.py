@@ -37,7 +37,7 @@ from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import build
 from cudnn_backend_py.native.values import format_value
 from cudnn_backend_py.plans.lower import lower
-from tests.support.hostile_values import disguise_value, make_random_hostile_value
+from tests.support.hostile_values import make_equal_or_misreporting_value, make_random_hostile_value
 from tests.support.varied_graphs import VARIED_GRAPHS
 
 DESCRIPTOR_TYPES = [
@@ -230,7 +230,7 @@ class Fuzzer:
                 else self.make_random_value()
             )
             if r.random() < 0.25:
-                value = disguise_value(value, r)
+                value = make_equal_or_misreporting_value(value, r)
             if r.random() < 0.2:
                 self.make_capi_call(descriptor, attribute, value, element_type)
             else:
@@ -250,45 +250,58 @@ class Fuzzer:
 
         wrong: tuple[Any, ...] = (None, "x", 5, 1 + 2j)
 
-        def keep_or_replace(value: Any) -> Any:
+        def replace_value_sometimes(value: Any) -> Any:
             return value if r.random() < 0.8 else self.make_random_value()
 
-        count = keep_or_replace(
+        count = replace_value_sometimes(
             len(value) + isinstance(value, str)
             if any(type(value) is kind for kind in (tuple, list, str))
             else r.choice((1, 2**70))
         )
-        pair = keep_or_replace(descriptor), keep_or_replace(self.choose_descriptor(DescriptorType.VARIANT_PACK))
+        pair = (
+            replace_value_sometimes(descriptor),
+            replace_value_sometimes(self.choose_descriptor(DescriptorType.VARIANT_PACK)),
+        )
         calls: list[tuple[str, Callable[[], Any]]] = [
             (
                 "set",
                 lambda: capi.cudnnBackendSetAttribute(
-                    keep_or_replace(descriptor), attribute, element_type, count, value
+                    replace_value_sometimes(descriptor), attribute, element_type, count, value
                 ),
             ),
             (
                 "get",
                 lambda: capi.cudnnBackendGetAttribute(
-                    keep_or_replace(descriptor), attribute, element_type, keep_or_replace(1)
+                    replace_value_sometimes(descriptor), attribute, element_type, replace_value_sometimes(1)
                 ),
             ),
-            ("create", lambda: capi.cudnnBackendCreateDescriptor(keep_or_replace(descriptor.kind))),
-            ("initialize", lambda: capi.cudnnBackendInitialize(keep_or_replace(descriptor))),
-            ("finalize", lambda: capi.cudnnBackendFinalize(keep_or_replace(descriptor))),
-            ("execute", lambda: capi.cudnnBackendExecute(keep_or_replace(None), *pair)),
+            ("create", lambda: capi.cudnnBackendCreateDescriptor(replace_value_sometimes(descriptor.kind))),
+            ("initialize", lambda: capi.cudnnBackendInitialize(replace_value_sometimes(descriptor))),
+            ("finalize", lambda: capi.cudnnBackendFinalize(replace_value_sometimes(descriptor))),
+            ("execute", lambda: capi.cudnnBackendExecute(replace_value_sometimes(None), *pair)),
             (
                 "populate",
-                lambda: capi.cudnnBackendPopulateCudaGraph(keep_or_replace(None), *pair, keep_or_replace(4096)),
+                lambda: capi.cudnnBackendPopulateCudaGraph(
+                    replace_value_sometimes(None), *pair, replace_value_sometimes(4096)
+                ),
             ),
-            ("error string", lambda: capi.cudnnGetErrorString(keep_or_replace(r.choice(EDGE_INTEGERS)))),
-            ("property", lambda: capi.cudnnGetProperty(keep_or_replace(r.choice((0, 1, 2, 9))))),
-            ("stream", lambda: capi.cudnnSetStream(keep_or_replace(None), keep_or_replace(0))),
-            ("runtime error", lambda: capi.cudnnQueryRuntimeError(keep_or_replace(None), keep_or_replace(0))),
-            ("callback", lambda: capi.cudnnSetCallback(keep_or_replace(2), _ignore_message, keep_or_replace(None))),
+            ("error string", lambda: capi.cudnnGetErrorString(replace_value_sometimes(r.choice(EDGE_INTEGERS)))),
+            ("property", lambda: capi.cudnnGetProperty(replace_value_sometimes(r.choice((0, 1, 2, 9))))),
+            ("stream", lambda: capi.cudnnSetStream(replace_value_sometimes(None), replace_value_sometimes(0))),
+            (
+                "runtime error",
+                lambda: capi.cudnnQueryRuntimeError(replace_value_sometimes(None), replace_value_sometimes(0)),
+            ),
+            (
+                "callback",
+                lambda: capi.cudnnSetCallback(
+                    replace_value_sometimes(2), _ignore_message, replace_value_sometimes(None)
+                ),
+            ),
             ("capture", lambda: _finalize_with_captured_log(descriptor)),
             ("no callback", lambda: capi.cudnnSetCallback(0, r.choice(wrong))),
-            ("value", lambda: build(keep_or_replace(None), on=keep_or_replace(library()))),
-            ("execute plan", lambda: descriptor.execute(keep_or_replace(None), pair[1])),
+            ("value", lambda: build(replace_value_sometimes(None), on=replace_value_sometimes(library()))),
+            ("execute plan", lambda: descriptor.execute(replace_value_sometimes(None), pair[1])),
         ]
         name, call = calls[0] if r.random() < 0.5 else r.choice(calls)
         self.make_and_count_call(f"c {name}", descriptor, attribute, value, element_type, call)

@@ -22,9 +22,9 @@ from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.plan_pool import get_shared_pool
 from cudnn_backend_py.graph.attention.shape_class import choose_shape_class_bounds
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 
-from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
+from ..judge import MeasuredValueLimit, compare_record_with_limits, format_limit_lines
 from .memory import measure_resources
 
 __all__ = ["ACCEPTANCE_LIMITS", "add_options", "find_shape_class_bounds", "make_random_shapes", "run"]
@@ -146,31 +146,31 @@ def _find_largest_error(record: Mapping[str, Any]) -> float | None:
     return 1000 * float(record["largest_relative_error"]) if record["compared"] else None
 
 
-def _read_first_call_figure(record: Mapping[str, Any], what: str, name: str) -> float | None:
+def _read_first_call_value(record: Mapping[str, Any], what: str, name: str) -> float | None:
     return float(record[name][what]) if name in record else None
 
 
 ACCEPTANCE_LIMITS = (
     *(
-        FigureLimit(
+        MeasuredValueLimit(
             f"host time of {words} of a shape, {what}, ms",
             limit,
-            partial(_read_first_call_figure, what=what, name=name),
+            partial(_read_first_call_value, what=what, name=name),
         )
         for words, name in zip(("the first call", "the first backward pass"), TIME_FIGURES, strict=True)
         for what, limit in (("median", 0.15), ("p99", 1.0))
     ),
-    FigureLimit(
+    MeasuredValueLimit(
         "host memory after the first tenth, bytes more",
         ACCEPTED_GROWTH_BYTES,
         lambda r: _compute_memory_growth(r, "resident_bytes"),
     ),
-    FigureLimit(
+    MeasuredValueLimit(
         "GPU memory after the first tenth, bytes more",
         ACCEPTED_GROWTH_BYTES,
         lambda r: _compute_memory_growth(r, "gpu_bytes"),
     ),
-    FigureLimit("largest relative error of calls compared, thousandths", 10.0, _find_largest_error),
+    MeasuredValueLimit("largest relative error of calls compared, thousandths", 10.0, _find_largest_error),
 )
 
 
@@ -202,7 +202,7 @@ def _summarize_torch_times(calls: _ShapeCalls, shapes: Sequence[tuple[int, int]]
         yield calls.time_torch(*shape)
 
 
-def _summarize_spread(spent: Any) -> dict[str, float]:
+def _compute_median_max_and_percentiles(spent: Any) -> dict[str, float]:
     found = {"median": np.median(spent), "max": np.max(spent)}
     found |= {f"p{share}": np.percentile(spent, share) for share in (90, 99)}
     return {name: round(float(value), 4) for name, value in found.items()}
@@ -241,7 +241,9 @@ def run(options: argparse.Namespace) -> None:
     errors = [calls.compute_error(*shape) for shape in others]
     time_torch = np.array(list(_summarize_torch_times(calls, shapes[:TORCH_CALLS])))
     record: dict[str, Any] = {
-        **start_record("any-shape", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        **make_measurement_record_header(
+            "any-shape", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+        ),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "way": options.way,
@@ -250,12 +252,17 @@ def run(options: argparse.Namespace) -> None:
         "classes_built_s": built_s,
         "shapes": done,
         "seconds": seconds,
-        **{name: _summarize_spread(times) for name, times in zip(TIME_FIGURES, spent.T, strict=False)},
+        **{
+            name: _compute_median_max_and_percentiles(times) for name, times in zip(TIME_FIGURES, spent.T, strict=False)
+        },
         "slowest": [
             {"number": int(at) + 1, "shape": shapes[at], "ms": spent[at].round(3).tolist()}
             for at in np.argsort(-spent.sum(1))[:REPORTED_SLOWEST_CALLS]
         ],
-        **{name: _summarize_spread(times) for name, times in zip(TORCH_TIME_FIGURES, time_torch.T, strict=False)},
+        **{
+            name: _compute_median_max_and_percentiles(times)
+            for name, times in zip(TORCH_TIME_FIGURES, time_torch.T, strict=False)
+        },
         "compared": len(errors),
         "largest_relative_error": max(errors, default=0.0),
         "points": points,

@@ -15,9 +15,9 @@ from typing import Any
 from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
 from cudnn_backend_py.errors import UsageError
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 
-from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
+from ..judge import MeasuredValueLimit, compare_record_with_limits, format_limit_lines
 from .memory import measure_resources
 
 __all__ = ["ACCEPTANCE_LIMITS", "add_options", "run"]
@@ -107,16 +107,18 @@ def _compute_memory_growth(record: Mapping[str, Any], key: str) -> float:
 
 
 ACCEPTANCE_LIMITS = (
-    FigureLimit("largest relative error of all replays", 0.01, lambda record: record["largest_relative_error"]),
-    FigureLimit("replays that did not run", 0, lambda record: record["replays"] - record["counted"]),
-    FigureLimit("replays there was no time for", 0, lambda record: record["asked"] - record["replays"]),
-    FigureLimit(
+    MeasuredValueLimit("largest relative error of all replays", 0.01, lambda record: record["largest_relative_error"]),
+    MeasuredValueLimit("replays that did not run", 0, lambda record: record["replays"] - record["counted"]),
+    MeasuredValueLimit("replays there was no time for", 0, lambda record: record["asked"] - record["replays"]),
+    MeasuredValueLimit(
         "builds inside a capture that were not refused",
         0,
         lambda record: float(record["build_in_capture"] != "plan-in-capture"),
     ),
-    FigureLimit("host memory, bytes more", 8 << 20, lambda record: _compute_memory_growth(record, "resident_bytes")),
-    FigureLimit("GPU memory, bytes more", 8 << 20, lambda record: _compute_memory_growth(record, "gpu_bytes")),
+    MeasuredValueLimit(
+        "host memory, bytes more", 8 << 20, lambda record: _compute_memory_growth(record, "resident_bytes")
+    ),
+    MeasuredValueLimit("GPU memory, bytes more", 8 << 20, lambda record: _compute_memory_growth(record, "gpu_bytes")),
 )
 
 
@@ -157,7 +159,9 @@ def run(options: argparse.Namespace) -> None:
         free, total = torch.cuda.mem_get_info()
         points.append({"replays": replays, "gpu_bytes": total - free, **measure_resources()})
     record: dict[str, Any] = {
-        **start_record("capture-soak", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        **make_measurement_record_header(
+            "capture-soak", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+        ),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "problem": f"b{BATCH} h{HEADS}/{KV_HEADS} d{HEAD_DIM}, one query, up to {PAGE * PAGES} keys in pages of {PAGE}",

@@ -22,7 +22,7 @@ from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.native import library
 from cudnn_backend_py.system.child import make_call_command
 from tools.repository import make_child_environment
@@ -134,7 +134,7 @@ def compare_package_with_c(rounds: int, warm: int, build: bool) -> dict[str, Any
     package, calls = (json.loads(_run_child("--watch", who, *options)) for who in ("package", "calls"))
     ours = {key: round(value - calls["growth_per_round"][key], 4) for key, value in package["growth_per_round"].items()}
     return {
-        **start_record("long-use"),
+        **make_measurement_record_header("long-use"),
         "rounds": rounds,
         "warm": warm,
         "package": package,

@@ -7,7 +7,7 @@ import time
 
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.generated.enums import DataType, DescriptorType, PointwiseMode
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.native import Descriptor
 
 from .memory import read_resident_bytes
@@ -63,4 +63,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure the memory during all rounds, and write the record."""
-    print(write_record({**start_record("million-rounds"), **measure_memory(options.rounds)}, options.output))
+    print(
+        write_record(
+            {**make_measurement_record_header("million-rounds"), **measure_memory(options.rounds)}, options.output
+        )
+    )

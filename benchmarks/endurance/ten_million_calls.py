@@ -13,7 +13,7 @@ from typing import Any
 
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.plan import build_plan
 from cudnn_backend_py.target import open_target
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> None:
     later = [sample for sample in samples if sample["calls"] > calls // 10] or samples[-1:]
     failures = [repr(worker.failure) for worker in workers if worker.failure is not None]
     record = {
-        **start_record("ten-million-calls"),
+        **make_measurement_record_header("ten-million-calls"),
         "gpu": torch.cuda.get_device_name(),
         "calls": calls,
         "threads": THREAD_COUNT,

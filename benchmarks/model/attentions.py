@@ -118,7 +118,7 @@ class TorchDefault(Attention):
         return scaled_dot_product_attention(q.unsqueeze(2), k, v, attn_mask=there[:, None, None]).squeeze(2)
 
 
-class PackageAttention(Attention):
+class CudnnBackendPyAttention(Attention):
     """Attention by the torch operators of this package."""
 
     def __init__(self, shapes: Shapes) -> None:
@@ -357,12 +357,12 @@ class _FrontendFunction(torch.autograd.Function):  # type: ignore[misc]
 
 ATTENTION_PROVIDERS: dict[str, Callable[[], Attention]] = {
     "torch flash": TorchFlash,
-    "ours, adaptive": lambda: PackageAttention("adaptive"),
+    "ours, adaptive": lambda: CudnnBackendPyAttention("adaptive"),
     "torch cudnn": TorchCudnn,
-    "ours, any": lambda: PackageAttention("any"),
+    "ours, any": lambda: CudnnBackendPyAttention("any"),
     "cudnn-frontend": CudnnFrontend,
     "torch cudnn, nested": TorchNested,
-    "ours, exact": lambda: PackageAttention("exact"),
+    "ours, exact": lambda: CudnnBackendPyAttention("exact"),
     "torch plain": TorchDefault,
 }
 

@@ -28,12 +28,12 @@ from typing import Any
 from rich.table import Table
 
 from cudnn_backend_py.cli.compare.contenders import prepare_torch_operators
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.system.child import make_call_command
-from cudnn_backend_py.terminal import WordTable, open_console
+from cudnn_backend_py.terminal import BorderlessTextTable, open_console
 from tools.repository import make_child_environment
 
-from ..judge import FigureLimit, compare_record_with_limits, format_limit_lines
+from ..judge import MeasuredValueLimit, compare_record_with_limits, format_limit_lines
 from ..tables import draw_bars
 
 __all__ = ["ACCEPTANCE_LIMITS", "add_options", "draw_model_throughput", "make_model_table", "run"]
@@ -65,7 +65,7 @@ Figures = Mapping[str, Any]
 # acceptance limits
 
 
-def _get_figure(record: Figures, provider: str, *path: str) -> Any:
+def _get_measured_value(record: Figures, provider: str, *path: str) -> Any:
     """Return a figure of a provider, None if it was not measured."""
     found: Any = record["makers"].get(provider)
     for key in path:
@@ -74,14 +74,14 @@ def _get_figure(record: Figures, provider: str, *path: str) -> Any:
 
 
 def _compute_ratio(record: Figures, provider: str, other: str, path: tuple[str, ...]) -> float | None:
-    mine, theirs = _get_figure(record, provider, *path), _get_figure(record, other, *path)
+    mine, theirs = _get_measured_value(record, provider, *path), _get_measured_value(record, other, *path)
     return None if mine is None or theirs is None else float(mine / theirs)
 
 
 def _compute_first_epoch_ratio(record: Figures, way: str) -> float | None:
     """Return the ratio of our first epoch's time to torch cuDNN's; an upper bound if the latter hit the time limit."""
     mine, theirs = (
-        _get_figure(record, provider, way, EPOCH_NAMES[0]) for provider in (OUR_PROVIDER, TORCH_CUDNN_PROVIDER)
+        _get_measured_value(record, provider, way, EPOCH_NAMES[0]) for provider in (OUR_PROVIDER, TORCH_CUDNN_PROVIDER)
     )
     if mine is None or theirs is None or mine["steps"] < theirs["steps"]:
         return None
@@ -113,7 +113,9 @@ def _find_largest_difference(found: Iterable[tuple[Sequence[float] | None, Seque
 
 def _select_compared_losses(record: Figures, provider: str, way: str) -> list[float] | None:
     """Return the losses to compare; a provider that did not finish its epochs has only those of the first steps."""
-    first, last = (_get_figure(record, provider, way, epoch, "losses") for epoch in (EPOCH_NAMES[0], EPOCH_NAMES[-1]))
+    first, last = (
+        _get_measured_value(record, provider, way, epoch, "losses") for epoch in (EPOCH_NAMES[0], EPOCH_NAMES[-1])
+    )
     if first is None or last is None:
         return None
     whole = _count_finished_steps(record, provider, way) == _count_finished_steps(record, TORCH_FLASH_PROVIDER, way)
@@ -122,14 +124,14 @@ def _select_compared_losses(record: Figures, provider: str, way: str) -> list[fl
 
 def _count_finished_steps(record: Figures, provider: str, way: str) -> list[Any]:
     """Return the number of finished training steps of each epoch; losses are comparable only if these are equal."""
-    return [_get_figure(record, provider, way, epoch, "steps") for epoch in EPOCH_NAMES]
+    return [_get_measured_value(record, provider, way, epoch, "steps") for epoch in EPOCH_NAMES]
 
 
 def _compute_rounding_difference(record: Figures, way: str, what: str) -> float | None:
     """Return the largest relative difference of losses, or gradients, at the same weights to those of torch's flash."""
 
     def get_values(provider: str) -> list[float]:
-        found = _get_figure(record, provider, way, "same weights", what) or []
+        found = _get_measured_value(record, provider, way, "same weights", what) or []
         return [x for batch in found for x in batch] if what == "gradients" else found
 
     return _find_largest_difference(
@@ -139,7 +141,7 @@ def _compute_rounding_difference(record: Figures, way: str, what: str) -> float 
 
 def _compute_serving_difference(record: Figures, way: str) -> float | None:
     def get_values(provider: str) -> list[float]:
-        loss = _get_figure(record, provider, way, "loss")
+        loss = _get_measured_value(record, provider, way, "loss")
         whole = _count_finished_steps(record, provider, "packed") == _count_finished_steps(
             record, TORCH_FLASH_PROVIDER, "packed"
         )
@@ -150,31 +152,31 @@ def _compute_serving_difference(record: Figures, way: str) -> float | None:
     )
 
 
-def _make_limits() -> Iterator[FigureLimit]:
+def _make_limits() -> Iterator[MeasuredValueLimit]:
     for way in BATCH_LAYOUTS:
         path = way, "new lengths", "step_ms"
-        yield FigureLimit(
+        yield MeasuredValueLimit(
             f"{way}: a step on new lengths, {OUR_PROVIDER} / {TORCH_FLASH_PROVIDER}",
             1.0,
             partial(_compute_ratio, provider=OUR_PROVIDER, other=TORCH_FLASH_PROVIDER, path=path),
         )
-        yield FigureLimit(
+        yield MeasuredValueLimit(
             f"{way}: first epoch, {OUR_PROVIDER} / {TORCH_CUDNN_PROVIDER}",
             0.3,
             partial(_compute_first_epoch_ratio, way=way),
         )
-        yield FigureLimit(
+        yield MeasuredValueLimit(
             f"{way}: losses apart from those of {TORCH_FLASH_PROVIDER}",
             0.01,
             partial(_compute_loss_difference, way=way),
         )
         for what, limit in (("losses", 1e-3), ("gradients", 0.01)):
             figure = partial(_compute_rounding_difference, way=way, what=what)
-            yield FigureLimit(
+            yield MeasuredValueLimit(
                 f"{way}: {what} at the same weights, apart from those of {TORCH_FLASH_PROVIDER}", limit, figure
             )
     for way in ("serving", "serving, captured"):
-        yield FigureLimit(
+        yield MeasuredValueLimit(
             f"{way}: losses apart from those of {TORCH_FLASH_PROVIDER}",
             0.01,
             partial(_compute_serving_difference, way=way),
@@ -189,14 +191,17 @@ ACCEPTANCE_LIMITS = tuple(_make_limits())
 
 def make_model_table(record: Figures) -> Table:
     """Return the table of times of all providers."""
-    table = WordTable(
+    table = BorderlessTextTable(
         title=f"A GPT of {record['parameters']} parameters: training and serving, milliseconds (tokens/s)"
     )
     table.add_column("")
     for name in record["makers"]:
         table.add_column(name, justify="right")
     rows = [
-        (way, epoch, what) for way in BATCH_LAYOUTS for epoch in EPOCH_NAMES for what in _select_shown_figures(epoch)
+        (way, epoch, what)
+        for way in BATCH_LAYOUTS
+        for epoch in EPOCH_NAMES
+        for what in _select_table_columns_of_epoch(epoch)
     ]
     for way, epoch, what in rows:
         cells = [_format_cell(record, provider, way, epoch, what) for provider in record["makers"]]
@@ -206,8 +211,8 @@ def make_model_table(record: Figures) -> Table:
             cells = []
             for provider in record["makers"]:
                 value, rate = (
-                    _get_figure(record, provider, way, what),
-                    _get_figure(record, provider, way, "tokens_per_second"),
+                    _get_measured_value(record, provider, way, what),
+                    _get_measured_value(record, provider, way, "tokens_per_second"),
                 )
                 shown = f" ({rate:,})" if what == "decode_ms" and rate else ""
                 cells.append("" if value is None else f"{value:.2f}{shown}")
@@ -215,12 +220,12 @@ def make_model_table(record: Figures) -> Table:
     return table
 
 
-def _select_shown_figures(epoch: str) -> tuple[str, ...]:
+def _select_table_columns_of_epoch(epoch: str) -> tuple[str, ...]:
     return ("first step", "whole", "step", "host") if epoch == "first epoch" else ("step", "host")
 
 
 def _format_cell(record: Figures, provider: str, way: str, epoch: str, what: str) -> str:
-    found = _get_figure(record, provider, way, epoch)
+    found = _get_measured_value(record, provider, way, epoch)
     if found is None:
         return ""
     if what == "whole":
@@ -243,7 +248,9 @@ def draw_model_throughput(record: Figures, path: Path) -> None:
 
 
 def _compute_tokens_per_second(record: Figures, *path: str) -> dict[str, float]:
-    found = {provider: _get_figure(record, provider, *path, "tokens_per_second") for provider in record["makers"]}
+    found = {
+        provider: _get_measured_value(record, provider, *path, "tokens_per_second") for provider in record["makers"]
+    }
     return {provider: rate for provider, rate in found.items() if rate}
 
 
@@ -400,7 +407,9 @@ def run(options: argparse.Namespace) -> None:
     with torch.device("meta"):
         parameters = sum(x.numel() for x in Gpt(effort.sizes, device="meta").parameters())
     record: dict[str, Any] = {
-        **start_record("model", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        **make_measurement_record_header(
+            "model", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+        ),
         "gpu_name": torch.cuda.get_device_name() if options.device == "cuda" else "none",
         "torch": torch.__version__,
         "parameters": parameters,

@@ -11,7 +11,7 @@ import click
 
 from ..command_line import program_command
 from ..errors import CudnnBackendError
-from ..frontend.__main__ import select_program
+from ..frontend.__main__ import make_program_starter
 from ..printable import printable_lines
 from ..system.atomic_file import write_atomically
 from .look import COST, EVERY, audit
@@ -36,7 +36,7 @@ python -m cudnn_backend_py.audit --every 10 --output audit.json -m package.train
 def _parse_command(
     every: int, cost: float, folder: str | None, output: str | None, program: tuple[str, ...]
 ) -> Callable[[], None]:
-    start = select_program(program)
+    start = make_program_starter(program)
     where = None if output is None else Path(output).absolute()
     if where is not None and not where.parent.is_dir():
         raise click.UsageError(

@@ -21,14 +21,14 @@ UNKNOWN_S = 0.01  # what a sample of a kind is taken to need before there was on
 
 
 @dataclass(slots=True)
-class _SampleKindTotal:
+class _SampleKindCost:
     """The number of samples of one kind in this process, and the seconds they took; the first sample is left out."""
 
     count: int = 0
     seconds: float = 0.0
 
 
-_kinds: dict[str, _SampleKindTotal] = {}
+_kinds: dict[str, _SampleKindCost] = {}
 _lock = threading.Lock()
 
 
@@ -79,7 +79,7 @@ class Budget:
         """Return the cost record of a new sample, to which the caller adds the seconds spent."""
         with _lock:
             is_first = kind not in _kinds
-            known = _kinds.setdefault(kind, _SampleKindTotal())
+            known = _kinds.setdefault(kind, _SampleKindCost())
             known.count += not is_first
         return SampleCost(self, kind, is_first)
 

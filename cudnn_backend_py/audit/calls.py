@@ -15,11 +15,11 @@ from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.attention.problem import TensorLayout
-from ..system.version import version_numbers
+from ..system.version import parse_version_numbers
 from ..torch_ops.arguments import TENSORS, OperatorOptions, get_data_type, has_supported_strides
 from ..torch_ops.graphs import make_problem
 from ..torch_ops.operators import is_eager
-from ..torch_ops.sequence_view import TOKEN_TENSORS, describe_problem, read_call
+from ..torch_ops.sequence_view import TOKEN_TENSORS, make_attention_problem_of_call, make_sequence_view_of_call
 
 __all__ = [
     "READERS",
@@ -192,20 +192,23 @@ def build_call_graph(
             }
             problem = make_problem(facts, call.options, backward=backward)
         else:
-            held = {name: _put_tokens_first(name, x) for name, x in held.items()}
+            held = {name: _transpose_to_tokens_before_heads(name, x) for name, x in held.items()}
             named = {**dict.fromkeys((*TENSORS, *TOKEN_TENSORS[True], "stats")), **held}
             problem = replace(
-                describe_problem(backward, named, read_call(backward, named, call.options)), ragged=held["q"].dim() == 3
+                make_attention_problem_of_call(
+                    backward, named, make_sequence_view_of_call(backward, named, call.options)
+                ),
+                ragged=held["q"].dim() == 3,
             )
             held = _collect_sequence_tensors(held)
-        numbers = version_numbers(cudnn)
+        numbers = parse_version_numbers(cudnn)
         graph = make(problem, version=(numbers[0], numbers[1], numbers[2]), sm=sm, allow_hazards=True)
         return graph, held, ""
     except (CudnnBackendError, AttributeError, AssertionError) as error:
         return None, held, f"cuDNN has no such attention: {error or 'another data type'}"
 
 
-def _put_tokens_first(name: str, x: Any) -> Any:
+def _transpose_to_tokens_before_heads(name: str, x: Any) -> Any:
     """Return Q, O and similar tensors stored with tokens before heads; paged tensors are unchanged."""
     if name in TOKEN_TENSORS[True] and x.dim() == 4:
         return x if name in ("k", "v") else x.transpose(1, 2).contiguous().transpose(1, 2)

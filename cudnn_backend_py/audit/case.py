@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from ..errors import EnvironmentNotReady, UsageError
 from ..graph import Graph, Tensor, graph_from_json, graph_to_json
 from ..graph.formats import get_storage_type
-from ..interpreter.data import from_memory
+from ..interpreter.data import read_numbers_from_memory_image
 from ..interpreter.npz import ArrayHeader, read_arrays
 from ..printable import format_repr
 from ..system.private_folder import PrivateFolder, get_user_folder
 from ..system.python_file import is_python_file
 from ..system.typed_data import read_fields
 from ..system.untrusted_files import parse_json
-from ..tuning.agreement import is_one_numpy_element
+from ..tuning.agreement import has_numpy_element_per_value
 
 __all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_case_folder", "load_case"]
 
@@ -148,9 +148,9 @@ class Case:
 
 def decode_memory(tensor: Tensor, image: Image) -> NDArray[Any]:
     """Return a tensor's elements as an array, decoded from the bytes of its memory."""
-    kind = get_storage_type(tensor.data_type) if is_one_numpy_element(tensor.data_type) else np.dtype(np.uint8)
+    kind = get_storage_type(tensor.data_type) if has_numpy_element_per_value(tensor.data_type) else np.dtype(np.uint8)
     flat = np.ascontiguousarray(image).view(np.uint8).reshape(-1)
-    return from_memory(tensor, flat[: flat.size // kind.itemsize * kind.itemsize].view(kind))
+    return read_numbers_from_memory_image(tensor, flat[: flat.size // kind.itemsize * kind.itemsize].view(kind))
 
 
 def load_case(path: str | os.PathLike[str]) -> Case:

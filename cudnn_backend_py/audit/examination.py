@@ -15,18 +15,18 @@ from ..known_issues import find_issues_explaining_failure, find_reported_issues
 from ..native.find import find_cudnn_places
 from ..plans.choice import EngineChoice
 from ..rewrite.reduce import reduce_failure
-from ..system.version import VersionTuple, parse_leading_numbers, version_numbers
+from ..system.version import VersionTuple, parse_leading_numbers, parse_version_numbers
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
 from ..versions.judging_environment import make_version_environment
 from ..versions.store import list_installed, list_judging_versions
 from .case import Case, load_case
-from .judging import judge_case_part
+from .judging import interpret_and_find_wrong_outputs
 from .look import VARIABLE
-from .part import CasePart, select_case_part
+from .part import InterpretableCase, reduce_case_for_interpreter
 from .reproduction import draft_known_issue, make_reproduction_program
 
-__all__ = ["CaseReport", "VersionResult", "examine", "find_changed_version"]
+__all__ = ["CaseReport", "VersionResult", "examine", "find_first_differing_version"]
 
 LIBRARY = "CUDNN_BACKEND_LIBRARY"
 LIMIT_S, REDUCE_S = 300.0, 60.0
@@ -255,10 +255,10 @@ class _Examination:
     def __init__(self, case: Case, found: CaseReport, target: str | None, deadline: float, step: Step) -> None:
         self.case, self.found, self.target, self.deadline, self.step = case, found, target, deadline, step
         self.tag = ""
-        self._part: CasePart | None = None if case.graph is None else select_case_part(case)
+        self._part: InterpretableCase | None = None if case.graph is None else reduce_case_for_interpreter(case)
 
     @property
-    def part(self) -> CasePart:
+    def part(self) -> InterpretableCase:
         assert self._part is not None
         return self._part
 
@@ -273,7 +273,7 @@ class _Examination:
         """Compare the program's results with the interpreter's."""
         self.step("interpreting")
         try:
-            self.found.interpreter = tuple(judge_case_part(self.part).values())
+            self.found.interpreter = tuple(interpret_and_find_wrong_outputs(self.part).values())
         except CudnnBackendError as error:
             self.found.left.append(f"comparing the program's own result: {error.headline}")
 
@@ -299,8 +299,10 @@ class _Examination:
             one = self.run_with_version(name)
             return one is not None and one.state != own.state
 
-        find_changed_version([name for number, name in known if number > numbers], differs_from_original)
-        find_changed_version([name for number, name in reversed(known) if number < numbers], differs_from_original)
+        find_first_differing_version([name for number, name in known if number > numbers], differs_from_original)
+        find_first_differing_version(
+            [name for number, name in reversed(known) if number < numbers], differs_from_original
+        )
         self._set_wrong_version_range()
 
     def _find_original_library_name(self) -> str:
@@ -329,7 +331,7 @@ class _Examination:
     def _is_original_version(self, name: str) -> bool:
         if os.path.exists(name) and os.path.exists(self.case.library):
             return _is_same_file(name, self.case.library)
-        return parse_leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
+        return parse_leading_numbers(name)[:3] == parse_version_numbers(self.case.cudnn)[:3]
 
     def run_with_version(self, name: str) -> VersionResult | None:
         """Run the case with a cuDNN version and store the result; return None at the time limit."""
@@ -342,7 +344,7 @@ class _Examination:
         except CudnnBackendError as error:
             one = VersionResult(name or self.case.cudnn, name, (), (), (), "", f"{error.code}: {error.headline}")
         else:
-            one = _group_results(name, trials)
+            one = _make_version_result(name, trials)
         self.found.asked.append(one)
         return one
 
@@ -434,7 +436,7 @@ class _Examination:
             found.draft = str(draft)
 
 
-def find_changed_version(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
+def find_first_differing_version(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
     """Run the last of these versions; if its result differs from the original, bisect to the first that differs."""
     if not names or not is_other(names[-1]):
         return
@@ -470,7 +472,7 @@ def _find_wrong_outputs(config: ConfigTrial) -> list[Any]:
     return [item for item in config.comparisons if not item.is_right] if config.state == "wrong" else []
 
 
-def _group_results(name: str, trials: Sequence[Trial]) -> VersionResult:
+def _make_version_result(name: str, trials: Sequence[Trial]) -> VersionResult:
     configs = [config for trial in trials for config in trial.configs]
     wrong = [config for config in configs if config.state == "wrong"]
     rest = [config for config in configs if config.state not in ("wrong", "right")]

@@ -27,9 +27,9 @@ from ..system.child import ONE_THREAD, RestartingChild
 from ..system.serving import AnswerWriter, serve
 from ..tuning.trial.expectation import compute_expectation
 from .case import Case, load_case
-from .part import CasePart, select_case_part
+from .part import InterpretableCase, reduce_case_for_interpreter
 
-__all__ = ["BackgroundJudge", "judge_case_part", "serve_checks"]
+__all__ = ["BackgroundJudge", "interpret_and_find_wrong_outputs", "serve_case_checks"]
 
 LIMIT_S = 60.0  # for one call
 MOST_WAITING = 8  # calls whose buffers are held
@@ -53,7 +53,7 @@ class BackgroundJudge:
         self._waiting: queue.SimpleQueue[tuple[Callable[[], Case], Callable[[float], object]] | None]
         self._waiting = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._child = RestartingChild(f"{__name__}:{serve_checks.__name__}", _make_environment)
+        self._child = RestartingChild(f"{__name__}:{serve_case_checks.__name__}", _make_environment)
         self._added = self._done = 0
         self.judged = 0
         self.unjudged: dict[str, int] = {}
@@ -128,26 +128,26 @@ def _make_environment() -> dict[str, str]:
     return {**os.environ, **ONE_THREAD, "CUDNN_BACKEND_AUDIT": ""}
 
 
-def serve_checks() -> None:
+def serve_case_checks() -> None:
     """In a child process: check the cases that the parent sends."""
     os.nice(10)
-    serve(_judge_query)
+    serve(_check_requested_case)
 
 
-def _judge_query(asked: dict[str, Any], say: AnswerWriter) -> None:
+def _check_requested_case(asked: dict[str, Any], say: AnswerWriter) -> None:
     case = load_case(asked["case"])
     lost = _find_non_finite_outputs(case)
     if lost:
         say(wrong=list(lost), found=list(lost.values()))
     try:
-        found = judge_case_part(select_case_part(case, asked["seed"]))
+        found = interpret_and_find_wrong_outputs(reduce_case_for_interpreter(case, asked["seed"]))
     except CudnnBackendError as error:
         say(why=f"the interpreter cannot: {error.headline}")
         return
     say(wrong=list(found), found=list(found.values()))
 
 
-def judge_case_part(part: CasePart) -> dict[str, str]:
+def interpret_and_find_wrong_outputs(part: InterpretableCase) -> dict[str, str]:
     """Interpret part of a case, and return a text for each wrong output, by output name.
 
     Raises

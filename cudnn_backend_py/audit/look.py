@@ -125,7 +125,7 @@ def audit_from_environment() -> None:
 def _start_audit_on_import(every: int) -> None:
     process = os.getpid()
 
-    def start_watch() -> None:
+    def start_process_audit() -> None:
         from .watch import RunningAudit
 
         try:
@@ -136,7 +136,7 @@ def _start_audit_on_import(every: int) -> None:
             return
         atexit.register(_stop_and_report, watch, process)
 
-    start_watch()
+    start_process_audit()
 
 
 def _stop_and_report(watch: RunningAudit, process: int) -> None:

@@ -15,13 +15,13 @@ from ..graph.attention.recognize import read_attention
 from ..graph.replace import replace_tensors, try_to_make_graph
 from .case import Case
 
-__all__ = ["MOST_SCORES", "CasePart", "select_case_part", "select_key_head"]
+__all__ = ["MOST_SCORES", "InterpretableCase", "reduce_case_for_interpreter", "select_key_head"]
 
 MOST_SCORES = 1 << 24  # of attention, that are interpreted whole
 
 
 @dataclass(frozen=True)
-class CasePart:
+class InterpretableCase:
     """A graph to interpret, with its description, and its inputs and the program's results by name."""
 
     graph: Graph
@@ -30,13 +30,13 @@ class CasePart:
     what: str = ""
 
 
-def select_case_part(case: Case, seed: int = 0) -> CasePart:
+def reduce_case_for_interpreter(case: Case, seed: int = 0) -> InterpretableCase:
     """Return the whole case, or for attention with more scores than :data:`MOST_SCORES` one key head of one batch.
 
     It is the one where the case says that something is wrong, where a result is not finite, or a drawn one.
     """
     assert case.graph is not None
-    whole = CasePart(case.graph, case.given(), case.results())
+    whole = InterpretableCase(case.graph, case.given(), case.results())
     use = read_attention(case.graph)
     if use is None or use.problem.ragged or use.problem.page_size:
         return whole
@@ -44,11 +44,11 @@ def select_case_part(case: Case, seed: int = 0) -> CasePart:
     heads = problem.kv_heads
     if problem.batch * problem.heads * problem.seq_q * problem.seq_kv <= MOST_SCORES or heads != problem.v_heads:
         return whole
-    batch, head = case.at or _choose_head(whole, problem.batch, problem.heads, seed)
+    batch, head = case.at or _choose_batch_and_key_head(whole, problem.batch, problem.heads, seed)
     return select_key_head(whole, (problem.batch, problem.heads, heads or 1), batch, head) or whole
 
 
-def _choose_head(part: CasePart, batch: int, heads: int, seed: int) -> tuple[int, int]:
+def _choose_batch_and_key_head(part: InterpretableCase, batch: int, heads: int, seed: int) -> tuple[int, int]:
     for numbers in part.results.values():
         bad = ~np.isfinite(numbers)
         if numbers.ndim == 4 and numbers.shape[:2] == (batch, heads) and bad.any():
@@ -58,7 +58,9 @@ def _choose_head(part: CasePart, batch: int, heads: int, seed: int) -> tuple[int
     return draw.randrange(batch), draw.randrange(heads)
 
 
-def select_key_head(whole: CasePart, sizes: tuple[int, int, int], batch: int, head: int) -> CasePart | None:
+def select_key_head(
+    whole: InterpretableCase, sizes: tuple[int, int, int], batch: int, head: int
+) -> InterpretableCase | None:
     """Return the part of dense attention with one key head; None if the graph is not dense attention.
 
     Strides stay as they are, so that what hangs on them does.
@@ -95,4 +97,4 @@ def select_key_head(whole: CasePart, sizes: tuple[int, int, int], batch: int, he
 
     last = (key_head + 1) * group - 1
     what = f"batch {batch}, heads {key_head * group} to {last}"
-    return CasePart(graph, select_slices(whole.given), select_slices(whole.results), what)
+    return InterpretableCase(graph, select_slices(whole.given), select_slices(whole.results), what)

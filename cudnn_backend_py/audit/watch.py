@@ -90,10 +90,10 @@ class _AuditedFunction:
 
     def count_calls(self, passed_on: int) -> None:
         """Add the calls since the last count; let the wrapper pass on `passed_on` more calls."""
-        self.calls += self.passed_on - self.around.remaining_direct_calls
-        self.around.remaining_direct_calls = self.passed_on = passed_on
+        self.calls += self.passed_on - self.around.remaining_unrecorded_calls
+        self.around.remaining_unrecorded_calls = self.passed_on = passed_on
 
-    def take_counting_seconds(self, passing_s: float) -> float:
+    def compute_new_counting_seconds(self, passing_s: float) -> float:
         """Return the seconds of counting since this method's last call, at `passing_s` per call."""
         seconds = (self.calls - self.counted) * passing_s + self.counting_s
         self.counted, self.counting_s = self.calls, 0.0
@@ -175,7 +175,7 @@ class RunningAudit:
         report.checked["graphs by the interpreter"] += self._judging.judged
         for entry_point in self._entry_points.values():
             entry_point.count_calls(sys.maxsize)  # who still holds a wrapper is passed on
-            budget.add_counting_seconds(entry_point.take_counting_seconds(self._passing_s))
+            budget.add_counting_seconds(entry_point.compute_new_counting_seconds(self._passing_s))
             report.calls += entry_point.calls
             report.passed_over.update(
                 {self._explain_exceeded_budget: entry_point.passed_over} if entry_point.passed_over else {}
@@ -195,14 +195,14 @@ class RunningAudit:
         def call_and_sample(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if getattr(_inside, "busy", False) or is_compiling():
                 return original(*args, **kwargs)
-            return self._handle_due_call(entry_point, read, original, args, kwargs)
+            return self._call_and_check_within_budget(entry_point, read, original, args, kwargs)
 
         entry_point = self._entry_points[name, how] = _AuditedFunction(name, FunctionWrapper(call_and_sample))
         return entry_point.around
 
     # Which calls
 
-    def _handle_due_call(
+    def _call_and_check_within_budget(
         self, entry_point: _AuditedFunction, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Call the original function for a call that is due to be sampled; check its result if the budget allows."""
@@ -214,7 +214,7 @@ class RunningAudit:
             entry_point.passed_over += 1
             entry_point.counting_s += time.perf_counter() - began
             return original(*args, **kwargs)
-        self._budget.add_counting_seconds(entry_point.take_counting_seconds(self._passing_s))
+        self._budget.add_counting_seconds(entry_point.compute_new_counting_seconds(self._passing_s))
         found: _SampledCall | None = None
         try:
             if why := self._explain_skipped_call(entry_point, is_first):

@@ -20,7 +20,7 @@ from .options import (
 )
 from .output import format_json, show_progress_line, write_or_print_report
 from .output import write_or_print as write_lines
-from .wheels import provide_versions
+from .wheels import install_missing_versions
 
 __all__ = ["audit_wrong_result"]
 
@@ -57,7 +57,7 @@ def audit_wrong_result(
     if not files:
         _list_audit_cases(folder, style, output)
         return
-    provide_versions(version for version in versions if not Path(version).exists())
+    install_missing_versions(version for version in versions if not Path(version).exists())
     from ..audit.examination import examine
 
     with show_progress_line("examining") as step:

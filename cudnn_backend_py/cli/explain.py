@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..command_line import Command
-from ..system.streams import is_plain
+from ..system.streams import prints_plain_text
 from .graph_file import load_graph_file
 from .options import (
     BUILD_HELP,
@@ -191,7 +191,7 @@ def _write_verdicts(
     code: str | None,
 ) -> None:
     """Write or print the verdicts in a format, with styles where a terminal shows them; disassemble their code."""
-    if style == "text" and output is None and (verbose or not is_plain(sys.stdout)):
+    if style == "text" and output is None and (verbose or not prints_plain_text(sys.stdout)):
         _print_verdicts(verdicts, graphs, verbose)
     else:
         text = _format_verdicts(style, verdicts, graphs, verbose)
@@ -265,11 +265,11 @@ def judge_and_search(questions: Sequence[Query], judge: Judge) -> list[Verdict]:
 
         answers = [add_version_remedy(verdict, asked, judge) for verdict, asked in zip(answers, questions, strict=True)]
     if any(verdict.lacks_remedy or (verdict.cause and verdict.cause.has_only_weak_remedies) for verdict in answers):
-        from ..diagnose.other_versions import add_newest_version_answer
-        from ..diagnose.remedies import add_searched_remedy
+        from ..diagnose.other_versions import add_newest_version_verdict
+        from ..diagnose.remedies import search_and_add_remedy
 
         answers = [
-            add_newest_version_answer(add_searched_remedy(verdict, asked, judge), asked, judge)
+            add_newest_version_verdict(search_and_add_remedy(verdict, asked, judge), asked, judge)
             for verdict, asked in zip(answers, questions, strict=True)
         ]
     return answers

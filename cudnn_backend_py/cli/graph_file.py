@@ -72,7 +72,7 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
         ``log-file``.
     """
     from ..graph.encoded import GRAPH_PREFIX, decode_graph
-    from ..importers.files import read_graph_data
+    from ..importers.files import read_graphs_or_errors_from_file
 
     found: list[Graph | GraphError | None]
     if path.startswith(GRAPH_PREFIX):
@@ -80,7 +80,7 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
     elif path.endswith(".py") and os.path.isfile(path):
         found = [_run_graph_file(path)]
     else:
-        found = read_graph_data(path, also=[_PYTHON_FORMAT_TEXT])
+        found = read_graphs_or_errors_from_file(path, also=[_PYTHON_FORMAT_TEXT])
     if not found:
         raise GraphError(
             f"{path} has no graph",

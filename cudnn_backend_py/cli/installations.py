@@ -13,7 +13,7 @@ from rich.table import Column
 from ..command_line import Choice, Group
 from ..printable import printable
 from ..system.user_folder import measure_folder_bytes
-from ..terminal import WordTable
+from ..terminal import BorderlessTextTable
 from .options import InstalledVersionParameter, add_format_options
 from .output import (
     NOT_JUDGED_EXIT_CODE,
@@ -75,7 +75,7 @@ def install_version(
     from ..versions import store as versions
 
     with raise_system_exit_on_sigterm():
-        size = 0 if yes else versions.find_download_bytes(version, flavor, cuda=_parse_cuda_major(cuda)) or 0
+        size = 0 if yes else versions.find_download_size(version, flavor, cuda=_parse_cuda_major(cuda)) or 0
         if size > LARGE_DOWNLOAD_BYTES:
             warn_about_full_wheel(version, flavor, _parse_cuda_major(cuda))
             if sys.stdin.isatty() and sys.stderr.isatty():
@@ -114,14 +114,14 @@ def list_versions(available: bool, style: str, output: str | None) -> None:
     if style == "json":
         write_or_print_report(format_json([_describe_version(item) for item in installed]), output)
         return
-    table = WordTable("version", "wheel", "MB", Column("path", no_wrap=True))
+    table = BorderlessTextTable("version", "wheel", "MB", Column("path", no_wrap=True))
     for item in installed:
         add_escaped_row(
             table, item.full_version_with_cuda, item.flavor, format_megabytes(item.size_bytes), str(item.path)
         )
     shared = (
         f"used by these versions: {folder}, {format_megabytes(measure_folder_bytes(folder))} MB"
-        for folder in versions.list_shared_folders()
+        for folder in versions.list_nvrtc_and_cublas_folders()
     )
     print_or_write_table(table, output, *shared)
 
@@ -135,7 +135,7 @@ def _list_available_versions(style: str, output: str | None) -> None:
         write_or_print_report(format_json([asdict(one) for one in found]), output)
         return
     there = {one.full_version_with_cuda for one in versions.list_installed()}
-    table = WordTable("version", "CUDA", "wheels", "")
+    table = BorderlessTextTable("version", "CUDA", "wheels", "")
     for one in found:
         mark = "installed" if f"{one.version}+cu{one.cuda}" in there else ""
         add_escaped_row(table, one.version, one.cuda, ", ".join(one.flavors), mark)

@@ -14,7 +14,7 @@ import click
 from ..command_line import Choice, Group
 from ..errors import CudnnBackendError, CudnnStatusError, NotSupported
 from ..system.user_folder import get_user_folder, measure_folder_bytes
-from ..terminal import WordTable
+from ..terminal import BorderlessTextTable
 from .graph_file import load_graph_file
 from .options import (
     GRAPH_FILE_PARAMETER,
@@ -39,7 +39,7 @@ from .output import (
     write_or_print,
     write_or_print_report,
 )
-from .wheels import add_version_options, provide_versions
+from .wheels import add_version_options, install_missing_versions
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -134,8 +134,8 @@ def list_cached_plans(style: str, output: str | None) -> None:
         write_or_print_report(format_json(found), output)
     else:
         sizes = [f"{format_megabytes(size)} MB in {one}, removed by {how}" for one, size, how in _list_folders()]
-        count = _CACHE_DISABLED_TEXT if kept is None else f"{_count_plans(len(entries))} in {kept.folder}"
-        table = WordTable("graph", "plan", "target", "cuDNN", "MB", "last used")
+        count = _CACHE_DISABLED_TEXT if kept is None else f"{_format_plan_count(len(entries))} in {kept.folder}"
+        table = BorderlessTextTable("graph", "plan", "target", "cuDNN", "MB", "last used")
         for entry in entries:
             used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
             size = format_megabytes(entry.size_bytes)
@@ -161,7 +161,9 @@ def clear_caches(everything: bool, versions: bool) -> None:
     if versions and not everything:
         raise click.UsageError("--versions needs --all")
     kept = default_cache()
-    print_lines(_CACHE_DISABLED_TEXT if kept is None else f"{_count_plans(kept.clear())} removed from {kept.folder}")
+    print_lines(
+        _CACHE_DISABLED_TEXT if kept is None else f"{_format_plan_count(kept.clear())} removed from {kept.folder}"
+    )
     if everything:
         for folder, size_bytes in _delete_folders():
             print_lines(f"{format_megabytes(size_bytes)} MB removed: {folder}")
@@ -172,7 +174,7 @@ def clear_caches(everything: bool, versions: bool) -> None:
             print_lines(f"{format_megabytes(size_bytes)} MB removed: {folder}")
 
 
-def _count_plans(number: int) -> str:
+def _format_plan_count(number: int) -> str:
     return f"{number} plan{'s' * (number != 1)}"
 
 
@@ -201,7 +203,7 @@ def _list_folders() -> list[tuple[Path, int, str]]:
 
     kept = default_cache()
     ways = {one.path: f"cudnn-backend cudnn remove {one.name}" for one in store.list_installed()}
-    ways |= dict.fromkeys(store.list_shared_folders(), "cudnn-backend cache clear --all --versions")
+    ways |= dict.fromkeys(store.list_nvrtc_and_cublas_folders(), "cudnn-backend cache clear --all --versions")
     ways |= {} if kept is None else {Path(kept.folder): "cudnn-backend cache clear"}
     ways |= dict.fromkeys(_list_recreatable_folders(), "cudnn-backend cache clear --all")
     ways[default_case_folder()] = "hand, file by file"
@@ -280,7 +282,7 @@ def compare_attention(
     if plot and target:
         raise click.UsageError("--plot draws times, which --target does not measure")
     what = log_file or f"--grid={grid or 'whole'}"
-    provide_versions(version for version in versions if version != DEFAULT_VERSION)
+    install_missing_versions(version for version in versions if version != DEFAULT_VERSION)
     wanted = Comparison(what, versions or (DEFAULT_VERSION,), target, configs, rounds, limit)
     keep = make_json_saver(output, style)
     text = run_compare_command(

@@ -216,7 +216,7 @@ def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
         for word in words:
             if word.partition("=")[0] in _OPTIONS_NOT_IN_BATCH_LINES:
                 raise click.UsageError(f"{path}, line {number}: {word} must be given on the command line itself")
-        words, cudnn = _split_version(words, f"{path}, line {number}")
+        words, cudnn = _split_off_version_option(words, f"{path}, line {number}")
         try:
             inner = ctx.command.make_context("run", words, parent=ctx.parent)
         except click.UsageError as error:
@@ -228,18 +228,18 @@ def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
         }
         params = {**ctx.params, **told, "graph_files": inner.params["graph_files"]}
         for key in ("graph_files", "kinds"):
-            params[key] = tuple(_find_batch_path(path, file) for file in params[key])
+            params[key] = tuple(_resolve_path_in_batch_file(path, file) for file in params[key])
         warn_about_python_files(params["graph_files"], path)
         yield from _make_requests(params, cudnn)
 
 
-def _find_batch_path(batch: str, file: str) -> str:
+def _resolve_path_in_batch_file(batch: str, file: str) -> str:
     """Return the path of a file named in a batch file; it may be relative to the batch file's folder."""
     there = Path(batch).parent / file
     return str(there) if not os.path.exists(file) and there.is_file() else file
 
 
-def _split_version(words: list[str], where: str) -> tuple[list[str], str | None]:
+def _split_off_version_option(words: list[str], where: str) -> tuple[list[str], str | None]:
     """Return the arguments of a line without the cuDNN version, and the version."""
     left: list[str] = []
     version: str | None = None

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..command_line import Group
 from ..printable import printable
-from ..terminal import WordTable
+from ..terminal import BorderlessTextTable
 from .options import TargetParameter, add_format_options
 from .output import OutputFile, add_escaped_row, format_json, print_or_write_table, write_or_print_report
 from .verify import verify_target
@@ -35,7 +35,7 @@ def list_targets(style: str, output: str | None) -> None:
     if style == "json":
         write_or_print_report(format_json([_describe_profile(profile) for profile in list_profiles()]), output)
         return
-    table = WordTable("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
+    table = BorderlessTextTable("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
     for profile in list_profiles():
         add_escaped_row(
             table,
@@ -71,7 +71,7 @@ def show_target(name: str, device_json: bool, style: str, output: str | None) ->
         write_or_print_report(format_json(_describe_profile(profile) | sources), output)
         return
     title = Text(printable(f"{profile.title} ({profile.name})"))
-    table = WordTable("property", "value", "source", title=title)
+    table = BorderlessTextTable("property", "value", "source", title=title)
     for key, value in profile.properties.items():
         add_escaped_row(table, key, str(value), profile.sources.get(key, ""))
     print_or_write_table(table, output, *(f"{key}: {text}" for key, text in profile.citations.items()))

@@ -15,7 +15,7 @@ import click
 
 from ..command_line import Command
 from ..errors import EnvironmentNotReady, GraphError
-from ..system.child import make_loading_program
+from ..system.child import make_package_import_source
 from ..system.untrusted_files import read_text
 from ..terminal import open_console
 from .explain import judge_and_search
@@ -49,10 +49,10 @@ from .wheels import (
     find_cell_versions_without_engines,
     find_versions_without_engines,
     format_loaded_version_option,
+    install_and_make_environment,
+    install_missing_versions,
     judge_with_wheels,
     list_available_versions,
-    make_provided_environment,
-    provide_versions,
 )
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def explain_torch_program(arguments: tuple[str, ...]) -> None:
 
     if read_command_line(arguments, "cudnn-backend why") is None:
         return
-    load = f"{make_loading_program()}\nfrom cudnn_backend_py.why.__main__ import main\nmain()"
+    load = f"{make_package_import_source()}\nfrom cudnn_backend_py.why.__main__ import main\nmain()"
     os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
 
 
@@ -235,10 +235,12 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
     if (run := read_command_line(arguments, "cudnn-backend frontend")) is None:
         return
     version = InstalledVersionParameter().convert(run.version, None, None)
-    environment = dict(os.environ) if version is None else make_provided_environment(version)
+    environment = dict(os.environ) if version is None else install_and_make_environment(version)
     call = "from cudnn_backend_py.frontend.__main__ import main\nmain(version_is_set=True)"
     # The exit code and signals are the program's.
-    os.execve(sys.executable, [sys.executable, "-c", f"{make_loading_program()}\n{call}", *arguments], environment)
+    os.execve(
+        sys.executable, [sys.executable, "-c", f"{make_package_import_source()}\n{call}", *arguments], environment
+    )
 
 
 @click.command("matrix", cls=Command)
@@ -285,7 +287,7 @@ def show_matrix(
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name, read_targets
     from ..diagnose.surveys.matrix import Matrix, matrix
 
-    _provide_named_versions(versions)
+    _install_missing_named_versions(versions)
     names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 
     def judge_matrix_with_wheels(wheels: dict[str, str]) -> Matrix:
@@ -312,10 +314,10 @@ def show_matrix(
     raise SystemExit(answers.exit_code)
 
 
-def _provide_named_versions(versions: Sequence[str]) -> None:
+def _install_missing_named_versions(versions: Sequence[str]) -> None:
     from ..diagnose.surveys.inputs import DEFAULT_VERSION
 
-    provide_versions(version for version in versions if version != DEFAULT_VERSION)
+    install_missing_versions(version for version in versions if version != DEFAULT_VERSION)
 
 
 def _show_version_history(
@@ -333,7 +335,7 @@ def _show_version_history(
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name
     from ..diagnose.surveys.since import Since, since
 
-    _provide_named_versions(versions)
+    _install_missing_named_versions(versions)
     names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 
     def find_supporting_range(graph: Graph, target: str) -> Since:
@@ -378,7 +380,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: 
     warn_about_python_files((str(settings.path.parent / graph) for graph in settings.graphs.values()), file)
     if not fresh:
         warn_about_stored_answers()
-    _provide_named_versions(settings.versions)
+    _install_missing_named_versions(settings.versions)
 
     def judge_baseline_with_wheels(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
         put = baseline.update_baseline if updated else baseline.check_baseline
@@ -400,7 +402,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: 
         _explain_changes(settings, [one for one in results if one.changed and one.cell.stage != "file"])
     if updated:
         raise SystemExit(0 if all(one.can_be_recorded for one in results) else NOT_JUDGED_EXIT_CODE)
-    raise SystemExit(baseline.find_exit_code(results))
+    raise SystemExit(baseline.compute_baseline_exit_code(results))
 
 
 def _explain_changes(settings: Baseline, changed: Sequence[CheckedVerdict]) -> None:
@@ -475,7 +477,7 @@ def _compare_versions_on_files(
             code="no-gpu",
             fix=f"name a described GPU: cudnn-backend diff {shlex.join((*between, *files))} --target l40s",
         )
-    _provide_named_versions(between)
+    _install_missing_named_versions(between)
     old, new = map(find_exact_version_name, between)
     until = math.inf if limit_s is None else time.monotonic() + limit_s
     write_early = make_json_saver(output, style)

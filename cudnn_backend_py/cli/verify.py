@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..command_line import Command
-from ..terminal import WordTable, progress_bar
+from ..terminal import BorderlessTextTable, progress_bar
 from .options import TargetParameter, add_target_option, make_seconds_option
 from .output import (
     NOT_JUDGED_EXIT_CODE,
@@ -74,7 +74,7 @@ def _print_comparison(found: Verification) -> None:
     from ..verification.compare import ASPECTS, find_first_difference
 
     if found.is_compared:
-        table = WordTable("family", "graphs", "agree", "built", *(f"{aspect} differs" for aspect in ASPECTS))
+        table = BorderlessTextTable("family", "graphs", "agree", "built", *(f"{aspect} differs" for aspect in ASPECTS))
         for family, counts in found.families().items():
             add_escaped_row(table, family, *(str(counts[name]) for name in ("graphs", "agree", "built", *ASPECTS)))
         print_or_write_table(table, None)
@@ -83,7 +83,7 @@ def _print_comparison(found: Verification) -> None:
         rows = [(row, aspect) for row in found.rows for aspect in row.differences]
         rows.sort(key=lambda pair: ASPECTS.index(pair[1]))
         if rows:
-            table = WordTable("graph", "differs in", one, other)
+            table = BorderlessTextTable("graph", "differs in", one, other)
             for row, aspect in rows[:_MAX_ROWS]:
                 values = find_first_difference(row.answers[one], row.answers[other], aspect)
                 add_escaped_row(table, row.case.name, aspect, *values)
@@ -104,12 +104,12 @@ def _print_comparison(found: Verification) -> None:
 
 
 def _print_gpu_facts(found: Verification) -> None:
-    from ..verification.compare import find_differing_facts
+    from ..verification.compare import find_differing_library_or_gpu_facts
 
     one, other = found.sides
-    facts = find_differing_facts(*found.sides.values())
+    facts = find_differing_library_or_gpu_facts(*found.sides.values())
     if facts:
-        table = WordTable("fact", one, other)
+        table = BorderlessTextTable("fact", one, other)
         for name, values in facts.items():
             add_escaped_row(table, name, *map(str, values))
         print_or_write_table(table, None)

@@ -29,10 +29,10 @@ __all__ = [
     "find_cell_versions_without_engines",
     "find_versions_without_engines",
     "format_loaded_version_option",
+    "install_and_make_environment",
+    "install_missing_versions",
     "judge_with_wheels",
     "list_available_versions",
-    "make_provided_environment",
-    "provide_versions",
     "raise_system_exit_on_sigterm",
     "warn_about_full_wheel",
 ]
@@ -76,7 +76,7 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
 
         wheel = VersionRequest.parse(version, flavor=wheel).flavor
     ctx.meta[_WHEEL_KEY] = wheel or ctx.meta.get(_WHEEL_KEY)
-    if version is None and (wheel != "jit" or (version := _find_own_full_version()) is None):
+    if version is None and (wheel != "jit" or (version := _find_version_unless_jit_wheel()) is None):
         return
     from ..native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE
     from ..system.child import describe_exit_status, make_call_command, run_command
@@ -107,16 +107,16 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     raise SystemExit(NOT_JUDGED_EXIT_CODE)
 
 
-def _find_own_full_version() -> str | None:
+def _find_version_unless_jit_wheel() -> str | None:
     """Return the version of the cuDNN that this process would load; None if it is a JIT wheel, or there is none."""
-    from ..diagnose.surveys.inputs import find_own_version
+    from ..diagnose.surveys.inputs import find_version_this_process_loads
     from ..native.find import find_cudnn_places
 
     path = next((place.path for place in find_cudnn_places() if place.path), "")
-    return None if "/nvidia/cudnn_jit/" in path else find_own_version()
+    return None if "/nvidia/cudnn_jit/" in path else find_version_this_process_loads()
 
 
-def provide_versions(names: Iterable[str]) -> None:
+def install_missing_versions(names: Iterable[str]) -> None:
     """Install named versions that are missing, as ``--cudnn`` of a command with one version does.
 
     Raises
@@ -132,7 +132,7 @@ def provide_versions(names: Iterable[str]) -> None:
         _provide_version(name, wheel, if_missing=wheel or small)
 
 
-def make_provided_environment(version: str) -> dict[str, str]:
+def install_and_make_environment(version: str) -> dict[str, str]:
     """Return the environment of a child process that loads a cuDNN version, which is installed if it is missing."""
     from ..native.version_store import VersionRequest
 
@@ -160,7 +160,7 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
     from ..versions import store as versions
 
     try:
-        size = versions.find_download_bytes(version, wheel) or 0
+        size = versions.find_download_size(version, wheel) or 0
     except EnvironmentNotReady as error:
         if error.code == "cudnn-version-not-found":
             raise
@@ -186,7 +186,7 @@ def warn_about_full_wheel(
     from ..native.version_store import VersionRequest
     from ..versions import store as versions
 
-    if (small := versions.find_small_alternative(version, wheel, cuda=cuda)) is not None:
+    if (small := versions.find_newest_version_with_jit_wheel(version, wheel, cuda=cuda)) is not None:
         request = VersionRequest.parse(version, cuda)
         named = f"cuDNN {version}" if request.numbers else "the newest cuDNN"
         newest = VersionRequest.parse(small, request.cuda)
@@ -287,7 +287,7 @@ def list_available_versions() -> tuple[str, ...]:
 
     names = available_versions()
     useless = {one.version_with_cuda for one in versions.list_installed() if not one.can_judge} - set(names)
-    for name in sorted(useless, key=versions.version_numbers):
+    for name in sorted(useless, key=versions.parse_version_numbers):
         print_warning(
             f"{name} is skipped, as its JIT wheel cannot judge graphs (cudnn-backend cudnn install {name} --full)"
         )
@@ -308,7 +308,7 @@ def _has_only_full_wheel(version: str) -> bool:
 
     if versions.find_installed(version, flavor="jit") is not None:
         return False
-    return versions.find_installed(version) is not None or version == _find_own_full_version()
+    return versions.find_installed(version) is not None or version == _find_version_unless_jit_wheel()
 
 
 def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
@@ -346,7 +346,7 @@ def _confirm_wheel_download(missing: Mapping[str, Literal["12", "13"] | None]) -
         return False
     shown = []
     for name, cuda in missing.items():
-        size = versions.find_download_bytes(name, "full", cuda=cuda)
+        size = versions.find_download_size(name, "full", cuda=cuda)
         shown.append(name if size is None else f"{name}, {format_megabytes(size)} MB")
     many, them = ("s", "them") if len(missing) > 1 else ("", "it")
     print_warning(

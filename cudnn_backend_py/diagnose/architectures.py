@@ -8,7 +8,7 @@ from ..system.version import Version
 from ..target import Target
 from .verdict import Basis, Cause
 
-__all__ = ["blame_architecture", "choose_control_target", "describe_architecture"]
+__all__ = ["blame_architecture", "choose_target_for_control_graph", "describe_architecture"]
 
 # NVIDIA supports GPUs before Turing up to cuDNN 9.10: its support matrices, and why PyTorch dropped Volta
 # (https://github.com/pytorch/pytorch/issues/172352). Read from the files: the full 9.10.0 holds machine code from
@@ -18,7 +18,7 @@ _OLDEST_SUPPORTED_SM = 75
 _FIRST_VERSION_WITHOUT_OLD_SM = Version(9, 11, 0)
 
 
-def choose_control_target(sm: int) -> str:
+def choose_target_for_control_graph(sm: int) -> str:
     """Return a described target other than sm_`sm` on which every cuDNN supports the control graph."""
     return "sm80" if sm != 80 else "sm90"
 
@@ -29,7 +29,8 @@ def describe_architecture(target: Target, *, control_supported: bool) -> str:
     Parameters
     ----------
     control_supported
-        Whether cuDNN supports the control graph on the target; that it does on :func:`choose_control_target` is known.
+        Whether cuDNN supports the control graph on the target; that it does on the target of
+        :func:`choose_target_for_control_graph` is known.
     """
     sm, lib = target.sm, target.library
     if 0 < sm < _OLDEST_SUPPORTED_SM and lib.version >= _FIRST_VERSION_WITHOUT_OLD_SM:

@@ -76,7 +76,7 @@ class Breakdown:
         heading += f", {_format_count(plans, 'plan')}"
         lines = [
             heading
-            + f"; {seconds:.3f} s from graphs to {self._describe_end_of_plan_times()}"
+            + f"; {seconds:.3f} s from graphs to {self._name_events_that_end_plan_times()}"
             * any(item.plan_s for item in self.graphs),
             "",
         ]
@@ -96,7 +96,7 @@ class Breakdown:
                 lines += [*[""] * (len(group.graphs) == 1), f"  possible saving: {group.advice}"]
         return "\n".join(printable(line) for line in lines) + "\n"
 
-    def _describe_end_of_plan_times(self) -> str:
+    def _name_events_that_end_plan_times(self) -> str:
         ran = {item.run_s is not None for item in self.graphs if item.plan_s}
         return "their first runs" if ran == {True} else "their plans" if ran == {False} else "their first runs or plans"
 

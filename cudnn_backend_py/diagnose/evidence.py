@@ -14,7 +14,7 @@ from ..graph import Graph, graph_to_json
 from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.attention.known_issue import AttentionUse
 from ..graph.attention.recognize import read_attention
-from ..system.version import VersionTuple, version_text
+from ..system.version import VersionTuple, format_version_numbers
 from .verdict import Candidate
 
 __all__ = [
@@ -279,7 +279,8 @@ def _describe_result(row: PublishedResult | OperationRun, supported: bool, first
         result += ", the same first config"
     elif supported and row.tag:
         result += f", config there: {row.tag}"
-    return f"{row.gpu} with cuDNN {version_text(row.version)}, the same graph apart from sizes: {result} ({row.source})"
+    where = f"{row.gpu} with cuDNN {format_version_numbers(row.version)}"
+    return f"{where}, the same graph apart from sizes: {result} ({row.source})"
 
 
 _SIZES_AND_LAYOUTS = frozenset(

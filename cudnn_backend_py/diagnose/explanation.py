@@ -15,8 +15,8 @@ from ..generated.enums import DataType, DescriptorType, HeurMode, Status
 from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.shape_class import find_shape_class
-from ..graph.booleans import describe_booleans
-from ..graph.guard import MISTAKES, call_and_report_errors, collect_reports, describe_failure
+from ..graph.booleans import describe_boolean_memory_format
+from ..graph.guard import MISTAKES, call_and_report_errors, collect_error_reports, describe_failure
 from ..graph.ir import check_graph
 from ..known_issues import find_issues_failing_before_execution, find_known_issues, silence_issue_warnings
 from ..native import loaded_library
@@ -28,9 +28,9 @@ from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error_reasons, read_refusals
 from ..plans.select import Selection, select
 from ..system.interruption import reraise_interruption
-from ..system.version import version_text
+from ..system.version import format_version_numbers
 from ..target import Profile, Target, use_target
-from .architectures import blame_architecture, choose_control_target, describe_architecture
+from .architectures import blame_architecture, choose_target_for_control_graph, describe_architecture
 from .engines import (
     CUDA_13_ENGINE_REMARK,
     describe_missing_engines,
@@ -140,7 +140,7 @@ def explain(
                 graph, name, modes, faults[0], cudnn="none", path="", driver="not asked"
             )
     found: dict[str, Any] = {"cudnn": lib.build_text, "path": lib.path, "driver": lib.driver.kind}
-    with collect_reports() as lines, silence_issue_warnings():
+    with collect_error_reports() as lines, silence_issue_warnings():
         try:
             with use_target(target, on=lib) as chosen:
                 verdict = _Judgement(
@@ -215,7 +215,7 @@ class _Judgement:
         control = self._judge_control_cached(self.target)
         self.knows_architecture = control.supported
         if not control.supported:
-            with use_target(choose_control_target(self.target.sm), on=self.target.library) as other:
+            with use_target(choose_target_for_control_graph(self.target.sm), on=self.target.library) as other:
                 known = self._judge_control_cached(other)
             if not known.supported:
                 return self._make_verdict(
@@ -240,13 +240,13 @@ class _Judgement:
         library, detail = self.target.library, _REFUSED_BY_PACKAGE
         newer = find_newer_features(self.graph, library.version) if error.code.endswith("newer-than-library") else {}
         if len(newer) > 1:
-            name, newest = next((name, version_text(since)) for name, since in newer.items())
+            name, newest = next((name, format_version_numbers(since)) for name, since in newer.items())
             others = len(newer) - 1
             headline = (
                 f"{name} and {others} other feature{'s' if others > 1 else ''} need cuDNN {newest}, "
                 f"the loaded library is {library.version_text}"
             )
-            detail += "".join(f"; {name} needs {version_text(since)}" for name, since in newer.items())
+            detail += "".join(f"; {name} needs {format_version_numbers(since)}" for name, since in newer.items())
             fix = f"load a cuDNN of at least {newest} (cudnn-backend cudnn install {newest})"
         return Cause(error.code, headline, Basis.RULE, detail, fix, "not asked")
 
@@ -378,7 +378,7 @@ class _Judgement:
             refused, unnamed = _split_refusals(answer, mode)
             candidates += refused
             loose += unnamed
-        self._add_library_choice(operation_graph, candidates, survivors)
+        self._add_config_selected_by_library(operation_graph, candidates, survivors)
         if self.checks_every_engine:
             from .every_engine import check_every_engine
 
@@ -435,7 +435,7 @@ class _Judgement:
         return run_in_fork(build, make_crash_verdict, what="building the plans")
 
     @staticmethod
-    def _add_library_choice(
+    def _add_config_selected_by_library(
         question: OperationGraph, candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
     ) -> None:
         """Add the engine config that a library selects for the graph without querying the heuristics."""
@@ -593,7 +593,7 @@ class _Judgement:
         tried = {one.tag for one in candidates if one.state in ("build failed", CANNOT_LOAD, "crashed")}
         if self.every_engine and tried and first is None:
             self.every_engine += f"; {f'none of {len(tried)} plans' if len(tried) > 1 else 'no plan'} builds"
-        if outcome is Outcome.SUPPORTED and (booleans := describe_booleans(self.graph)):
+        if outcome is Outcome.SUPPORTED and (booleans := describe_boolean_memory_format(self.graph)):
             limits.append(booleans)
         return Verdict(
             outcome=outcome,
@@ -617,7 +617,9 @@ class _Judgement:
             stages=_make_stages(outcome, stage, candidates),
             hazards=tuple(map(str, find_known_issues(self.graph, target.sm, lib.version))),
             only_fallback=self._explain_fallback_only(candidates) if outcome is Outcome.SUPPORTED else None,
-            shapes=_describe_class_plan(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
+            shapes=_describe_shape_class_plan_support(self.graph, target)
+            if outcome is Outcome.SUPPORTED and self.shapes
+            else "",
             every_engine=self.every_engine,
             seen=_describe_nearest_result(self.graph, target, first) if self.shapes else "",
             lint=_find_dangerous_properties(self.graph) if outcome is Outcome.SUPPORTED else (),
@@ -661,7 +663,7 @@ def _add_new_configs(
             candidates.append(Candidate.from_config(config))
 
 
-def _describe_class_plan(graph: Graph, target: Target) -> str:
+def _describe_shape_class_plan_support(graph: Graph, target: Target) -> str:
     """Return text on whether one plan can serve every batch size and length of attention; empty for other graphs.
 
     cuDNN is queried about the plan of the class as it was about the graph, without building.

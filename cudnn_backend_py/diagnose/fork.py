@@ -17,7 +17,7 @@ from collections.abc import Callable
 from io import FileIO
 from typing import NoReturn, TypeVar
 
-from ..graph.guard import report_line
+from ..graph.guard import report_error_line
 from ..system.uninterrupted import run_uninterrupted
 
 __all__ = ["TIMEOUT_REMARK", "run_in_fork"]
@@ -40,7 +40,7 @@ def run_in_fork(
     otherwise: Callable[[], Result],
     *,
     what: str = "a variation of the graph",
-    late: Callable[[str], object] = report_line,
+    late: Callable[[str], object] = report_error_line,
 ) -> Result:
     """Run `function` in a forked process and return its result; if it crashes, return `otherwise()` instead.
 

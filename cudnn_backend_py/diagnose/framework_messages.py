@@ -17,7 +17,7 @@ __all__ = [
     "MessageExplanation",
     "MessagePattern",
     "explain_message",
-    "find_program",
+    "find_message_source",
     "find_similar_titles",
 ]
 
@@ -418,7 +418,7 @@ class MessageExplanation:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def find_program(text: str) -> str:
+def find_message_source(text: str) -> str:
     """Return the name of the program that printed a text, empty if unknown."""
     return next((name for name, pattern in _PROGRAMS.items() if re.search(pattern, text, re.IGNORECASE)), "")
 
@@ -431,7 +431,7 @@ def explain_message(text: str) -> tuple[MessageExplanation, ...]:
     """
     text = text[:_MAX_TEXT_CHARACTERS]
     flat = " ".join(text.split())
-    program = find_program(flat)
+    program = find_message_source(flat)
     found = [_make_explanation(one, program) for one in MESSAGE_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)]
     found += _explain_reasons(text, program)
     if not found:

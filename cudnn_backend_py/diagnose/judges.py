@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import CudnnBackendError
-from ..plans.refusals import find_reason_after_most_checks
+from ..plans.refusals import find_innermost_reason_of_longest_chain
 from ..system.child import TIMED_OUT, Child
 from ..system.version import Version
 from ..target import Profile
@@ -114,11 +114,11 @@ class Judge:
         """
         profile = Profile("device", str(device["deviceName"]), (), device, {}, {})
         described = self._query_child_with_limit(replace(question, target=profile, version=question.setup), limit_s)
-        cause, own = described.cause, find_reason_after_most_checks(verdict.candidates)
+        cause, own = described.cause, find_innermost_reason_of_longest_chain(verdict.candidates)
         same = (described.outcome, described.stage) == (verdict.outcome, verdict.stage)
         if cause is None or cause.basis is not Basis.MEASURED or not same or own is None:
             return verdict
-        if find_reason_after_most_checks(described.candidates) != own:
+        if find_innermost_reason_of_longest_chain(described.candidates) != own:
             return verdict
         return replace(
             verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _JUDGED_ON_DESCRIBED_GPU])))
@@ -126,7 +126,7 @@ class Judge:
 
     def _query_idle_child(
         self, question: Query, skip: tuple[str, ...], limit_s: float
-    ) -> Verdict | _UnexplainedRefusal | _ProcessEnd:
+    ) -> Verdict | _UnexplainedRefusal | _ChildProcessEnd:
         """Send the query to an idle process, and return the process to the pool after a complete answer."""
         setup, sees_gpu = question.setup, question.profile is None
         child = self._processes.take(setup, sees_gpu=sees_gpu)
@@ -171,7 +171,7 @@ _NO_LOADED_LIBRARY: LoadedLibrary = {"version": (0, 0, 0), "text": "not asked", 
 
 
 @dataclass(frozen=True)
-class _ProcessEnd:
+class _ChildProcessEnd:
     """How a child process ended: signal, exit code or ``TIMED_OUT``, with its last step and last output.
 
     ``step`` is empty where cuDNN was not asked yet.
@@ -209,7 +209,7 @@ def _query_child(
     fresh: bool,
     limit_s: float,
     report: Callable[[str], object],
-) -> Verdict | _UnexplainedRefusal | _ProcessEnd:
+) -> Verdict | _UnexplainedRefusal | _ChildProcessEnd:
     asked = {**question.message(), "skip": list(skip), "fresh": fresh}
     step = ""
     loaded = _NO_LOADED_LIBRARY
@@ -222,7 +222,7 @@ def _query_child(
         verdict = said.get("verdict", verdict)
         device = said.get("device", device)
     if child.ending:
-        return _ProcessEnd(child.ending, step, child.last_words, loaded)
+        return _ChildProcessEnd(child.ending, step, child.last_words, loaded)
     try:
         found = Verdict.from_dict(verdict or {})
         return found if device is None else _UnexplainedRefusal(found, device)
@@ -245,9 +245,9 @@ def _add_crash_reasons(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
     return replace(verdict, stages=tuple(map(add_lines, verdict.stages)))
 
 
-def _make_verdict_of_ended_process(question: Query, ending: _ProcessEnd, limit_s: float) -> Verdict:
+def _make_verdict_of_ended_process(question: Query, ending: _ChildProcessEnd, limit_s: float) -> Verdict:
     """Return the verdict for a query if the child process ended before it answered."""
-    from ..graph.guard import collect_reports  # a process that answers needs none of these
+    from ..graph.guard import collect_error_reports  # a process that answers needs none of these
     from ..native.environment_problems import find_crash_problem
     from .explanation import make_environment_cause
 
@@ -262,7 +262,7 @@ def _make_verdict_of_ended_process(question: Query, ending: _ProcessEnd, limit_s
     if fault is not None:  # what is damaged may die anywhere, whatever it is queried
         stage, cause = "environment", make_environment_cause(fault)
     elif ending.step:
-        with collect_reports() as lines:
+        with collect_error_reports() as lines:
             cause, hazards = _explain_crash(question.graph, profile, ending)
     else:
         cause = _explain_failed_start(ending, limit_s)
@@ -292,7 +292,7 @@ def _make_verdict_of_ended_process(question: Query, ending: _ProcessEnd, limit_s
     )
 
 
-def _explain_failed_start(ending: _ProcessEnd, limit_s: float) -> Cause:
+def _explain_failed_start(ending: _ChildProcessEnd, limit_s: float) -> Cause:
     """Return why cuDNN was not called: the process ended or timed out before the first step."""
     if ending.ending == TIMED_OUT:
         headline = f"the process that queries cuDNN was not ready after {limit_s:g} s"
@@ -302,7 +302,7 @@ def _explain_failed_start(ending: _ProcessEnd, limit_s: float) -> Cause:
     return Cause(START_FAILURE_CODE, headline, Basis.MEASURED, ending.said, remedy)
 
 
-def _explain_crash(graph: Graph, profile: Profile | None, ending: _ProcessEnd) -> tuple[Cause, tuple[str, ...]]:
+def _explain_crash(graph: Graph, profile: Profile | None, ending: _ChildProcessEnd) -> tuple[Cause, tuple[str, ...]]:
     """Return a headline that names the stage where cuDNN crashed or hung, and known issues with such a graph."""
     from ..known_issues import find_known_issues
     from .causes.find import list_suspicious_properties

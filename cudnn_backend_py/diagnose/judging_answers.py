@@ -17,7 +17,7 @@ from .explanation import control_graph, explain
 from .query import read_device
 from .verdict import Basis, Outcome
 
-__all__ = ["LoadedLibrary", "answer_query", "can_answer_in_fork"]
+__all__ = ["LoadedLibrary", "can_judge_query_in_fork", "judge_and_report_query"]
 
 
 class LoadedLibrary(TypedDict):
@@ -38,7 +38,7 @@ _prepared_libraries: set[str] = (
 )  # devices whose control graph was queried here: forks need not load and ask all that
 
 
-def can_answer_in_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool:
+def can_judge_query_in_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool:
     """Return whether a forked process can answer a query; load cuDNN for the fork if so."""
     profile = read_device(asked["device"])
     if not (asked["fresh"] and asked["build"]) or profile is None:
@@ -59,7 +59,7 @@ def _make_step_reporter(say: AnswerWriter) -> Callable[[str], None]:
     return step
 
 
-def answer_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
+def judge_and_report_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
     """Judge the graph of a query, and report the steps and the verdict through `say`."""
     verdict = explain(
         _read_graph_cached(asked["graph"]),

@@ -13,7 +13,7 @@ from ..generated.operations import CONVOLUTIONS
 from ..graph import Graph
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
-from ..graph.guard import collect_reports, iterate_and_report_errors
+from ..graph.guard import collect_error_reports, iterate_and_report_errors
 from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_graph_writes_memory
 from ..graph.strides import has_overlapping_elements
 from ..known_issues import AttentionUse
@@ -58,7 +58,7 @@ def lint(graph: Graph) -> list[Finding]:
     ``graph-writes-nothing``, ``result-unused``, and ``lint-failed`` where a look itself fails.
     Strides are looked at where tensor cores read or write; no cuDNN is queried.
     """
-    with collect_reports() as lines:
+    with collect_error_reports() as lines:
         use = read_attention(graph)
         found = [
             item

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..importers.graphs import GraphSource, LoggedGraph, read_graphs, read_log_items
+from ..importers.graphs import GraphSource, LoggedGraph, read_graphs, read_records_and_foreign_json
 from ..importers.records import ForeignJson
 from ..native.log import LogRecord
 from ..printable import printable, printable_lines
@@ -114,7 +114,7 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
 
     def read_and_count_items() -> Iterator[LogRecord | ForeignJson]:
         nonlocal finalized
-        for item in read_log_items(source):
+        for item in read_records_and_foreign_json(source):
             finalized += isinstance(item, LogRecord) and item.function == "cudnnBackendFinalize"
             yield item
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from ..graph import Graph
 from ..known_issues import find_issues_against_version_change
 from ..plans.lower import find_newer_features
-from ..system.version import VersionTuple, parse_leading_numbers, version_numbers, version_text
+from ..system.version import VersionTuple, format_version_numbers, parse_leading_numbers, parse_version_numbers
 from ..target import Profile
 from ..versions.judging_environment import JudgingEnvironment
 from .causes.find import DEVICE_NEEDED_CODE
@@ -26,7 +26,7 @@ from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX
 __all__ = [
     "SearchSettings",
     "VersionResults",
-    "add_newest_version_answer",
+    "add_newest_version_verdict",
     "add_version_remedy",
     "is_timed_out",
     "judge_few_other_versions",
@@ -116,7 +116,7 @@ def _parse_version(name: str) -> VersionTuple:
     return major, minor, patch
 
 
-def _find_used_version(graph: Graph, asked: SearchSettings, judge: Judge) -> str:
+def _find_version_that_judges(graph: Graph, asked: SearchSettings, judge: Judge) -> str:
     """Return the version that judges the graph; empty without a library."""
     used = (
         asked.version or judge.run_query(asked.make_search_query(graph, asked.target, None)).cudnn
@@ -131,7 +131,7 @@ def judge_few_other_versions(
     graph: Graph, asked: SearchSettings, judge: Judge, stop: threading.Event
 ) -> VersionResults:
     """Judge with a few other versions until one supports the graph or the event `stop` is set."""
-    used = _find_used_version(graph, asked, judge)
+    used = _find_version_that_judges(graph, asked, judge)
     names = _order_versions(used) if used else []
     return _judge_versions(
         graph, asked, used, names, judge, lambda number: number < _MIN_JUDGED_VERSIONS and not stop.is_set()
@@ -150,7 +150,7 @@ def judge_remaining_versions(
             else time.monotonic() <= deadline
         )
 
-    used = _find_used_version(graph, asked, judge)
+    used = _find_version_that_judges(graph, asked, judge)
     more = _judge_versions(graph, asked, used, before.unasked, judge, may_query)
     late = [*before.late, *more.late]
     if more.unasked and not more.found and deadline != math.inf:
@@ -176,16 +176,18 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         return verdict
     newer = cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
     asked = SearchSettings.from_verdict(verdict, question)
-    used = _find_used_version(question.graph, asked, judge)
+    used = _find_version_that_judges(question.graph, asked, judge)
     names = _order_versions(used) if used else []
     if cause.code == ENGINES_MISSING_CODE:
-        return _add_answer_of_version_with_engines(verdict, question, asked, names[:most], judge)
+        return _add_verdict_of_version_with_engines(verdict, question, asked, names[:most], judge)
     needed = (0, 0, 0)
     if newer:
         needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=needed)
-        names = [name for name in sorted(names, key=version_numbers, reverse=True) if _parse_version(name) >= needed]
+        names = [
+            name for name in sorted(names, key=parse_version_numbers, reverse=True) if _parse_version(name) >= needed
+        ]
     others = _judge_versions(question.graph, asked, used, names, judge, lambda number: number < most)
-    refusing = sorted(others.refusing, key=version_numbers, reverse=True)
+    refusing = sorted(others.refusing, key=parse_version_numbers, reverse=True)
     answer: Verdict | None = None
     if refusing and not others.found and cause.code != CRASH_CODE:
         answer = judge.run_query(asked.make_search_query(question.graph, asked.target, refusing[0], causes=True))
@@ -196,7 +198,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         name = others.found[0].version or ""
         cause = replace(cause, remedy=_format_use_of_version(name), asked=checked)
     elif answer is not None:
-        text = f"cuDNN {refusing[0]} {_describe_answer(answer)}"
+        text = f"cuDNN {refusing[0]} {_format_verdict_as_predicate(answer)}"
         if refusing[1:]:
             text += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not support it"
         if others.unasked:
@@ -213,28 +215,28 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         name = others.unable[0].cudnn
         cause = replace(cause, versions=f"cuDNN {name} cannot judge it here (--cudnn {name} says why)")
     elif newer and not names and needed > (0, 0, 0):
-        version = version_text(needed)
+        version = format_version_numbers(needed)
         remedy = f"use cuDNN {version} or newer (--cudnn {version}); it may refuse the graph for other reasons"
         cause = replace(cause, remedy=remedy)
     return replace(verdict, cause=cause)
 
 
-def _add_answer_of_version_with_engines(
+def _add_verdict_of_version_with_engines(
     verdict: Verdict, question: Query, asked: SearchSettings, names: Sequence[str], judge: Judge
 ) -> Verdict:
     """Add to a verdict with missing engines the answer of the newest version that has them."""
     cause = verdict.cause
     assert cause is not None
-    for name in sorted(names, key=version_numbers, reverse=True):
+    for name in sorted(names, key=parse_version_numbers, reverse=True):
         other = judge.run_query(asked.make_search_query(question.graph, asked.target, name, causes=True))
         if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
-            text = f"cuDNN {name} {_describe_answer(other, alike='')}"
-            remedy = _find_way_to_judge(verdict, cause, other)
+            text = f"cuDNN {name} {_format_verdict_as_predicate(other, alike='')}"
+            remedy = _describe_how_to_judge_with_jit_version(verdict, cause, other)
             return replace(verdict, cause=replace(cause, versions=text, remedy=remedy))
     return verdict
 
 
-def _find_way_to_judge(verdict: Verdict, cause: Cause, other: Verdict) -> str:
+def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, other: Verdict) -> str:
     """Return how to judge a graph with the version of a JIT wheel, after the answer of a full wheel of another one."""
     full = format_full_wheel_command(verdict.cudnn)
     use = _format_use_of_version(other.cudnn)
@@ -257,10 +259,12 @@ def _format_use_of_version(name: str) -> str:
 
 def _has_judged_remedy(cause: Cause) -> bool:
     """Return whether a cause has a remedy that was judged and computes the same."""
-    return bool(cause.remedy) and cause.asked in ("support check", "built") and not cause.computes_something_else
+    return (
+        bool(cause.remedy) and cause.asked in ("support check", "built") and not cause.changes_results_with_every_remedy
+    )
 
 
-def add_newest_version_answer(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
     """Add the newest version's answer to an older version's refusal without a remedy, or with a weak one only.
 
     Of the latter the newest version becomes the first remedy if it supports the graph, and is not mentioned if not.
@@ -268,20 +272,24 @@ def add_newest_version_answer(verdict: Verdict, question: Query, judge: Judge) -
     cause = verdict.cause
     if cause is None or cause.versions or not (verdict.lacks_remedy or cause.has_only_weak_remedies):
         return verdict
-    newer = [name for name in available_versions() if version_numbers(name) > version_numbers(verdict.cudnn)]
+    newer = [
+        name for name in available_versions() if parse_version_numbers(name) > parse_version_numbers(verdict.cudnn)
+    ]
     if not newer or verdict.outcome is not Outcome.NOT_SUPPORTED:
         return verdict
     asked = SearchSettings.from_verdict(verdict, question)
     other = judge.run_query(asked.make_search_query(question.graph, asked.target, newer[-1], causes=not cause.remedy))
     if not cause.remedy:
-        return replace(verdict, cause=replace(cause, versions=f"cuDNN {newer[-1]} {_describe_answer(other)}"))
-    if _describe_answer(other) != _SUPPORTS:
+        return replace(
+            verdict, cause=replace(cause, versions=f"cuDNN {newer[-1]} {_format_verdict_as_predicate(other)}")
+        )
+    if _format_verdict_as_predicate(other) != _SUPPORTS:
         return verdict
     remedy = f"{_format_use_of_version(newer[-1])}; or {cause.remedy}"
     return replace(verdict, cause=replace(cause, remedy=remedy))
 
 
-def _describe_answer(verdict: Verdict, *, alike: str = " either") -> str:
+def _format_verdict_as_predicate(verdict: Verdict, *, alike: str = " either") -> str:
     """Return a version's answer as a predicate, such as "does not support it either"."""
     reason = "" if verdict.cause is None else f": {verdict.cause.headline}"
     if verdict.outcome is Outcome.NOT_JUDGED:
@@ -299,8 +307,8 @@ _SUPPORTS = "supports it"
 def _order_versions(used: str) -> list[str]:
     """Return the other available versions: the newest, then older ones in growing steps, then the rest."""
     own = parse_leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    others = [name for name in reversed(available_versions()) if version_numbers(name) != own]
-    older = [name for name in others if version_numbers(name) < own]
-    later = [name for name in others if version_numbers(name) > own]
+    others = [name for name in reversed(available_versions()) if parse_version_numbers(name) != own]
+    older = [name for name in others if parse_version_numbers(name) < own]
+    later = [name for name in others if parse_version_numbers(name) > own]
     steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]
     return list(dict.fromkeys([*later[:1], *steps[:3], *reversed(later), *older]))

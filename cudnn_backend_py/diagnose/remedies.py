@@ -26,7 +26,7 @@ from .remedy import Remedies, Remedy
 from .remedy_search import search_in_child
 from .verdict import STAGES_AFTER_CHECK, RemedyCheck, Verdict
 
-__all__ = ["add_searched_remedy", "whatif"]
+__all__ = ["search_and_add_remedy", "whatif"]
 
 _DEFAULT_MODES = ("A", "FALLBACK")
 
@@ -117,19 +117,19 @@ def _drop_duplicate_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[
         alike = sum(one.kinds == remedy.kinds for one in kept)
         padding = any(kind.startswith("pad_") for kind in remedy.kinds)
         if alike < (1 if padding else 2) and not any(
-            _is_included(one, remedy) or _changes_dims_further(graph, one, remedy) for one in kept
+            _are_changes_included(one, remedy) or _changes_same_dims_at_least_as_far(graph, one, remedy) for one in kept
         ):
             kept.append(remedy)
             yield remedy
 
 
-def _is_included(one: Remedy, other: Remedy) -> bool:
+def _are_changes_included(one: Remedy, other: Remedy) -> bool:
     """Return whether the second remedy includes all changes of the first."""
     where = (one.graphs, one.target, one.version) == (other.graphs, other.target, other.version)
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
 
 
-def _changes_dims_further(graph: Graph, one: Remedy, other: Remedy) -> bool:
+def _changes_same_dims_at_least_as_far(graph: Graph, one: Remedy, other: Remedy) -> bool:
     """Return whether the first remedy changes only dims, and the second changes each of them at least as far."""
     if (one.target, one.version) != (other.target, other.version) or len(one.graphs) != 1 or len(other.graphs) != 1:
         return False
@@ -198,7 +198,7 @@ def _drop_unbuildable_remedies(
             late.append(f"plans of {remedy.title!r} were not built in time")
 
 
-def add_searched_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
     """Add the smallest one-step change that :func:`whatif` finds, where no remedy is known to do.
 
     That is where there is none, where it was not judged, and where it computes something else: then only a change that

@@ -18,7 +18,7 @@ from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..native.environment_problems import EnvironmentProblem, check_environment
 from ..plans.engine import OperationGraph
-from ..plans.refusals import find_reason_after_most_checks, read_refusals
+from ..plans.refusals import find_innermost_reason_of_longest_chain, read_refusals
 from ..rewrite.change_sequence import ChangeSequence
 from ..rewrite.changes import Change, iterate_changes
 from ..system.child import TIMED_OUT, Child
@@ -120,15 +120,15 @@ def _read_remedy(line: Mapping[str, Any], version: str | None) -> Remedy:
     )
 
 
-def serve_search() -> None:
+def serve_remedy_search() -> None:
     """Run the search in a child process."""
-    serve(_answer_search)
+    serve(_search_and_report_remedies)
 
 
-_SERVER_FUNCTION = f"{__name__}:{serve_search.__name__}"
+_SERVER_FUNCTION = f"{__name__}:{serve_remedy_search.__name__}"
 
 
-def _answer_search(asked: Mapping[str, Any], say: AnswerWriter) -> None:
+def _search_and_report_remedies(asked: Mapping[str, Any], say: AnswerWriter) -> None:
     """Search for remedies, and report one line for each judged change and each remedy."""
     faults = check_environment(build=asked["build"])
     if faults and faults[0].blocks:
@@ -329,7 +329,7 @@ class _RemedySearch:
                     found[solution.kinds] += 1
                     if self._is_exact(solution) and not self.patient:
                         more = min(more, _MAX_CHANGES_AFTER_EXACT)
-            elif promising is not None and (refused := self._find_other_refusal(answers)) is not None:
+            elif promising is not None and (refused := self._find_only_refusal_with_new_reason(answers)) is not None:
                 promising.append((solution, *refused))
 
     def _judge_solution_graphs(self, solution: ChangeSequence) -> list[_SupportAnswer]:
@@ -342,7 +342,7 @@ class _RemedySearch:
                 break
         return answers
 
-    def _find_other_refusal(self, answers: Sequence[_SupportAnswer]) -> tuple[int, str] | None:
+    def _find_only_refusal_with_new_reason(self, answers: Sequence[_SupportAnswer]) -> tuple[int, str] | None:
         """Return the number and the new reason of the only refused graph; None if the reason is the original one."""
         refused = [(number, answer.words) for number, answer in enumerate(answers) if not answer.supported]
         return refused[0] if len(refused) == 1 and refused[0][1] not in ("", self.words) else None
@@ -386,7 +386,7 @@ class _RemedySearch:
                 answer = question.heuristics(mode, judging=True)
                 if answer.configs:
                     return self._check_support(graph, target, what)
-                reason = find_reason_after_most_checks(read_refusals(answer.answer.text))
+                reason = find_innermost_reason_of_longest_chain(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
             if any(True for _ in question.configs(())):
                 return self._check_support(graph, target, what)

@@ -63,7 +63,7 @@ def judge_remedy(
     return replace(cause, remedy="", asked="")
 
 
-def _find_longer_ragged_offsets(graph: Graph) -> Iterator[_Suggestion]:
+def _suggest_longer_ragged_offsets(graph: Graph) -> Iterator[_Suggestion]:
     yield _LONGER_OFFSETS, lambda: _lengthen_ragged_offsets(graph)
 
 
@@ -87,7 +87,7 @@ _MOVES = (
 )
 
 
-def _find_products(graph: Graph) -> Iterator[_Suggestion]:
+def _suggest_adding_square_matmul(graph: Graph) -> Iterator[_Suggestion]:
     """Yield a graph that only moves elements, together with a square matmul that reads its result or writes its input.
 
     None for other graphs: whether cuDNN supports them may depend on the product, which is not known.
@@ -96,15 +96,15 @@ def _find_products(graph: Graph) -> Iterator[_Suggestion]:
         return
     for result in graph.outputs:
         remedy = f"put it into the graph of the matmul that reads {result.name}"
-        yield remedy, lambda result=result: _multiply_result(graph, result, from_left=False)  # type: ignore[misc]
-        yield remedy, lambda result=result: _multiply_result(graph, result, from_left=True)  # type: ignore[misc]
+        yield remedy, lambda result=result: _append_matmul_to_result(graph, result, from_left=False)  # type: ignore[misc]
+        yield remedy, lambda result=result: _append_matmul_to_result(graph, result, from_left=True)  # type: ignore[misc]
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     for given in (tensor for tensor in graph.tensors if tensor.uid not in written):
         remedy = f"put it into the graph of the matmul that writes {given.name}"
-        yield remedy, lambda given=given: _compute_input(graph, given)  # type: ignore[misc]
+        yield remedy, lambda given=given: _compute_input_by_matmul(graph, given)  # type: ignore[misc]
 
 
-def _multiply_result(graph: Graph, result: Tensor, *, from_left: bool) -> Graph:
+def _append_matmul_to_result(graph: Graph, result: Tensor, *, from_left: bool) -> Graph:
     uids = iterate_unused_uids(graph)
     size = result.dims[-2] if from_left else result.dims[-1]
     factor = _make_square_factor(result, size, next(uids))
@@ -115,7 +115,7 @@ def _multiply_result(graph: Graph, result: Tensor, *, from_left: bool) -> Graph:
     return Graph((*ops, Matmul(name="product", a=left, b=right, c=product)), graph.name)
 
 
-def _compute_input(graph: Graph, given: Tensor) -> Graph:
+def _compute_input_by_matmul(graph: Graph, given: Tensor) -> Graph:
     uids = iterate_unused_uids(graph)
     left = replace(given, name="left", uid=next(uids))
     right = _make_square_factor(given, given.dims[-1], next(uids))
@@ -129,7 +129,7 @@ def _make_square_factor(tensor: Tensor, size: int, uid: int) -> Tensor:
     return replace(make_packed_tensor(tensor, (*tensor.dims[:-2], size, size)), name="factor", uid=uid)
 
 
-def _find_leading_dims(graph: Graph) -> Iterator[_Suggestion]:
+def _suggest_leading_dim_of_1(graph: Graph) -> Iterator[_Suggestion]:
     """Yield a graph of matrices with a leading dim of 1; none for other graphs."""
     if (changed := add_batch_dim(graph)) is not None:
         yield _LEADING_DIMS, lambda: changed
@@ -139,7 +139,7 @@ _LONGER_OFFSETS = "one offset more than there are sequences"
 _LEADING_DIMS = "leading dims of 1"
 _NEXT_TO_PRODUCT = "put it into the graph of the matmul before or after it"
 _SUGGESTED_CHANGES: dict[str, Callable[[Graph], Iterator[_Suggestion]]] = {
-    _LONGER_OFFSETS: _find_longer_ragged_offsets,
-    _LEADING_DIMS: _find_leading_dims,
-    _NEXT_TO_PRODUCT: _find_products,
+    _LONGER_OFFSETS: _suggest_longer_ragged_offsets,
+    _LEADING_DIMS: _suggest_leading_dim_of_1,
+    _NEXT_TO_PRODUCT: _suggest_adding_square_matmul,
 }

@@ -88,7 +88,7 @@ _REMEDY_CHECK_NOTES = {
 }
 
 
-def _computes_something_else(remedy: str) -> bool:
+def _is_remedy_with_other_results(remedy: str) -> bool:
     return remedy.endswith((" (idea)", "which computes something else"))
 
 
@@ -120,15 +120,15 @@ class Cause:
         return "suggestion" if self.asked == "not asked" else "remedy"
 
     @property
-    def computes_something_else(self) -> bool:
+    def changes_results_with_every_remedy(self) -> bool:
         """Whether each change that the remedy names computes something else."""
-        return all(map(_computes_something_else, self.remedy.split("; or ")))
+        return all(map(_is_remedy_with_other_results, self.remedy.split("; or ")))
 
     @property
     def has_only_weak_remedies(self) -> bool:
         """Whether each change that the remedy names needs another architecture or computes something else."""
         return bool(self.remedy) and all(
-            one.startswith(("judge for sm_", "sm_")) or _computes_something_else(one)
+            one.startswith(("judge for sm_", "sm_")) or _is_remedy_with_other_results(one)
             for one in self.remedy.split("; or ")
         )
 
@@ -269,7 +269,7 @@ class Verdict(HtmlDisplay):
             return False
         if self.cause.asked == "not asked":
             return not self.may_differ_by_version
-        return self.cause.computes_something_else if self.cause.remedy else self.stage != "graph"
+        return self.cause.changes_results_with_every_remedy if self.cause.remedy else self.stage != "graph"
 
     @property
     def supported(self) -> bool:

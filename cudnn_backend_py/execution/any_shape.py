@@ -41,7 +41,7 @@ from ..target import Target
 from .arguments import Arguments
 from .buffers import read_dims_and_strides
 from .executable import Executable, find_stream_getter
-from .plan_pool import PlanPool, Slot, get_shared_pool
+from .plan_pool import PlanPool, PlanPoolEntry, get_shared_pool
 from .recurring_shapes import CALLS_IN_A_ROW, RecurringShapes
 from .shape_class_plan import Sequences, ShapeClassPlan
 
@@ -52,7 +52,7 @@ __all__ = [
     "ShapeClassPlanFinder",
     "Shapes",
     "explain_exact_plans_only",
-    "find_shape_class",
+    "find_shape_class_plan",
     "is_permanent_refusal",
 ]
 
@@ -90,7 +90,7 @@ class ShapeClassPlanFinder:
         self._pool = pool
         self._family_keys: dict[bool, str] = {}
 
-    def find(self, needed: ShapeClassBounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
+    def find(self, needed: ShapeClassBounds, stream: int, *, allow_larger: bool = False) -> tuple[PlanPoolEntry, Any]:
         """Return a shape-class plan that can run a call, and the pool key of the plan that fits the call best.
 
         Parameters
@@ -126,7 +126,7 @@ class ShapeClassPlanFinder:
                 return held, key
         return pool.get_or_build(key, make, stream), key
 
-    def find_exact(self, needed: ShapeClassBounds, stream: int) -> tuple[Slot, Any]:
+    def find_exact(self, needed: ShapeClassBounds, stream: int) -> tuple[PlanPoolEntry, Any]:
         """Return the plan for the call's own sizes, rounded up to tiles, and its pool key."""
         pool = get_shared_pool() if self._pool is None else self._pool
         needed = round_up_to_tiles(self.problem, needed)
@@ -149,7 +149,7 @@ class ShapeClassPlanFinder:
         return found
 
 
-def find_shape_class(
+def find_shape_class_plan(
     problem: Attention,
     target: Target,
     *,
@@ -158,7 +158,7 @@ def find_shape_class(
     workspace: Any = "torch",
     allow_larger: bool = False,
     pool: PlanPool | None = None,
-) -> tuple[Slot, Any]:
+) -> tuple[PlanPoolEntry, Any]:
     """Return a shape-class plan that can run a problem, and the best such plan's pool key."""
     related_plans = ShapeClassPlanFinder(problem, target, backward=backward, workspace=workspace, pool=pool)
     return related_plans.find(
@@ -295,7 +295,7 @@ class _ExactShapeStrategy:
         self._pool = owner.pool
         self.key = "exact", f"{owner.backward} {id(owner.target)} {owner.workspace!r} {problem!r}"
         self.make = partial(_build_exact_plan, owner, problem)
-        self._slot: Slot | None = None
+        self._slot: PlanPoolEntry | None = None
         if stream is not None:
             self._slot = self._pool.get_or_build(self.key, self.make, stream)
 
@@ -322,15 +322,15 @@ class _ShapeClassStrategy:
         self._owner, self._problem = owner, problem
         self._needed = ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
         self._multipliers = {name: _compute_sequence_stride(name, *fact) for name, fact in facts.items()}
-        self._is_adaptive = owner.shapes == "adaptive" and _may_switch_plans(problem)
+        self._is_adaptive = owner.shapes == "adaptive" and _may_switch_to_exact_shape_plan(problem)
         self._slot, self._best = self._find_plan(stream)
         self._exact = _ExactShapeStrategy(owner, problem, None) if self._is_adaptive else None
         self._is_requested = False
         self._uses_exact = False
 
-    def _find_plan(self, stream: int) -> tuple[Slot, Any]:
+    def _find_plan(self, stream: int) -> tuple[PlanPoolEntry, Any]:
         owner = self._owner
-        return find_shape_class(
+        return find_shape_class_plan(
             self._problem,
             owner.target,
             backward=owner.backward,
@@ -383,7 +383,7 @@ def explain_exact_plans_only(problem: Attention, target: Target, *, backward: bo
     return explain_missing_shape_class(problem, backward=backward, version=target.library.version, sm=target.sm)
 
 
-def _may_switch_plans(problem: Attention) -> bool:
+def _may_switch_to_exact_shape_plan(problem: Attention) -> bool:
     """Return whether calls may switch from a plan for many shapes to one for their exact shape.
 
     Not with dropout, for which the other plan would draw another mask, nor if results must be deterministic."""

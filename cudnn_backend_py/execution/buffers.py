@@ -21,7 +21,7 @@ __all__ = [
     "read_device_buffer",
     "read_dims_and_strides",
     "read_dlpack_facts",
-    "register_compiled_reader",
+    "register_c_tensor_reader",
 ]
 
 DL_LEGACY_STREAM = 1
@@ -109,7 +109,7 @@ def find_dlpack_exchange(kind: type) -> DlpackExchange | None:
 _compiled_readers: dict[type, tuple[int, int]] = {}
 
 
-def register_compiled_reader(kind: type, read: int, fetch: int) -> None:
+def register_c_tensor_reader(kind: type, read: int, fetch: int) -> None:
     """Register C functions that read objects of a Python type faster than its framework's DLPack functions."""
     _compiled_readers[kind] = read, fetch
 

@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import UsageError
 from ..graph.ir import Tensor
 from ..native.cuda import Memory
-from ..native.fast_call import STREAM_CHANGED, TupleCall, install_compiled_call, load_compiled_library
+from ..native.fast_call import STREAM_CHANGED, TupleCall, install_compiled_call_method, load_compiled_library
 from ..plans.plan import Plan
 from ..printable import format_in_angle_brackets
 from ..system.notebook import HtmlDisplay
@@ -47,14 +47,14 @@ MAX_CACHED_SCALARS = 64
 _live_executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
-def _forget_gpu_after_fork() -> None:
+def _discard_executables_gpu_state_after_fork() -> None:
     """Make the first call in a forked child raise, since a CUDA context does not survive a fork."""
     _thread_state.__dict__.clear()
     for executable in list(_live_executables):
-        executable.forget_gpu()
+        executable.discard_gpu_resources_after_fork()
 
 
-os.register_at_fork(after_in_child=_forget_gpu_after_fork)
+os.register_at_fork(after_in_child=_discard_executables_gpu_state_after_fork)
 
 
 class Executable(HtmlDisplay):
@@ -220,9 +220,9 @@ class Executable(HtmlDisplay):
             query_stream=self._framework_decides,
         )
         state.call = state.fast.go
-        self._remember_state(state)
+        self._cache_thread_stream_state(state)
 
-    def _remember_state(self, state: StreamState) -> None:
+    def _cache_thread_stream_state(self, state: StreamState) -> None:
         """Keep a stream's state for this thread's next calls, unless their buffers may select another stream."""
         if self._needs_buffers:  # the next buffers may say whose current stream it is
             return
@@ -282,7 +282,7 @@ class Executable(HtmlDisplay):
         finalizer.atexit = False
         self._free = finalizer
 
-    def forget_gpu(self) -> None:
+    def discard_gpu_resources_after_fork(self) -> None:
         """Forget handles and memory in a forked child, which has no access to their CUDA context."""
         self._free.detach()
         self._local, self._fast = threading.local(), None
@@ -318,7 +318,7 @@ class Executable(HtmlDisplay):
                 base = self._memory.allocate(self.workspace_bytes)
             state = states[stream] = StreamState(self, stream, base)
             self.streams.add(stream)
-        self._remember_state(state)
+        self._cache_thread_stream_state(state)
         return state
 
     def _get_stream(self, buffers: Any) -> int:
@@ -451,7 +451,7 @@ class Executable(HtmlDisplay):
         return array
 
 
-install_compiled_call(Executable)
+install_compiled_call_method(Executable)
 
 
 class Bound(partial[None]):
@@ -476,7 +476,7 @@ class Bound(partial[None]):
     @classmethod
     def _bind(cls, executable: Executable, state: StreamState, pack: Any, holds: Any) -> Bound:
         made = cls(state.launch.bind(pack))
-        function, before = state.launch.execute_arguments
+        function, before = state.launch.execute_function_and_arguments
         made.native = function, (*before, pack.pointer)
         made.stream = state.stream
         made.holds = (executable, state, pack, holds)

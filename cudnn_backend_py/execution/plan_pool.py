@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from ..errors import UsageError
 from ..native.cuda import Fence, is_capturing, on_device, relaxed_capture
 
-__all__ = ["PlanPool", "Slot", "get_shared_pool", "refuse_build_during_capture"]
+__all__ = ["PlanPool", "PlanPoolEntry", "get_shared_pool", "refuse_build_during_capture"]
 
 _MAX_PLANS = 256
 _NO_JOB = ("", lambda: None, 0)
@@ -34,7 +34,7 @@ class PooledPlan(Protocol):
     captured: bool
 
 
-class Slot:
+class PlanPoolEntry:
     """A pool's entry for one plan: callers read the plan from it at each call, and record the time of use.
 
     Attributes
@@ -52,7 +52,7 @@ class Slot:
         self.plan: Any = plan
 
 
-class DirectRunner(Protocol):
+class LookupFreeRunner(Protocol):
     """Interface of an object that runs plans of a pool without a lookup; the pool queries which ones ran."""
 
     def has_run(self, plan: Any) -> bool:
@@ -80,16 +80,16 @@ class PlanPool:
         self.now = 0
         self._max_plans = most
         self._lock = threading.RLock()
-        self._slots: dict[Hashable, Slot] = {}
+        self._slots: dict[Hashable, PlanPoolEntry] = {}
         self._building: dict[Hashable, threading.Lock] = {}
         self._evicted: list[_EvictedPlan] = []
-        self._direct_runners: list[DirectRunner] = []
+        self._direct_runners: list[LookupFreeRunner] = []
         self._background = _BackgroundBuilder(self)
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def find(self, key: Hashable) -> Slot | None:
+    def find(self, key: Hashable) -> PlanPoolEntry | None:
         """Return the slot of a plan in the pool."""
         return self._slots.get(key)
 
@@ -98,7 +98,7 @@ class PlanPool:
         with self._lock:
             return list(self._slots)
 
-    def get_or_build(self, key: Hashable, make: Callable[[], Any], stream: int = 0) -> Slot:
+    def get_or_build(self, key: Hashable, make: Callable[[], Any], stream: int = 0) -> PlanPoolEntry:
         """Return the slot of a plan, building the plan if necessary; concurrent requests build it once.
 
         Parameters
@@ -143,7 +143,7 @@ class PlanPool:
         """Return whether building a plan in the background failed."""
         return self._background.has_failed(key)
 
-    def add_direct_runner(self, direct_runner: DirectRunner) -> None:
+    def register_lookup_free_runner(self, direct_runner: LookupFreeRunner) -> None:
         """Register an object that runs plans without a lookup, reports them, and drops evicted ones."""
         with self._lock:
             self._direct_runners.append(direct_runner)
@@ -160,10 +160,10 @@ class PlanPool:
                 self._evict(held)
             self._destroy_finished_plans()
 
-    def _add_plan(self, key: Hashable, plan: Any) -> Slot:
+    def _add_plan(self, key: Hashable, plan: Any) -> PlanPoolEntry:
         with self._lock:
             self.now += 1
-            found = self._slots[key] = Slot(key, plan, self.now)
+            found = self._slots[key] = PlanPoolEntry(key, plan, self.now)
             mine = [held for held in self._slots.values() if not held.plan.captured]
             if len(mine) > self._max_plans:
                 for held in mine:
@@ -174,7 +174,7 @@ class PlanPool:
             self._destroy_finished_plans()
             return found
 
-    def _evict(self, held: Slot) -> None:
+    def _evict(self, held: PlanPoolEntry) -> None:
         del self._slots[held.key]
         for direct_runner in self._direct_runners:
             direct_runner.forget(held.plan)
@@ -185,14 +185,14 @@ class PlanPool:
         self._evicted = [item for item in self._evicted if not item.destroy_if_idle()]
 
 
-def _get_last_use_time(held: Slot) -> int:
+def _get_last_use_time(held: PlanPoolEntry) -> int:
     return held.used
 
 
 class _EvictedPlan:
     """An evicted plan, destroyed once no caller uses it and its streams have passed its last launch."""
 
-    def __init__(self, held: Slot) -> None:
+    def __init__(self, held: PlanPoolEntry) -> None:
         self._plan, held.plan = held.plan, None
         self._fence: Fence | None = None
 

@@ -41,7 +41,7 @@ class RecurringShapes:
                     self._visits.popitem(last=False)
             self._run += 1
 
-    def count_late_calls(self, shape: Hashable, calls: int) -> None:
+    def add_calls_of_last_shape(self, shape: Hashable, calls: int) -> None:
         """Record calls of a shape that were reported late, if it is still the last shape."""
         with self._lock:
             if shape == self._last:

@@ -302,7 +302,7 @@ class ShapeClassPlan:
         (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
         ragged: list[Any] = []
         for name in self._ragged_names:
-            ragged += (places["ragged_" + name], multipliers[name], self._get_offset_unit(name))
+            ragged += (places["ragged_" + name], multipliers[name], self._get_ragged_offset_unit(name))
         return (
             *(batch, self.bounds.batch),
             *(cu_q, len_q, max_q, places["seq_len_q"]),
@@ -316,7 +316,7 @@ class ShapeClassPlan:
             *self._list_rows_to_clear(s, given, multipliers, to_words),
         )
 
-    def _get_offset_unit(self, name: str) -> int:
+    def _get_ragged_offset_unit(self, name: str) -> int:
         """Return the unit of a tensor's ragged offsets: tokens of Q, tokens of K and V, or rows read of Q.
 
         Kernels for decoding read a row of Q for each sequence of the class, whether the call has it or not: where the

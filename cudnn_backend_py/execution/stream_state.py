@@ -56,7 +56,7 @@ def get_thread_handle(plan: Plan) -> ThreadHandle:
     return held[handle.device]
 
 
-class StateOwner(Protocol):
+class StreamStateExecutable(Protocol):
     """The attributes and methods that a stream's state uses of its executable."""
 
     plan: Plan
@@ -71,7 +71,7 @@ class StateOwner(Protocol):
 class StreamState:
     """One thread's state to run one executable on one stream: a handle, variant packs, a workspace."""
 
-    def __init__(self, owner: StateOwner, stream: int, base: int) -> None:
+    def __init__(self, owner: StreamStateExecutable, stream: int, base: int) -> None:
         self.holder = get_thread_handle(owner.plan)
         self.stream = stream
         self.launcher = Launcher(owner.plan.descriptor, owner.uids)
@@ -85,9 +85,9 @@ class StreamState:
         )
         self.fast: TupleCall | None = None
         self.replace_workspace(owner, base)
-        self.call: Callable[[tuple[Any, ...]], int] = decline_unchecked_call
+        self.call: Callable[[tuple[Any, ...]], int] = require_python_call
 
-    def replace_workspace(self, owner: StateOwner, base: int) -> None:
+    def replace_workspace(self, owner: StreamStateExecutable, base: int) -> None:
         """Use the workspace at `base` for the next launches."""
         self.base = base
         self.extra_addresses = owner.get_extra_addresses(base)
@@ -96,5 +96,5 @@ class StreamState:
             self.fast.replace_addresses(self.extra_addresses, self.workspace)
 
 
-def decline_unchecked_call(_buffers: tuple[Any, ...]) -> int:
+def require_python_call(_buffers: tuple[Any, ...]) -> int:
     return NEEDS_PYTHON

@@ -26,7 +26,7 @@ from .built_graphs import describe_built_graphs
 from .errors import format_error
 from .notebooks import is_notebook, read_cells, run_notebook
 
-__all__ = ["FrontendRun", "main", "read_command_line", "select_program"]
+__all__ = ["FrontendRun", "main", "make_program_starter", "read_command_line"]
 
 _PACKAGE_FOLDER = os.path.join(Path(__file__).parents[1], "")
 _HINT = "\n-v before the program prints the whole traceback and all messages of cuDNN"
@@ -96,15 +96,15 @@ class FrontendRun:
 @click.option(
     "-v", "--verbose", is_flag=True, help="Where an error ends the program: all of cuDNN's messages and its traceback."
 )
-def _select_command(
+def _make_frontend_run(
     target: str | None, version: str | None, children: bool, verbose: bool, program: tuple[str, ...]
 ) -> FrontendRun:
-    start = select_program(program)
+    start = make_program_starter(program)
     shown = start if verbose else partial(_run_with_short_errors, start)
     return FrontendRun(shown, program, target, version, children)
 
 
-def select_program(program: Sequence[str]) -> Callable[[], Any]:
+def make_program_starter(program: Sequence[str]) -> Callable[[], Any]:
     """Return a function that runs a program as ``__main__``: a script, a notebook, or a module given by ``-m``.
 
     Raises
@@ -159,13 +159,17 @@ def _run_with_short_errors(start: Callable[[], Any]) -> None:
     try:
         start()
     except CudnnBackendError as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_own_file(frame.filename)]
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not _is_file_of_this_package_or_runpy(frame.filename)
+        ]
         if sys.excepthook in (sys.__excepthook__, traceback.print_exception):  # not one of the program
             sys.excepthook = partial(_print_short_error, error, frames)
         raise
 
 
-def _is_own_file(name: str) -> bool:
+def _is_file_of_this_package_or_runpy(name: str) -> bool:
     return name == "<frozen runpy>" or name.startswith(_PACKAGE_FOLDER)
 
 
@@ -217,7 +221,7 @@ def read_command_line(arguments: Sequence[str] | None, name: str) -> FrontendRun
         For a wrong command line, or a program that does not exist.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    run = _select_command.main(words, prog_name=name, standalone_mode=False)
+    run = _make_frontend_run.main(words, prog_name=name, standalone_mode=False)
     if not isinstance(run, FrontendRun):
         return None
     before = words[: len(words) - len(run.program)]

@@ -206,10 +206,10 @@ def install_in_children(folder: Path, target: str | None = None) -> None:
     target
         As :func:`install` takes it.
     """
-    from ..system.child import make_loading_program
+    from ..system.child import make_package_import_source
 
     package = folder / _CUDNN_MODULE
     package.mkdir()
-    (package / "__init__.py").write_text(_CHILD_STARTUP_CODE.format(target=target, load=make_loading_program()))
+    (package / "__init__.py").write_text(_CHILD_STARTUP_CODE.format(target=target, load=make_package_import_source()))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.path.insert(1, str(folder))  # multiprocessing gives its children this list; the first is the program's folder

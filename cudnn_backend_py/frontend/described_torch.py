@@ -146,7 +146,7 @@ def _format_tensor(func: Any, tensor: torch.Tensor, **options: Any) -> str:
     return _TENSOR_TEXT_OPTIONS.sub(f", device='{CUDA_DEVICE}'", repr(shadow), count=1)
 
 
-def _read_known_size(value: Any) -> Any:
+def _convert_tensor_size_if_known(value: Any) -> Any:
     """Convert a size given as a tensor to an int if its value is known; else return it unchanged."""
     known = _is_meta(value) and value.dim() == 0 and _get_cpu_copy(value) is not None
     return int(_to_cpu_copy(value)) if known else value
@@ -172,7 +172,7 @@ def _resolve_slice_bounds(index: Any) -> Any:
     """Return an index with slice bounds that are tensors replaced by ints."""
     if isinstance(index, tuple):
         return tuple(_resolve_slice_bounds(item) for item in index)
-    return _map_leaves(index, _read_known_size) if isinstance(index, slice) else index
+    return _map_leaves(index, _convert_tensor_size_if_known) if isinstance(index, slice) else index
 
 
 def _get_default_device() -> Any:
@@ -235,7 +235,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
         """Return the result of a call that names the GPU or has `tensors` on it."""
         name = getattr(func, "__name__", "")
         if name == "__reduce_ex__" and _is_meta(args[0]):
-            return _reduce_tensor(args[0])
+            return _reduce_tensor_for_pickle(args[0])
         if name in ("tensor", "as_tensor") and hasattr(args[0], "__cuda_array_interface__") and not _is_meta(args[0]):
             return _import_cuda_array(args[0].__cuda_array_interface__, kwargs.get("dtype"))
         if kwargs.get("out") is None and (kind := select_autocast_type(name, tensors)) is not None:
@@ -314,7 +314,7 @@ class _CudaAsMetaMode(TorchFunctionMode):  # type: ignore[misc]
         shadow = self._compute_on_cpu_copies(func, args, kwargs)
         meta_kwargs = {key: _map_leaves(item, _to_meta_device) for key, item in kwargs.items() if key != "generator"}
         if name in _SIZED_FACTORIES:
-            args = _map_leaves(args, _read_known_size)
+            args = _map_leaves(args, _convert_tensor_size_if_known)
         if name in ("__getitem__", "__setitem__"):
             args = (args[0], _resolve_slice_bounds(args[1]), *args[2:])
         if name in ("tensor", "as_tensor"):
@@ -573,7 +573,7 @@ def _import_cuda_array(facts: Mapping[str, Any], dtype: torch.dtype | None) -> t
 _load_state = threading.local()
 
 
-def _reduce_tensor(tensor: torch.Tensor) -> Any:
+def _reduce_tensor_for_pickle(tensor: torch.Tensor) -> Any:
     """Return the pickle state of a tensor on the GPU: its values if known, else its shape."""
     shadow = _get_cpu_copy(tensor)
     stand_in = torch.empty_strided(tensor.shape, (0,) * tensor.dim(), dtype=tensor.dtype) if shadow is None else shadow

@@ -60,11 +60,11 @@ from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
 from .overrides import read_overrides
-from .plan_choice import PlanChoice, check_retention, make_engine_choice
+from .plan_choice import PlanChoice, make_engine_choice, to_cuda_graph_retention
 from .plan_list import PlanList
 from .private_names import PrivateNames
 from .recorded import GraphRecord, record_operations
-from .runner import Placement, Runner
+from .runner import InternalTensorPlacement, Runner
 from .tensors import tensor as UserTensor
 from .written import GraphTensors
 
@@ -171,7 +171,7 @@ class pygraph(
         self.record = GraphRecord(weakref.ref(self))
         self._bound = self.record.bound_buffers
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
-        self._retention = check_retention(cuda_graph_retention)
+        self._retention = to_cuda_graph_retention(cuda_graph_retention)
         self._created: list[UserTensor] = []
         self._cache = (
             None
@@ -198,7 +198,7 @@ class pygraph(
         self._emitter: Emitter | None = None
         self._operation_graph: OperationGraph | None = None
         self._plans = PlanList(self)
-        self._memory: Placement | None = None
+        self._memory: InternalTensorPlacement | None = None
         self._runners: dict[int, Runner] = {}
         self._current: Runner | None = None
         self._wrong_ways: dict[Sharing, KnownIssue] = {}
@@ -226,7 +226,7 @@ class pygraph(
         RuntimeError
             A value out of range.
         """
-        self.record.hide_inferred_shapes()
+        self.record.remove_inferred_shapes()
         self.record.shown_results.clear()
         context = self.context
         if context.is_dynamic_shape_enabled and context.version < MIN_DYNAMIC_SHAPE_VERSION:
@@ -310,7 +310,7 @@ class pygraph(
                     node.emit(emitter)
             self._graph = emitter.make_graph()
         self._emitter = emitter
-        self._memory = Placement(self._graph, emitter.constants, emitter.slices)
+        self._memory = InternalTensorPlacement(self._graph, emitter.constants, emitter.slices)
 
     def build_operation_graph(self) -> None:
         """Build and finalize cuDNN's operation graph.
@@ -325,7 +325,7 @@ class pygraph(
         overridden = self._override_shapes and version >= MIN_OVERRIDE_SHAPE_VERSION
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
-            warn_about_issues(self._find_sharing_issues(graph, way), FrontendKnownIssueWarning)
+            warn_about_issues(self._find_issues_of_shape_sharing(graph, way), FrontendKnownIssueWarning)
         fault = self._wrong_ways.get("kernel cache")
         if fault is not None and self._cache is not None:
             self._cache.check_dims([item.dims for item in graph.variant_pack_tensors], fault)
@@ -341,7 +341,7 @@ class pygraph(
             if self._cache is not None:
                 self._cache.get_or_make_descriptor(self._operation_graph.descriptor)
 
-    def _find_sharing_issues(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
+    def _find_issues_of_shape_sharing(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
         """Return the known issues of sharing a plan between shapes; if any exist, calls with new dims are refused."""
         faults = find_known_issues(graph, self.target.sm, self.target.library.version, way)
         if faults:
@@ -384,7 +384,7 @@ class pygraph(
         self._require_operation_graph()
         choices = [choice for node in self._nodes if (choice := node.choose_engine(self.context)) is not None]
         if choices:
-            self._plans.add_only_possible_engine(choices[0])
+            self._plans.add_sole_usable_engine(choices[0])
         else:
             self._plans.query_heuristics(heuristics or _DEFAULT_HEURISTICS_MODES)
 
@@ -500,7 +500,9 @@ class pygraph(
                 runner = self._runners[index] = self._create_runner(plan, self._memory, self._emitter.tensors)
         return runner
 
-    def _create_runner(self, plan: Plan, memory: Placement, tensors: Mapping[UserTensor, Tensor]) -> Runner:
+    def _create_runner(
+        self, plan: Plan, memory: InternalTensorPlacement, tensors: Mapping[UserTensor, Tensor]
+    ) -> Runner:
         retains = self.get_cuda_graph_retention() is cuda_graph_retention.PER_GRAPH
         return Runner(plan, memory, tensors, retains=retains)
 
@@ -841,7 +843,7 @@ class pygraph(
         self._current, self._runners = runner, {0: runner}
         self._plans.use_loaded_plan(plan)
         self._wrong_ways.clear()
-        self._find_sharing_issues(memory.graph, "override shapes")
+        self._find_issues_of_shape_sharing(memory.graph, "override shapes")
         warn_about_known_issues(memory.graph, self.target.sm, self.target.library.version)
 
     def _load_json(self, text: str) -> None:
@@ -855,7 +857,7 @@ class pygraph(
             self._apply_context(data.get("context"))
             add_nodes_from_json(self, data)
 
-    def _load_serialized_plan(self, memory: Placement) -> None:
+    def _load_serialized_plan(self, memory: InternalTensorPlacement) -> None:
         """Take over the graph of a serialized plan, and where it expects its tensors in memory."""
         self._graph, self._memory = memory.graph, memory
         self._emitter = Emitter(self.context, self.name)

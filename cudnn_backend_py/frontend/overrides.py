@@ -8,13 +8,13 @@ from ..known_issues import KnownIssue
 from ..native.launch import Overrides
 from .arguments import to_int_list, to_list
 from .errors import make_invalid_value_error, make_wrong_results_error
-from .runner import Placement
+from .runner import InternalTensorPlacement
 
 __all__ = ["read_overrides"]
 
 
 def read_overrides(
-    memory: Placement, fault: KnownIssue | None, uids: Any, shapes: Any, strides: Any
+    memory: InternalTensorPlacement, fault: KnownIssue | None, uids: Any, shapes: Any, strides: Any
 ) -> Overrides | None:
     """Return override dims and strides as one list per uid, after checking counts and ranks; None without uids.
 

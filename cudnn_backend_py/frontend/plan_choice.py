@@ -18,7 +18,7 @@ from .errors import FrontendRuntimeError, FrontendValueError, convert_errors, cu
 from .plan_list import PlanConfig, PlanList, knob
 from .runner import Runner
 
-__all__ = ["PlanChoice", "check_retention", "make_engine_choice"]
+__all__ = ["PlanChoice", "make_engine_choice", "to_cuda_graph_retention"]
 
 
 class PlanChoice:
@@ -149,7 +149,7 @@ def _require_int(value: int, what: str) -> int:
         raise TypeError(f"{format_repr(value)} is no {what}, an int is needed") from None
 
 
-def check_retention(given: Any) -> cuda_graph_retention | None:
+def to_cuda_graph_retention(given: Any) -> cuda_graph_retention | None:
     """Return the CUDA graph retention setting of a graph, after checking its type.
 
     Raises

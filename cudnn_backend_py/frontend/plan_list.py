@@ -65,7 +65,7 @@ class PlanConfig:
     cpp_index: int | None = None
 
 
-class PlanOwner(Protocol):
+class PlanListGraph(Protocol):
     """The interface of the graph that owns a list of plans."""
 
     name: str
@@ -86,8 +86,8 @@ class PlanOwner(Protocol):
 class PlanList:
     """Engine configs of one graph; ``candidate`` is the index of the plan to execute, -1 before one is built."""
 
-    def __init__(self, graph: PlanOwner) -> None:
-        self._graph: PlanOwner = weakref.proxy(graph)  # whose plans these are: it goes when its last user does
+    def __init__(self, graph: PlanListGraph) -> None:
+        self._graph: PlanListGraph = weakref.proxy(graph)  # whose plans these are: it goes when its last user does
         self._configs: list[EngineConfig] = []
         self._modes: list[str] = []  # to be queried when their configs are needed
         self._plans: dict[int, Plan] = {}
@@ -231,7 +231,7 @@ class PlanList:
         error.graph, error.target = graph, target
         return error
 
-    def add_only_possible_engine(self, choice: EngineChoice) -> None:
+    def add_sole_usable_engine(self, choice: EngineChoice) -> None:
         """Append the only engine that can run the graph.
 
         Raises

@@ -301,14 +301,14 @@ class GraphRecord:
             del self.tensors[item]
             self.tensors[item] = None
 
-    def show_inferred_shapes(self, results: Iterable[tensor]) -> None:
+    def set_inferred_result_shapes(self, results: Iterable[tensor]) -> None:
         """Set the inferred dims and strides of results, so that programs can read them."""
         for item in results:
             if not (item.dim and item.stride):
                 item.dim, item.stride = item.infer_dims_and_strides()
                 self.shown_results[item] = None
 
-    def hide_inferred_shapes(self) -> None:
+    def remove_inferred_shapes(self) -> None:
         """Remove inferred dims and strides that the program has not set itself, as the inputs may have changed."""
         for item in self.shown_results:
             item.dim = item.dim if item.dim_given else []
@@ -321,7 +321,7 @@ class GraphRecord:
         self._next_uid += 1
         return self._next_uid - 1
 
-    def announce_change(self, what: str, item: tensor | None = None) -> None:
+    def notify_graph_of_change(self, what: str, item: tensor | None = None) -> None:
         """Notify the graph of the change `what` to one tensor or all; raise if the graph is finalized."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
@@ -346,7 +346,9 @@ class GraphRecord:
             raise make_attribute_not_set_error(
                 f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"
             )
-        self.announce_change(f"uid {uid} for tensor {item.name!r} changes that of tensor {other.name!r} in", other)
+        self.notify_graph_of_change(
+            f"uid {uid} for tensor {item.name!r} changes that of tensor {other.name!r} in", other
+        )
         other.uid = self._take_next_free_uid(but=uid)
 
     def make_node_name(self, operation: str, name: str) -> str:
@@ -393,7 +395,7 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
         record: GraphRecord = self.record
         if record.is_recording:
             return add(self, *args, **kwargs)
-        record.announce_change(f"{method} is added to")
+        record.notify_graph_of_change(f"{method} is added to")
         parameters, names, valued, tensors, kinds = _inspect_parameters(add)
         if out_dims is not None and operation.node_type in _DEFERRED_NODE_TYPES:
             raise TypeError(f"{method}() takes no out_dims, its dims follow from its inputs")
@@ -442,7 +444,7 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
         _record_results(record, node, operation, result, out_dims)
         record.nodes.append(node)
         if node.node_type not in _DEFERRED_NODE_TYPES:
-            record.show_inferred_shapes(node.outputs.values())
+            record.set_inferred_result_shapes(node.outputs.values())
         return result
 
     record_and_add.__dict__["operation"] = operation

@@ -18,7 +18,7 @@ from ..native import Handle
 from ..native.cuda import (
     Memory,
     get_captured_graph,
-    keep_for_cuda_graph,
+    keep_alive_with_cuda_graph,
     make_stream_context_current,
     release_objects_of_destroyed_graphs,
 )
@@ -29,12 +29,12 @@ from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, 
 from .handles import DescribedHandle, make_not_a_handle_error
 from .tensors import tensor
 
-__all__ = ["Placement", "Runner"]
+__all__ = ["InternalTensorPlacement", "Runner"]
 
 MAX_CHECKED_PACKS = 16
 
 
-class Placement:
+class InternalTensorPlacement:
     """Memory layout of tensors that are not in the user's variant pack: scratch in the workspace, constants, slices.
 
     ``scratch_bytes`` is what :meth:`pygraph.get_workspace_size` adds to a plan's workspace. `scratch` says where
@@ -85,7 +85,7 @@ class Runner:
     """
 
     def __init__(
-        self, plan: Plan, memory: Placement, tensors: Mapping[tensor, Tensor], *, retains: bool = True
+        self, plan: Plan, memory: InternalTensorPlacement, tensors: Mapping[tensor, Tensor], *, retains: bool = True
     ) -> None:
         self.plan = plan
         # Since 9.27 cuDNN itself has such graphs keep a plan's kernels, but not what is on the device next to it.
@@ -129,7 +129,7 @@ class Runner:
         self._packs_to_check = MAX_CHECKED_PACKS
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.list_user_uids()]
         self._mapped: DictCall | None = None
-        self._go: Callable[[Any, Any, Any], int] = _fall_back_to_python_checks
+        self._go: Callable[[Any, Any, Any], int] = _report_python_checks_needed
 
     @property
     def workspace_bytes(self) -> int:
@@ -140,7 +140,7 @@ class Runner:
         """Run the plan with a user's variant pack."""
         if handle is not self._handle_checked or handle._owner is None:  # which is closed
             if handle is None or isinstance(handle, DescribedHandle):
-                self._check_without_device(pack)
+                self._check_pack_without_device(pack)
             self.check_handle(handle)
         try:
             status = self._go(self._handle_address, pack, workspace)
@@ -260,7 +260,7 @@ class Runner:
         except CudnnBackendError as error:
             raise convert_error(FrontendRuntimeError, "the variant pack", error) from error
 
-    def _check_without_device(self, pack: Mapping[Any, Any]) -> None:
+    def _check_pack_without_device(self, pack: Mapping[Any, Any]) -> None:
         """Check, without using a device, that every tensor has a buffer, and that each buffer has an address."""
         self._check_tensor_names(pack)
         given = set()
@@ -372,13 +372,13 @@ class Runner:
     def populate_cuda_graph(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
         """Add the plan's nodes to a CUDA graph."""
         self._kept_for.discard((0, int(cuda_graph)))  # another one may have had the address
-        self._apply_to_cuda_graph(self.launcher.populate, pack, workspace, handle, cuda_graph)
+        self._populate_or_update_cuda_graph(self.launcher.populate, pack, workspace, handle, cuda_graph)
 
     def update_cuda_graph(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
         """Replace the addresses in the nodes of a CUDA graph."""
-        self._apply_to_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
+        self._populate_or_update_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
 
-    def _apply_to_cuda_graph(
+    def _populate_or_update_cuda_graph(
         self, call: Any, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int
     ) -> None:
         self.check_handle(handle)
@@ -392,11 +392,11 @@ class Runner:
     def _keep_plan_alive(self, capture: int, graph: int) -> None:
         """Make a CUDA graph keep the plan and its device memory alive; done once per capture (0: not captured)."""
         if (capture, graph) not in self._kept_for:
-            keep_for_cuda_graph(graph, self)
+            keep_alive_with_cuda_graph(graph, self)
             self._kept_for.add((capture, graph))
 
 
-def _fall_back_to_python_checks(_handle: Any, _pack: Any, _workspace: Any) -> int:
+def _report_python_checks_needed(_handle: Any, _pack: Any, _workspace: Any) -> int:
     return NEEDS_PYTHON
 
 

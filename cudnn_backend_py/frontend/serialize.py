@@ -28,7 +28,7 @@ from ..system.typed_data import read_fields
 from ..system.untrusted_files import parse_json
 from ..system.version import Version
 from ..target import Target
-from .runner import Placement
+from .runner import InternalTensorPlacement
 from .tensors import to_float32_hex
 from .ubjson import read_ubjson, write_ubjson
 
@@ -51,7 +51,7 @@ _SCALAR_TYPES = (
 )  # of scalars, as its C++ counts them; how it writes a HALF is not known
 
 
-def serialize_plan(plan: Plan, memory: Placement, notes: Sequence[str] = ()) -> bytes:
+def serialize_plan(plan: Plan, memory: InternalTensorPlacement, notes: Sequence[str] = ()) -> bytes:
     """Return a serialized plan, with the names of its behavior notes and its memory layout."""
     record = plan.record().to_dict()
     code = record.pop("plan")
@@ -72,7 +72,7 @@ def _compute_checksum(own: str, code: str) -> str:
     return hashlib.sha256(f"{len(own)} {own}{code}".encode()).hexdigest()
 
 
-def _to_frontend_json(memory: Placement, notes: Sequence[str]) -> dict[str, Any]:
+def _to_frontend_json(memory: InternalTensorPlacement, notes: Sequence[str]) -> dict[str, Any]:
     """Return JSON for cudnn-frontend; without a version if cudnn-frontend could not run the graph."""
     size = memory.scratch_bytes
     places: dict[str, Any] = {str(uid): [2, offset, []] for uid, offset in memory.offsets.items()}
@@ -123,7 +123,7 @@ def _tensor_to_frontend_json(item: Any) -> dict[str, Any]:
     }
 
 
-def deserialize_plan(data: Any, target: Target) -> tuple[Plan, Placement]:
+def deserialize_plan(data: Any, target: Target) -> tuple[Plan, InternalTensorPlacement]:
     """Load a serialized plan, ready to run on `target`; return it with its memory layout.
 
     Raises
@@ -140,17 +140,17 @@ def deserialize_plan(data: Any, target: Target) -> tuple[Plan, Placement]:
     except (TypeError, ValueError) as error:
         raise GraphError(f"the data is not a serialized graph: {error}", code="plan-file") from None
     source = "the serialized graph"
-    content = _read_content(raw)
+    content = _read_verified_serialization(raw)
     if _OWN_KEY not in content and _PLAN_KEY in content:
         record, memory = _read_frontend_serialization(content)
         return restore_plan(record, memory.graph, target, source), memory
     record = PlanRecord.from_dict({"target": "", **content}, source)  # the target's name was not always kept
-    parts = _check_fields(_OWN_FIELDS, content)
+    parts = _read_checked_fields(_OWN_FIELDS, content)
     memory = _read_placement(record.read_graph(), parts["constants"], parts["slices"])
     return restore_plan(record, memory.graph, target, source), memory
 
 
-def _check_fields(kinds: Mapping[str, Any], content: Any) -> dict[str, Any]:
+def _read_checked_fields(kinds: Mapping[str, Any], content: Any) -> dict[str, Any]:
     return read_fields(kinds, content, "the data", code="plan-file", error=GraphError)
 
 
@@ -159,9 +159,9 @@ def _read_placement(
     constants: Mapping[int, Sequence[float]],
     slices: Mapping[int, tuple[int, int]],
     scratch: tuple[dict[int, int], int] | None = None,
-) -> Placement:
+) -> InternalTensorPlacement:
     """Return where tensors are stored, after checking that they belong to the graph and are within its memory."""
-    memory = Placement(graph, constants, slices, scratch)
+    memory = InternalTensorPlacement(graph, constants, slices, scratch)
     there = {item.uid: item for item in memory.tensors}
     if unknown := sorted((constants.keys() | memory.offsets.keys()) - there.keys()):
         raise GraphError(f"the data has memory locations of the unknown tensors {unknown}", code="plan-file")
@@ -179,7 +179,7 @@ def _read_placement(
     return memory
 
 
-def _read_content(raw: bytes) -> dict[str, Any]:
+def _read_verified_serialization(raw: bytes) -> dict[str, Any]:
     """Return the content of a serialization of this package or of cudnn-frontend, after checking its integrity."""
     if hashlib.sha256(raw[_HASH_BYTES:]).digest() == raw[:_HASH_BYTES]:  # as it was written before
         content = _parse_json_text(raw[_HASH_BYTES:].decode("utf-8", "replace"))
@@ -246,7 +246,7 @@ def _parse_hex_float(bits: str) -> float:
         ) from None
 
 
-def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
+def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord, InternalTensorPlacement]:
     """Read a serialization of cudnn-frontend; the graph is rebuilt from cuDNN's plan.
 
     Raises
@@ -254,13 +254,15 @@ def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord
     GraphError
         ``plan-file`` where something is missing, or memory has to be cleared before each launch.
     """
-    plan = _check_fields({"engine": Mapping[str, Any], "cudnnVersion": int}, _parse_json_text(content[_PLAN_KEY]))
-    sm = _check_fields({"smVersion": int}, plan["engine"])["smVersion"] // 10
+    plan = _read_checked_fields(
+        {"engine": Mapping[str, Any], "cudnnVersion": int}, _parse_json_text(content[_PLAN_KEY])
+    )
+    sm = _read_checked_fields({"smVersion": int}, plan["engine"])["smVersion"] // 10
     graph = graph_from_log_json(_parse_json_text(content[_PLAN_KEY]))
     logged = read_logged_choice(plan["engine"])
     if logged is None:
         raise GraphError("the plan does not name its engine", code="plan-file")
-    parts = _check_fields(_FRONTEND_FIELDS, content)
+    parts = _read_checked_fields(_FRONTEND_FIELDS, content)
     places = parts["workspace_modifications"]
     constants = {
         uid: [_parse_hex_float(bits) for bits in values]

@@ -158,7 +158,7 @@ class tensor:
         ValueError
             If a program gave it to another tensor of the graph.
         """
-        self._announce_change("set_uid", uid=to_int("uid", uid))
+        self._notify_graph_before_change("set_uid", uid=to_int("uid", uid))
         graph = self._get_owner_graph()
         if graph is not None:
             graph.record.claim_uid(self, to_int("uid", uid))
@@ -260,28 +260,28 @@ class tensor:
 
     def get_dim(self) -> list[int]:
         """Return the dims; those of a result are inferred where possible."""
-        return list(self.dim if self._is_set_by_program(self.dim) else self.infer_dims_and_strides()[0])
+        return list(self.dim if self._are_sizes_set_by_user(self.dim) else self.infer_dims_and_strides()[0])
 
     def get_stride(self) -> list[int]:
         """Return the strides in elements, inferred as in :meth:`get_dim`."""
-        return list(self.stride if self._is_set_by_program(self.stride) else self.infer_dims_and_strides()[1])
+        return list(self.stride if self._are_sizes_set_by_user(self.stride) else self.infer_dims_and_strides()[1])
 
     def _set_fields(self, method: str, **values: Any) -> Self:
-        self._announce_change(method, **values)
+        self._notify_graph_before_change(method, **values)
         for name, value in values.items():
             setattr(self, name, value)
         return self
 
-    def _announce_change(self, method: str, **values: Any) -> None:
+    def _notify_graph_before_change(self, method: str, **values: Any) -> None:
         """Notify the tensor's graph before a change; the graph may raise an error."""
         changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
         if changes and (graph := self._get_owner_graph()) is not None:
-            graph.record.announce_change(f"{method} of tensor {self.name!r} changes", self)
+            graph.record.notify_graph_of_change(f"{method} of tensor {self.name!r} changes", self)
 
     def _get_owner_graph(self) -> Any:
         return None if self.owner is None else self.owner()
 
-    def _is_set_by_program(self, sizes: list[int]) -> bool:
+    def _are_sizes_set_by_user(self, sizes: list[int]) -> bool:
         graph = self._get_owner_graph()
         return bool(sizes) and (graph is None or self not in graph.record.shown_results)
 

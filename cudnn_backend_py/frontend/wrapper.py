@@ -302,14 +302,17 @@ class Graph:
             self._wanted = (inputs, outputs)
             return
         order = (
-            [self._find_port("input", position, which, self._ports_in) for position, which in enumerate(inputs)],
-            [self._find_port("output", position, which, self._ports_out) for position, which in enumerate(outputs)],
+            [self._find_io_tensor("input", position, which, self._ports_in) for position, which in enumerate(inputs)],
+            [
+                self._find_io_tensor("output", position, which, self._ports_out)
+                for position, which in enumerate(outputs)
+            ],
         )
         self._check_io_order(*order)
         self._order = order
 
-    def _find_port(self, role: str, position: int, which: Any, ports: dict[str, tensor]) -> tensor:
-        found = self._match_tensor(which, ports)
+    def _find_io_tensor(self, role: str, position: int, which: Any, ports: dict[str, tensor]) -> tensor:
+        found = self._find_tensor_by_name_uid_or_source(which, ports)
         if found is None:
             raise make_attribute_not_set_error(
                 f"{role} {position} ({which!r}) not found among the {role}s of the graph",
@@ -323,7 +326,7 @@ class Graph:
             )
         return found
 
-    def _match_tensor(self, which: Any, ports: dict[str, tensor]) -> tensor | None:
+    def _find_tensor_by_name_uid_or_source(self, which: Any, ports: dict[str, tensor]) -> tensor | None:
         candidates = [*ports.values(), *self._created]
         if isinstance(which, str):
             return ports.get(which) or next((item for item in candidates if item.name == which), None)
@@ -404,10 +407,10 @@ class Graph:
                 fix="run the program where the GPU is, without a described target",
             )
         if "workspace" not in options:
-            options["workspace"] = self._get_own_workspace()
+            options["workspace"] = self._get_or_allocate_workspace()
         return options
 
-    def _get_own_workspace(self) -> Any:
+    def _get_or_allocate_workspace(self) -> Any:
         assert self._graph is not None
         if self.__workspace is None:
             torch = _import_torch("the workspace is a torch tensor")

@@ -81,7 +81,7 @@ class GraphTensors:
         if isinstance(template, UserTensor):
             by_value = template.by_value
             return self.tensor(template.dim, template.stride, template.data_type, is_virtual, by_value, name=name)
-        dims, strides, kind, on_host = _read_layout(template)
+        dims, strides, kind, on_host = _read_framework_tensor_layout(template)
         return self.tensor(dims, strides, kind, is_virtual, is_pass_by_value=on_host, name=name)
 
     def tensor_scalar(
@@ -107,7 +107,7 @@ class GraphTensors:
         """Return the inferred dims and strides of a tensor, empty where unknown."""
         seen = self._list_used_tensors()
         kept = [(each, each.dim, each.stride, each.data_type) for each in seen]
-        self.record.hide_inferred_shapes()
+        self.record.remove_inferred_shapes()
         try:
             for node in self._nodes:
                 with suppress(CudnnBackendError, ValueError, LookupError, TypeError, ArithmeticError):
@@ -186,7 +186,7 @@ def _data_type_to_json(kind: data_type) -> str:
     return str(None if kind.backend is None else kind)
 
 
-def _read_layout(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
+def _read_framework_tensor_layout(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
     """Return dims, strides in elements, type, and whether the tensor is in host memory."""
     if hasattr(source, "data_ptr") and hasattr(source, "stride"):  # torch
         kind = to_data_type(source.dtype)

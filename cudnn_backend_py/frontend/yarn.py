@@ -48,11 +48,11 @@ def compute_yarn_inv_freq(
     if scaling_factor <= 1.0:
         return plain
 
-    def compute_pair_index(times: float) -> float:
+    def compute_pair_index_for_rotations(times: float) -> float:
         return head_dim * math.log(original_max_position / (2 * math.pi * times)) / (2 * math.log(base))
 
-    first = max(math.floor(compute_pair_index(beta_fast)), 0)
-    last = min(math.ceil(compute_pair_index(beta_slow)), head_dim - 1)
+    first = max(math.floor(compute_pair_index_for_rotations(beta_fast)), 0)
+    last = min(math.ceil(compute_pair_index_for_rotations(beta_slow)), head_dim - 1)
     kept = 1 - ((pairs - first) / ((last - first) or 1e-3)).clamp(0, 1)
     return plain / scaling_factor * (1 - kept) + plain * kept
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..generated.enums import DataType
 from .ir import Graph
 
-__all__ = ["BOOLEANS_IN_MEMORY", "PACK_BOOLEANS", "describe_booleans"]
+__all__ = ["BOOLEANS_IN_MEMORY", "PACK_BOOLEANS", "describe_boolean_memory_format"]
 
 BOOLEANS_IN_MEMORY = "booleans-in-memory"
 PACK_BOOLEANS = "pack them (numpy.packbits with bitorder='little'), or keep booleans inside the graph"
@@ -16,7 +16,7 @@ _LIE = (
 )
 
 
-def describe_booleans(graph: Graph) -> str:
+def describe_boolean_memory_format(graph: Graph) -> str:
     """Return a note on the memory format of a graph's BOOLEAN tensors; empty if none is in memory."""
     found = [
         repr(tensor.name)

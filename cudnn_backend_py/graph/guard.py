@@ -18,10 +18,10 @@ from ..system.interruption import reraise_interruption
 __all__ = [
     "MISTAKES",
     "call_and_report_errors",
-    "collect_reports",
+    "collect_error_reports",
     "describe_failure",
     "iterate_and_report_errors",
-    "report_line",
+    "report_error_line",
 ]
 
 # What a mistake in Python code raises. It is none where `is_interruption` says so.
@@ -44,7 +44,7 @@ _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 
 @contextmanager
-def collect_reports() -> Iterator[list[str]]:
+def collect_error_reports() -> Iterator[list[str]]:
     """Yield a list that collects the distinct lines reported within the block; outside any block they are logged."""
     lines: list[str] = []
     token = _collected.set(lines)
@@ -54,8 +54,8 @@ def collect_reports() -> Iterator[list[str]]:
         _collected.reset(token)
 
 
-def report_line(line: str) -> None:
-    """Report a line to the active :func:`collect_reports`, else to this package's log."""
+def report_error_line(line: str) -> None:
+    """Report a line to the active :func:`collect_error_reports`, else to this package's log."""
     lines = _collected.get()
     if lines is None:
         import logging  # few lines come here
@@ -79,7 +79,7 @@ def call_and_report_errors(what: str, otherwise: Result, function: Callable[...,
         return function(*given)
     except MISTAKES as error:
         reraise_interruption(error)
-        report_line(describe_failure(what, error))
+        report_error_line(describe_failure(what, error))
         return otherwise
 
 
@@ -89,4 +89,4 @@ def iterate_and_report_errors(what: str, function: Callable[..., Iterable[Result
         yield from function(*given)
     except MISTAKES as error:
         reraise_interruption(error)
-        report_line(describe_failure(what, error))
+        report_error_line(describe_failure(what, error))

@@ -232,24 +232,26 @@ def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if not isinstance(value, dict):
         return value
     if "tensor" in value:
-        return _find_tensor(_check_only_keys(value, "tensor", where=where)["tensor"], tensors, where)
+        return _find_tensor(_require_only_these_keys(value, "tensor", where=where)["tensor"], tensors, where)
     if "enum" in value:
         enum = _ENUMS.get(_read_checked_value(value, "enum", str, where))
         if enum is None:
             raise _make_error(f"{where} is of the enum {value['enum']!r}, which is not known")
-        return _decode_enum(enum, _check_only_keys(value, "enum", "value", where=where).get("value"), where)
+        return _decode_enum(enum, _require_only_these_keys(value, "enum", "value", where=where).get("value"), where)
     if "graph" in value:
-        return _decode_graph(_check_only_keys(value, "graph", where=where)["graph"])
+        return _decode_graph(_require_only_these_keys(value, "graph", where=where)["graph"])
     if "operation" in value:
-        return _decode_op(_check_only_keys(value, "operation", where=where)["operation"], tensors, where)
+        return _decode_op(_require_only_these_keys(value, "operation", where=where)["operation"], tensors, where)
     if "parameters" in value:
         kind = _decode_enum(DescriptorType, value["parameters"], where)
-        parts = _read_checked_value(_check_only_keys(value, "parameters", "fields", where=where), "fields", dict, where)
+        parts = _read_checked_value(
+            _require_only_these_keys(value, "parameters", "fields", where=where), "fields", dict, where
+        )
         return Parameters(kind, {key: _decode_value(item, tensors, f"{where}.{key}") for key, item in parts.items()})
     raise _make_error(f"{where} is {value!r}; one of tensor, enum, graph, operation and parameters is needed")
 
 
-def _check_only_keys(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
+def _require_only_these_keys(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
     """Return the record, after checking that it has no keys except `keys`."""
     if unknown := set(record) - set(keys):
         allowed = ", ".join(map(repr, keys))

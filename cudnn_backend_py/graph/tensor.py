@@ -182,8 +182,10 @@ _RULES: tuple[Rule[Tensor], ...] = (
     ),
     Rule(
         "ragged-offset-chain",
-        lambda t: t.ragged_offset is not None and _count_chained_offsets(t) > _MAX_OFFSETS,
-        lambda t: f"has a ragged offset with a ragged offset of its own and so on, {_count_chained_offsets(t)} of them",
+        lambda t: t.ragged_offset is not None and _count_chained_ragged_offsets(t) > _MAX_OFFSETS,
+        lambda t: (
+            f"has a ragged offset with a ragged offset of its own and so on, {_count_chained_ragged_offsets(t)} of them"
+        ),
     ),
     Rule(
         "ragged-offset-multiplier",
@@ -242,7 +244,7 @@ def _describe_first_non_integer(tensor: Tensor) -> str:
     return f"{name} of {next(type(value).__name__ for value in values if not _are_integers((value,)))}"
 
 
-def _count_chained_offsets(tensor: Tensor) -> int:
+def _count_chained_ragged_offsets(tensor: Tensor) -> int:
     """Return the number of ragged offsets in the chain that starts at a tensor."""
     length, offset = 0, tensor.ragged_offset
     while offset is not None:

@@ -52,7 +52,7 @@ class DescriptorCalls:
         self.tensors: LruDict[int, LoggedDescriptor] = LruDict(_MAX_MADE)  # by their dumps
         self.size = 0
 
-    def _count_characters(self, size: int, limit: int = 2 * _MAX_CALLS) -> None:
+    def _count_characters_and_reset_above_limit(self, size: int, limit: int = 2 * _MAX_CALLS) -> None:
         """Count stored characters, and forget all descriptors above a limit."""
         self.size += size
         if self.size > limit:
@@ -80,7 +80,7 @@ class DescriptorCalls:
         return found[-1]
 
     def record_set_attribute_call(self, attribute: str, text: str) -> None:
-        self._count_characters(len(text))
+        self._count_characters_and_reset_above_limit(len(text))
         kind, name = FIELD_OF[attribute]
         item = self._find_descriptor(kind)
         values: list[str | LoggedDescriptor | None] = []
@@ -133,7 +133,7 @@ class DescriptorCalls:
             self.tensors.store(item.mark, item.made)
         elif kind.name.startswith("OPERATION_"):
             item.text = text
-            self._count_characters(len(text))
+            self._count_characters_and_reset_above_limit(len(text))
         self._append_and_drop_oldest(self.unused, kind, item)
         return item
 
@@ -174,7 +174,7 @@ class DescriptorCalls:
         whole = DumpEntry(dump.key, dump.type, dump.value, tuple(shown))
         tensors: dict[int, LoggedDescriptor | None] = {}
         _collect_tensors(whole, self.tensors, tensors)
-        self._count_characters(0, _MAX_CALLS)
+        self._count_characters_and_reset_above_limit(0, _MAX_CALLS)
         return graph_from_descriptors(whole, tensors, ops), sum(made is None for made in tensors.values())
 
 

@@ -585,7 +585,7 @@ class _DumpReader:
                     )
             elif child.kind is not None:
                 fields[path] = self._list_dumped_fields(child.kind, child)
-            elif child.value is not None and not _is_ambiguous_zero(facts, child):
+            elif child.value is not None and not _is_zero_possibly_a_tensor(facts, child):
                 fields[path] = _read_attribute(facts, _parse_value(child.value, facts), where)
         return fields
 
@@ -682,7 +682,7 @@ class _DumpReader:
                 fields[name] = _read_attribute(facts, numbers if facts.max_count != 1 else numbers[0], where)
 
 
-def _is_ambiguous_zero(facts: AttributeFacts, child: DumpEntry) -> bool:
+def _is_zero_possibly_a_tensor(facts: AttributeFacts, child: DumpEntry) -> bool:
     """Return whether a dumped 0 may be a tensor: attributes such as a seed are a number or a tensor."""
     return AttributeType.BACKEND_DESCRIPTOR in facts.types and child.value == "0"
 

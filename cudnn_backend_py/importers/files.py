@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..graph.ir import Graph
     from .graphs import GraphSource
 
-__all__ = ["FORMATS", "STDIN", "open_graph_file", "read_graph_data"]
+__all__ = ["FORMATS", "STDIN", "open_graph_file", "read_graphs_or_errors_from_file"]
 
 STDIN = "-"
 FORMATS = (
@@ -30,7 +30,7 @@ _BY_CONTENT = {".log", ".txt", ".out", ".err", ".stdout", ".stderr", ".gz", ""}
 _SOURCES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx"}
 
 
-def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | GraphError | None]:
+def read_graphs_or_errors_from_file(path: str, *, also: Iterable[str] = ()) -> list[Graph | GraphError | None]:
     """Return the graphs of a file; in place of a graph that cannot be rebuilt, its error or None.
 
     Parameters
@@ -61,7 +61,7 @@ def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | Grap
 def open_graph_file(path: str, *, also: Iterable[str] = ()) -> GraphSource:
     """Check a file given on a command line, and return its path or stream for :func:`read_graphs`.
 
-    Parameters as for :func:`read_graph_data`.
+    Parameters as for :func:`read_graphs_or_errors_from_file`.
 
     Raises
     ------

@@ -164,13 +164,13 @@ def read_graphs(source: GraphSource) -> Iterator[LoggedGraph]:
         ``log-file``.
     """
     reader = _GraphReader()
-    for item in read_log_items(source):
-        reader.add_item(item)
+    for item in read_records_and_foreign_json(source):
+        reader.add_record_or_foreign_json(item)
         yield from reader.pop_graphs_beyond_limit()
     yield from reader.finish()
 
 
-def read_log_items(source: GraphSource) -> Iterator[LogRecord | ForeignJson]:
+def read_records_and_foreign_json(source: GraphSource) -> Iterator[LogRecord | ForeignJson]:
     """Yield the records of a log and the JSON between them, from a file, text or records."""
     if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
         yield from scan_log(source)  # type: ignore[arg-type]
@@ -236,7 +236,7 @@ class _GraphReader:
                 )
         yield from sorted(self.graphs.values(), key=lambda graph: graph.line)
 
-    def add_item(self, item: LogRecord | ForeignJson) -> None:
+    def add_record_or_foreign_json(self, item: LogRecord | ForeignJson) -> None:
         if isinstance(item, ForeignJson):
             self._read_foreign_json(item)
             return
@@ -359,7 +359,7 @@ class _GraphReader:
             key = self._find_graph_of_config(record, thread, data)
         thread.graph = key
         entry = self.graphs[key]
-        executed = self._count_execution(record, entry)
+        executed = self._count_if_execution(record, entry)
         if executed:
             _add_scalar_values(entry, data)
         if logged is not None:
@@ -387,9 +387,9 @@ class _GraphReader:
         if key is None or key not in self.graphs:
             key = self._add_graph(record, fault, "json", mark=mark, made=False)
         thread.graph = key
-        self._count_execution(record, self.graphs[key])
+        self._count_if_execution(record, self.graphs[key])
 
-    def _count_execution(self, record: LogRecord, entry: LoggedGraph) -> bool:
+    def _count_if_execution(self, record: LogRecord, entry: LoggedGraph) -> bool:
         """Return whether a record is an execution, and count it."""
         if "Execute" not in (record.function or ""):
             return False

@@ -15,7 +15,7 @@ from ..graph.data_types import HALF_TYPES
 from ..graph.formats import get_largest_finite
 from ..graph.ir import Matmul, Reduction, Tensor
 from .pointwise import run_pointwise
-from .run import Handler, Numbers, Run, refuse_generic_operation
+from .run import Handler, Numbers, Run, require_operation_class
 
 __all__ = ["OPERATIONS", "REDUCTIONS", "append_dims", "make_length_mask", "matmul"]
 
@@ -49,7 +49,7 @@ def _repeat_batch(x: Floats, batch: tuple[int, ...]) -> Floats:
 
 
 def run_matmul(run: Run, op: Matmul) -> None:
-    refuse_generic_operation(op, Matmul)
+    require_operation_class(op, Matmul)
     a, b, c = run.read_floats(op.a), run.read_floats(op.b), op.c
     if op.k_override is not None:
         inner = run.read_value(op.k_override)
@@ -88,7 +88,7 @@ REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
 
 
 def run_reduction(run: Run, op: Reduction) -> None:
-    refuse_generic_operation(op, Reduction)
+    require_operation_class(op, Reduction)
     x = run.read_floats(op.x)
     if op.x.virtual and op.y.data_type in HALF_TYPES:
         x = run.round_to_type(x, op.y.data_type)  # dbias of fused attention: its terms are in memory before the sum

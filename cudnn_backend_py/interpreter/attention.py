@@ -35,7 +35,7 @@ def run_rng(run: Run, op: Operation) -> None:
     known: where they matter, give them in `inputs` under the name of y.
     """
     y, facts = op.fields["y"], op.fields["rng"].fields
-    drawn = run.read_given_value(y)
+    drawn = run.read_given_output_value(y)
     if drawn is None:
         drawn = _make_random_numbers(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
     run.write_value(y, drawn)
@@ -118,7 +118,7 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
 def run_softmax(run: Run, op: Operation) -> None:
     """Write y = exp(x - max) / sum over the last axis; max, sum_exp and stats = max + log(sum) if requested."""
     y, probabilities, sums = op.fields["y"], *_compute_softmax(run, op, run.read_floats(op.fields["x"]))
-    run.row_sums[y.uid] = run.compute_numerator_factors(probabilities, sums)
+    run.row_sums[y.uid] = run.compute_softmax_numerator_factors(probabilities, sums)
     run.write_value(y, probabilities)
 
 
@@ -250,7 +250,7 @@ def _compute_dropout_factor(run: Run, op: Operation, dims: tuple[int, ...]) -> F
     keep = 1.0 - float(round_to_data_type(drop, DataType.FLOAT))
     dump = op.fields.get("dropout_rng_dump")
     name = f"{op.name}.dropout_mask" if dump is None else dump.name
-    given = run.read_extra_input(name) if dump is None else run.read_given_value(dump)
+    given = run.read_non_tensor_input(name) if dump is None else run.read_given_output_value(dump)
     if given is None:
         mask = _make_random_dropout_mask(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
     else:
@@ -279,7 +279,7 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
     scores = _compute_scores(run, op)
     softmax = op.fields.get("softmax")
     probabilities, sums = _compute_softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
-    sums = run.compute_numerator_factors(probabilities, sums)
+    sums = run.compute_softmax_numerator_factors(probabilities, sums)
     if softmax is not None:
         run.write_value(softmax.fields["x"], scores.masked)
         run.write_value(softmax.fields["y"], probabilities)

@@ -54,14 +54,14 @@ __all__ = [
     "DATA_KINDS",
     "check_arrays",
     "check_given_inputs",
-    "from_memory",
+    "convert_numbers_to_memory_image",
     "has_unknown_element_order",
     "list_input_tensors",
     "load_arrays",
     "make_inputs",
     "make_memory_images",
     "make_nonrandom_values",
-    "to_memory",
+    "read_numbers_from_memory_image",
 ]
 
 DATA_KINDS = ("uniform", "integers", "hostile")
@@ -76,7 +76,7 @@ ValueMaker = Callable[
 # memory
 
 
-def to_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
+def convert_numbers_to_memory_image(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
     """Return the memory image of a tensor with these numbers; gaps are zero.
 
     Parameters
@@ -108,8 +108,8 @@ def to_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
     return _pack_subbyte_elements(np.ascontiguousarray(image), ELEMENT_BITS[tensor.data_type])
 
 
-def from_memory(tensor: Tensor, image: NDArray[Any]) -> Numbers:
-    """Return the numbers in a tensor's memory image: the inverse of :func:`to_memory`."""
+def read_numbers_from_memory_image(tensor: Tensor, image: NDArray[Any]) -> Numbers:
+    """Return the numbers in a tensor's memory image: the inverse of :func:`convert_numbers_to_memory_image`."""
     flat = _unpack_subbyte_elements(image, tensor)
     if tensor.ragged_offset is not None:
         codes = flat
@@ -174,7 +174,7 @@ def make_memory_images(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dic
         if tensor.by_value:
             found[tensor.uid] = numbers.reshape(-1)[0].item()
             continue
-        image = to_memory(tensor, numbers)
+        image = convert_numbers_to_memory_image(tensor, numbers)
         if tensor.ragged_offset is not None and image.size < tensor.span_elements:
             image = np.concatenate([image, np.zeros(tensor.span_elements - image.size, image.dtype)])
         found[tensor.uid] = image
@@ -190,12 +190,14 @@ def load_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
         ``trial-data``: no such file, one that is not whole, something else than numbers in it, other names or dims than
         the graph has, or more bytes than memory is available.
     """
-    return read_arrays(_check_path(path), code="trial-data", check=lambda headers: _check_headers(graph, headers))
+    return read_arrays(
+        _require_existing_path(path), code="trial-data", check=lambda headers: _check_headers(graph, headers)
+    )
 
 
 def check_arrays(path: str | Path, graph: Graph) -> None:
     """Check an ``.npz`` file for a graph like :func:`load_arrays`, without reading the arrays."""
-    _check_headers(graph, read_headers(_check_path(path), code="trial-data"))
+    _check_headers(graph, read_headers(_require_existing_path(path), code="trial-data"))
 
 
 def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
@@ -207,7 +209,7 @@ def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
     check_given_inputs(graph, {name: one.shape for name, one in headers.items()})
 
 
-def _check_path(path: str | Path) -> str | Path:
+def _require_existing_path(path: str | Path) -> str | Path:
     if not os.path.exists(path):
         kinds = f"{', '.join(DATA_KINDS)}, or of an .npz file{suggest_nearest(str(path), DATA_KINDS)}"
         raise UsageError(f"{path} is not a file; data must be {kinds}", code="trial-data")
@@ -352,7 +354,9 @@ class _InputMaker:
             if port in _VALUE_MAKERS and not op.is_output(port):
                 self._roles.setdefault(tensor.uid, (op, port))
         self._known = {
-            uid: from_memory(graph.tensor(uid), value) if isinstance(value, np.ndarray) else np.asarray(value)
+            uid: read_numbers_from_memory_image(graph.tensor(uid), value)
+            if isinstance(value, np.ndarray)
+            else np.asarray(value)
             for uid, value in make_nonrandom_values(graph).items()
             if uid not in self._roles
         }
@@ -460,10 +464,14 @@ def _make_random_values(
     if kind == "integers":
         return random.integers(-3, 4, dims).astype(np.float64)
     values = random.uniform(-1, 1, dims)
-    return _add_difficult_rows(values, tensor, random, sign) if kind == "hostile" and values.size > 1 else values
+    return (
+        _add_extreme_and_nonfinite_rows(values, tensor, random, sign)
+        if kind == "hostile" and values.size > 1
+        else values
+    )
 
 
-def _add_difficult_rows(values: Numbers, tensor: Tensor, random: RandomGenerator, sign: float) -> Numbers:
+def _add_extreme_and_nonfinite_rows(values: Numbers, tensor: Tensor, random: RandomGenerator, sign: float) -> Numbers:
     """Return the numbers with some rows replaced by difficult ones: large, zero, denormal, infinite or NaN.
 
     In three of four heads of each, so that in 9 of 16 every score is far below -88.

@@ -38,7 +38,9 @@ def compute_forward_inputs(graph: Graph, held: Mapping[str | int, Numbers]) -> d
     o, stats = tensors["o"], tensors["stats"]
     with np.errstate(all="ignore"):
         try:
-            found = _run_single_operation(graph, held) or _run_composite_graph(graph, held, stats)
+            found = _compute_forward_of_sdpa_bwd(graph, held) or _compute_forward_of_composite_backward(
+                graph, held, stats
+            )
         except GraphError:
             return {}
         if found is None or found[0].shape != o.dims or found[1].shape != stats.dims:
@@ -63,7 +65,7 @@ def _run_up_to_operation(last: Op, graph: Graph, held: Mapping[str | int, Number
     return run
 
 
-def _run_single_operation(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
+def _compute_forward_of_sdpa_bwd(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
     """Return O and the statistics for a graph with an SDPA_BWD operation; None for other graphs."""
     run = _make_run(graph, held)
     for op in graph.ops:
@@ -73,7 +75,7 @@ def _run_single_operation(graph: Graph, held: Mapping[str | int, Numbers]) -> tu
     return None
 
 
-def _run_composite_graph(
+def _compute_forward_of_composite_backward(
     graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor
 ) -> tuple[Floats, Floats] | None:
     """Return O and the statistics for a composite graph.

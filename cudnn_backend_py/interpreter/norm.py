@@ -31,7 +31,7 @@ _MODES_NORMALIZED_BY_SCALE = (
 )  # whose dims say what is normalized
 
 
-def _split_dims(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
+def _split_axes_into_sets_and_elements(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
     """Return dims that split each axis of x in two: normalized sets, and elements per set."""
     return [part for few, all_of in zip(sets, x, strict=True) for part in (few, all_of // few)]
 
@@ -42,7 +42,9 @@ def _compute_mean_per_set(x: Floats, sets: tuple[int, ...]) -> Floats:
 
 
 def _compute_sum_per_set(x: Floats, sets: tuple[int, ...]) -> Floats:
-    return np.asarray(x.reshape(_split_dims(x.shape, sets)).sum(axis=tuple(range(1, 2 * x.ndim, 2))))
+    return np.asarray(
+        x.reshape(_split_axes_into_sets_and_elements(x.shape, sets)).sum(axis=tuple(range(1, 2 * x.ndim, 2)))
+    )
 
 
 def _broadcast_statistics(values: Floats, dims: tuple[int, ...]) -> Floats:

@@ -28,7 +28,7 @@ from ..generated.operations import CONVOLUTIONS, DEFAULTS
 from ..graph.data_types import DATA_TYPES, FP8_TYPES
 from ..graph.formats import get_largest_finite, is_integer
 from ..graph.ir import Graph, Pointwise, Tensor
-from .run import Run, refuse_generic_operation
+from .run import Run, require_operation_class
 
 __all__ = ["APPROXIMATE", "BACKWARD", "BINARY", "BOUNDS", "UNARY", "run_pointwise"]
 
@@ -222,7 +222,7 @@ lose their angle, which is 0 from somewhere between 10^6 and 10^10 on; from ther
 
 def run_pointwise(run: Run, op: Pointwise) -> None:
     """Compute a pointwise operation in float64; alpha1 and alpha2 are factors of x and b."""
-    refuse_generic_operation(op, Pointwise)
+    require_operation_class(op, Pointwise)
     out = op.y if op.y is not None else op.dx
     assert out is not None
     computed: NDArray[Any]
@@ -236,11 +236,11 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
         computed = _convert_like_cudnn(
             _round_to_compute_type(run, exact, op), out.data_type, holds=_has_matmul_or_convolution(run.graph)
         )
-        _record_row_sums(run, op, out, computed)
+        _record_softmax_row_sums(run, op, out, computed)
     run.write_value(out, np.broadcast_to(computed, out.dims))
 
 
-def _record_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> None:
+def _record_softmax_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> None:
     """Record the row sums by which attention divides its probabilities, also for multiples of probabilities."""
     if op.x is None or op.b is None or not op.x.virtual:
         return
@@ -252,7 +252,7 @@ def _record_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> 
         and op.b.dims == (*op.x.dims[:-1], 1)
         and _has_matmul_or_convolution(run.graph)
     ):
-        run.row_sums[out.uid] = run.compute_numerator_factors(computed, run.read_floats(op.b))
+        run.row_sums[out.uid] = run.compute_softmax_numerator_factors(computed, run.read_floats(op.b))
 
 
 def _has_matmul_or_convolution(graph: Graph) -> bool:

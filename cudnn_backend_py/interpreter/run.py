@@ -17,7 +17,7 @@ from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode, is_integer, round_to_data_type
 from ..graph.ir import Graph, Op, Tensor
 
-__all__ = ["Handler", "Numbers", "RandomMaskFunction", "Run", "find_memory_positions", "refuse_generic_operation"]
+__all__ = ["Handler", "Numbers", "RandomMaskFunction", "Run", "find_memory_positions", "require_operation_class"]
 
 Numbers = NDArray[Any]
 """float64, or int64 and bool where the tensor's data type says so."""
@@ -150,7 +150,7 @@ class Run:
         """Return values rounded to `data_type` if this run rounds, else unchanged."""
         return round_to_data_type(values, data_type) if self.rounding else values
 
-    def compute_numerator_factors(
+    def compute_softmax_numerator_factors(
         self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Return factors from probabilities to exp(score - running row maximum), which kernels round."""
@@ -170,12 +170,12 @@ class Run:
         """Return an operation's result before its conversion to its data type; subclasses change it."""
         return values
 
-    def read_extra_input(self, name: str) -> NDArray[np.float64] | None:
+    def read_non_tensor_input(self, name: str) -> NDArray[np.float64] | None:
         """Return an input by name that is no tensor of the graph, such as a dropout mask; None if not given."""
         value = self._given.get(name)
         return None if value is None else np.asarray(value, dtype=np.float64)
 
-    def read_given_value(self, tensor: Tensor) -> Numbers | None:
+    def read_given_output_value(self, tensor: Tensor) -> Numbers | None:
         """Return the caller's value for a tensor that an operation writes, such as a random mask; None if not given."""
         return self._read_input(tensor) if tensor.uid in self._given else None
 
@@ -303,7 +303,7 @@ class Run:
         return np.broadcast_to(index < tokens.reshape(-1, *(1,) * (tensor.rank - 1)), tensor.dims)
 
 
-def refuse_generic_operation(op: Op, kind: type[Any]) -> None:
+def require_operation_class(op: Op, kind: type[Any]) -> None:
     """Raise if an operation with its own class is given as a generic Operation."""
     if not isinstance(op, kind):
         raise GraphError(

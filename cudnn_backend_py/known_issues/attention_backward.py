@@ -63,7 +63,7 @@ def _masks_padding_before_stats(graph: Graph) -> bool:
     )
 
 
-def _query_gradient_has_own_layout(graph: Graph) -> bool:
+def _has_ragged_dq_with_layout_unlike_q(graph: Graph) -> bool:
     """Whether a backward pass writes a ragged float32 dQ with other ragged offsets and strides than those of Q."""
     products = graph_queries.find_matmuls(graph)
     if len(products) != 5:
@@ -253,7 +253,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90",
         sm=(90,),
-        graph=_query_gradient_has_own_layout,
+        graph=_has_ragged_dq_with_layout_unlike_q,
     ),
     KnownIssue(
         "dbias-above-2-31",

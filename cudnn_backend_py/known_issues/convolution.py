@@ -71,7 +71,7 @@ def _find_modes_before_weight_gradients(graph: Graph) -> Iterator[list[Pointwise
         yield first.get(op.fields["x"].uid, [])
 
 
-def _has_weight_gradient_after_partial_norm(graph: Graph) -> bool:
+def _has_wgrad_of_image_not_scaled_and_biased(graph: Graph) -> bool:
     """Whether a weight gradient's input image is computed by operations that do not begin with scale and bias."""
     return any(modes and modes != _SCALE_AND_BIAS for modes in _find_modes_before_weight_gradients(graph))
 
@@ -106,7 +106,7 @@ _FILTER = DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER
 _LATER = "the versions between were not measured"
 
 
-def _find_computing_operations(elementwise: Sequence[Pointwise]) -> dict[int, int]:
+def _compute_pointwise_ancestor_masks(elementwise: Sequence[Pointwise]) -> dict[int, int]:
     """Return for each tensor's uid a bit mask of the pointwise operations that compute it, directly or not."""
     makers: dict[int, int] = {}
     for number, op in enumerate(elementwise):  # in an order in which nothing is read before it is written
@@ -126,7 +126,7 @@ def _get_output_or_its_gradient(item: graph_queries.Convolution) -> Tensor:
     return found
 
 
-def _has_operand_along_part_of_rows(graph: Graph) -> bool:
+def _has_operand_varying_along_some_row_dims(graph: Graph) -> bool:
     """Whether an operand after a convolution varies along only some of the dims that form the result's rows.
 
     Rows are batch and spatial dims; for the gradient of a filter, channels and taps are the columns. Operations on
@@ -146,7 +146,7 @@ def _has_operand_along_part_of_rows(graph: Graph) -> bool:
             partly[rank, wide] = sum(1 << number for number, yes in enumerate(found) if yes)
         if not partly[rank, wide]:
             continue
-        makers = _find_computing_operations(elementwise) if makers is None else makers
+        makers = _compute_pointwise_ancestor_masks(elementwise) if makers is None else makers
         before = reduce(or_, (makers.get(tensor.uid, 0) for tensor in item.op.inputs().values()))
         if partly[rank, wide] & ~before:
             return True
@@ -196,7 +196,7 @@ def _has_first_tensor_of_unaligned_size(graph: Graph) -> bool:
         second = item.image if item.op.kind is _FILTER else item.weights
         size = math.prod(first.dims) * ELEMENT_BITS[first.data_type] // 8
         moved = all(
-            graph_queries.is_row_major_only(one) and one.dims[1] > 1 < math.prod(one.dims[2:])
+            graph_queries.is_row_major_but_not_channels_last(one) and one.dims[1] > 1 < math.prod(one.dims[2:])
             for one in (first, second)
         )
         if moved and size % 128:
@@ -207,7 +207,8 @@ def _has_first_tensor_of_unaligned_size(graph: Graph) -> bool:
 def _has_row_major_forward(graph: Graph) -> bool:
     """Whether a graph has a forward convolution of row-major images."""
     return any(
-        item.forward and graph_queries.is_row_major_only(item.image) for item in graph_queries.find_convolutions(graph)
+        item.forward and graph_queries.is_row_major_but_not_channels_last(item.image)
+        for item in graph_queries.find_convolutions(graph)
     )
 
 
@@ -222,7 +223,7 @@ def _is_single_forward_into_half(graph: Graph) -> bool:
 def _has_computed_row_major_image(graph: Graph) -> bool:
     """Whether a convolution's row-major image is computed by operations in the graph."""
     return any(
-        item.image.virtual and graph_queries.is_row_major_only(item.image)
+        item.image.virtual and graph_queries.is_row_major_but_not_channels_last(item.image)
         for item in graph_queries.find_convolutions(graph)
     )
 
@@ -365,7 +366,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         ),
         sm=(100, 103),
         versions=VersionRange(since=(9, 19, 0)),
-        graph=_has_weight_gradient_after_partial_norm,
+        graph=_has_wgrad_of_image_not_scaled_and_biased,
         step="check",
     ),
     KnownIssue(
@@ -424,7 +425,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         engines=(4, 7),
-        graph=_has_operand_along_part_of_rows,
+        graph=_has_operand_varying_along_some_row_dims,
     ),
     KnownIssue(
         "strided-gradient-operand-of-rows",

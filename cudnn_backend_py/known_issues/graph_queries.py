@@ -26,7 +26,7 @@ __all__ = [
     "is_decoding",
     "is_half_attention",
     "is_row_major",
-    "is_row_major_only",
+    "is_row_major_but_not_channels_last",
     "tensors_in_memory",
 ]
 
@@ -95,7 +95,7 @@ def is_row_major(tensor: Tensor) -> bool:
     return all(dim == 1 or have == need for dim, have, need in wanted)
 
 
-def is_row_major_only(tensor: Tensor) -> bool:
+def is_row_major_but_not_channels_last(tensor: Tensor) -> bool:
     """Return whether a tensor is row-major, and not channels last as well."""
     return tensor.strides == packed_strides(tensor.dims) != channels_last(tensor.dims)
 

@@ -46,7 +46,7 @@ def _find_row_norm_results(graph: Graph) -> list[Tensor]:
     return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
 
 
-def _has_row_norm_before_double_read(graph: Graph) -> bool:
+def _has_row_norm_before_tensor_read_twice(graph: Graph) -> bool:
     """Whether a norm of rows is followed by a pointwise operation that reads one tensor twice."""
     return any(
         op.x is not None and op.b is not None and op.x.uid == op.b.uid
@@ -54,7 +54,7 @@ def _has_row_norm_before_double_read(graph: Graph) -> bool:
     )
 
 
-def _has_row_norm_before_operand(graph: Graph) -> bool:
+def _has_row_norm_before_further_graph_input(graph: Graph) -> bool:
     """Whether a norm of rows is followed by a pointwise operation with a further input of the graph."""
     following = list(graph_queries.find_dependent_pointwise(graph, _find_row_norm_results(graph)))
     made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if following else set()
@@ -119,7 +119,7 @@ NORM: tuple[KnownIssue, ...] = (
             "and ADD_SQUARE, float32 and float16"
         ),
         sm=(90,),
-        graph=_has_row_norm_before_double_read,
+        graph=_has_row_norm_before_tensor_read_twice,
     ),
     KnownIssue(
         "norm-operands-in-turn",
@@ -138,6 +138,6 @@ NORM: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(4, 5),
         depends_on="what was built before",
-        graph=_has_row_norm_before_operand,
+        graph=_has_row_norm_before_further_graph_input,
     ),
 )

@@ -47,7 +47,7 @@ def _has_row_or_column_shared_by_batch(graph: Graph) -> bool:
     return any(part.dims[0] == 1 and 1 in part.dims[1:] for part in _find_broadcast_operands(graph))
 
 
-def _has_number_per_matrix(graph: Graph) -> bool:
+def _reads_one_scalar_per_matrix(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices read one number per matrix."""
     return any(part.dims[0] > 1 == part.dims[1] == part.dims[2] for part in _find_broadcast_operands(graph))
 
@@ -145,7 +145,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 9 of 9 random graphs",
         sm=(90,),
         engines=(1,),
-        graph=_has_number_per_matrix,
+        graph=_reads_one_scalar_per_matrix,
     ),
     KnownIssue(
         "elementwise-rows-with-strides",

@@ -73,7 +73,9 @@ def _has_cut_average_pool_windows(graph: Graph) -> bool:
     ):
         image, response = (op.fields.get("x") or op.fields["dx"], op.fields.get("y") or op.fields["dy"])
         facts = op.fields["resample"].fields
-        if facts["mode"] is ResampleMode.AVGPOOL_INCLUDE_PADDING and graph_queries.is_row_major_only(image):
+        if facts["mode"] is ResampleMode.AVGPOOL_INCLUDE_PADDING and graph_queries.is_row_major_but_not_channels_last(
+            image
+        ):
             sides = zip(facts["window_dims"], facts["strides"], facts["pre_paddings"], strict=True)
             for size, windows, (window, stride, before) in zip(image.dims[2:], response.dims[2:], sides, strict=True):
                 if (windows - 1) * stride + window - before > size + before:

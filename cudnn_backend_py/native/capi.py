@@ -66,7 +66,7 @@ def _read_int(value: Any, what: str) -> int:
 _NativeObject = TypeVar("_NativeObject", Descriptor, Handle)
 
 
-def _check_native_object(value: Any, kind: type[_NativeObject]) -> _NativeObject:
+def _require_native_object(value: Any, kind: type[_NativeObject]) -> _NativeObject:
     """Return `value` if it is a descriptor or handle of this package; refuse other objects."""
     if type(value) is kind:
         return value
@@ -80,11 +80,11 @@ def _check_native_object(value: Any, kind: type[_NativeObject]) -> _NativeObject
 def _get_native_arguments(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> tuple[Any, Any, Any]:
     """Return pointers for the three arguments that every plan execution function takes."""
     for descriptor, kind in (
-        (_check_native_object(plan, Descriptor), DescriptorType.EXECUTION_PLAN),
-        (_check_native_object(variant_pack, Descriptor), DescriptorType.VARIANT_PACK),
+        (_require_native_object(plan, Descriptor), DescriptorType.EXECUTION_PLAN),
+        (_require_native_object(variant_pack, Descriptor), DescriptorType.VARIANT_PACK),
     ):
         descriptor.check_usable(kind)
-    return _check_native_object(handle, Handle).pointer, plan.pointer, variant_pack.pointer
+    return _require_native_object(handle, Handle).pointer, plan.pointer, variant_pack.pointer
 
 
 def cudnnGetVersion() -> int:
@@ -132,17 +132,17 @@ def cudnnCreate() -> Handle:
 
 def cudnnDestroy(handle: Handle) -> None:
     """Release a handle."""
-    _check_native_object(handle, Handle).close()
+    _require_native_object(handle, Handle).close()
 
 
 def cudnnSetStream(handle: Handle, stream: int) -> None:
     """Set the CUDA stream (address; 0 is the default stream)."""
-    _check_native_object(handle, Handle).set_stream(stream)
+    _require_native_object(handle, Handle).set_stream(stream)
 
 
 def cudnnGetStream(handle: Handle) -> int:
     """Return the CUDA stream's address."""
-    return _check_native_object(handle, Handle).stream
+    return _require_native_object(handle, Handle).stream
 
 
 def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
@@ -153,7 +153,7 @@ def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
         raise UsageError(
             f"{number} is not an ErrQueryMode", code="unknown-enumerator", fix=f"use one of ErrQueryMode: {known}"
         )
-    library().cudnnQueryRuntimeError(_check_native_object(handle, Handle).pointer, ctypes.byref(status), number, None)
+    library().cudnnQueryRuntimeError(_require_native_object(handle, Handle).pointer, ctypes.byref(status), number, None)
     return Status(status.value)
 
 
@@ -190,17 +190,17 @@ def cudnnBackendCreateDescriptor(kind: DescriptorType) -> Descriptor:
 
 def cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> None:
     """Release a descriptor."""
-    _check_native_object(descriptor, Descriptor).close()
+    _require_native_object(descriptor, Descriptor).close()
 
 
 def cudnnBackendInitialize(descriptor: Descriptor) -> None:
     """Reset an open descriptor; deprecated by cuDNN, which initializes descriptors on creation."""
-    _check_native_object(descriptor, Descriptor).initialize()
+    _require_native_object(descriptor, Descriptor).initialize()
 
 
 def cudnnBackendFinalize(descriptor: Descriptor) -> None:
     """Finalize a descriptor."""
-    _check_native_object(descriptor, Descriptor).finalize()
+    _require_native_object(descriptor, Descriptor).finalize()
 
 
 def cudnnBackendSetAttribute(
@@ -211,7 +211,7 @@ def cudnnBackendSetAttribute(
     elements: Sequence[Any] | str,
 ) -> None:
     """Set an attribute of `count` elements."""
-    _check_native_object(descriptor, Descriptor)
+    _require_native_object(descriptor, Descriptor)
     number = read_number(count, "the count", -(1 << 63), (1 << 63) - 1)
     if is_instance(elements, str):
         held = len(str.__str__(elements)) + 1
@@ -240,7 +240,7 @@ def cudnnBackendGetAttribute(
     of 0 is not for every attribute the count: see :meth:`Descriptor.count`. As in C, a list of engine configs is empty
     where cuDNN cannot judge, because NVRTC is missing, for example: the first such list warns about it.
     """
-    _check_native_object(descriptor, Descriptor)
+    _require_native_object(descriptor, Descriptor)
     number = read_number(requested, "the requested count", -(1 << 63), (1 << 63) - 1)
     if number < 0:
         raise UsageError(f"the requested count must be at least 0, got {number}", code="wrong-element-count")

@@ -23,7 +23,7 @@ __all__ = [
     "check_before_finalize",
     "check_before_get",
     "check_before_set",
-    "check_constant",
+    "require_constant_bytes",
 ]
 
 MAX_DEVICE_NAME_BYTES = 255  # 9.28: a deviceName of 256 bytes or more is copied past its buffer
@@ -134,7 +134,7 @@ def check_before_set(attribute: Attr, values: Sequence[Any]) -> None:
         check(attribute, values)
 
 
-def check_constant(value: Any) -> bytes:
+def require_constant_bytes(value: Any) -> bytes:
     """Return the element of a constant tensor, which must be given as bytes.
 
     9.28 reads as many bytes as the data type has from any address it is given, so addresses are not taken.

@@ -27,7 +27,7 @@ __all__ = [
     "get_current_context",
     "in_context",
     "is_capturing",
-    "keep_for_cuda_graph",
+    "keep_alive_with_cuda_graph",
     "load_context_functions",
     "load_driver_function",
     "make_driver_error",
@@ -259,7 +259,7 @@ def get_captured_graph(stream: int) -> tuple[int, int] | None:
 _objects_kept_for_graphs: dict[int, tuple[Any, object]] = {}
 
 
-def keep_for_cuda_graph(graph: int, what: object) -> None:
+def keep_alive_with_cuda_graph(graph: int, what: object) -> None:
     """Keep an object alive as long as a ``CUgraph``, its clones and their executable graphs exist.
 
     Code that runs when they end must not call CUDA, in any thread, so their end is only signalled, by C's
@@ -306,7 +306,7 @@ def release_objects_of_destroyed_graphs() -> None:
             del entry
 
 
-def _forget_parent_objects() -> None:
+def _forget_parent_process_objects() -> None:
     """Forget, in a forked child, the objects kept for CUDA graphs of the parent."""
     global _objects_kept_for_graphs
     _parent_objects.append(_objects_kept_for_graphs)
@@ -314,7 +314,7 @@ def _forget_parent_objects() -> None:
 
 
 _parent_objects: list[object] = []
-os.register_at_fork(after_in_child=_forget_parent_objects)
+os.register_at_fork(after_in_child=_forget_parent_process_objects)
 
 
 class Memory:

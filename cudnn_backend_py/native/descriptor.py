@@ -20,7 +20,7 @@ from typing import Any, Self, final
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, Status
-from .crash_guards import check_before_finalize, check_before_get, check_before_set, check_constant
+from .crash_guards import check_before_finalize, check_before_get, check_before_set, require_constant_bytes
 from .crashing_graphs import NestedDescriptor
 from .destructors import DestructorFactory
 from .driver import current_device
@@ -307,7 +307,7 @@ class Descriptor(NativeObject, wraps=True):
                 array, given = ctypes.create_string_buffer(values[0].encode()), ()
             elif attribute is AttributeName.TENSOR_CONSTANT_VALUE:
                 # It lives until the call returns; cuDNN copies the element.
-                constant, given = ctypes.create_string_buffer(check_constant(values[0])), ()
+                constant, given = ctypes.create_string_buffer(require_constant_bytes(values[0])), ()
                 array = (ctypes.c_void_p * 1)(ctypes.addressof(constant))
             else:
                 array, given = (C_TYPES[element] * len(values))(*values), values
@@ -388,7 +388,7 @@ class Descriptor(NativeObject, wraps=True):
 
     def _check_open(self, attribute: AttributeName | None) -> _NativeOwner:
         """Check that the descriptor is neither closed nor finalized, and return its owner."""
-        owner = self._check_not_interrupted()
+        owner = self._get_owner_unless_interrupted()
         if self._finalized:
             this = f"this {self._kind.c_name} is"
             raise self._make_misuse_error(
@@ -401,7 +401,7 @@ class Descriptor(NativeObject, wraps=True):
             )
         return owner
 
-    def _check_not_interrupted(self) -> _NativeOwner:
+    def _get_owner_unless_interrupted(self) -> _NativeOwner:
         owner = self.owner
         if self._may_be_half_changed:
             raise self._make_misuse_error(
@@ -449,7 +449,7 @@ class Descriptor(NativeObject, wraps=True):
         check_empty_list(self._library)
 
     def _read_attribute(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
-        owner = self._check_not_interrupted()
+        owner = self._get_owner_unless_interrupted()
         single = facts.max_count == 1
         # cuDNN answers a count of 0 for knob choices it does hold, so a bounded attribute is requested its bound.
         count = facts.max_count if facts.max_count is not None else self._count_elements(owner, attribute, element)
@@ -509,7 +509,7 @@ class Descriptor(NativeObject, wraps=True):
         self._check_readable(attribute, count_only=True)
         with self._lock:
             try:
-                held = self._count_elements(self._check_not_interrupted(), attribute, kind)
+                held = self._count_elements(self._get_owner_unless_interrupted(), attribute, kind)
             except CudnnStatusError as error:
                 if facts.max_count is None or error.status is not Status.BAD_PARAM:
                     raise _add_descriptor_to_message(error, self._kind, attribute) from None
@@ -641,14 +641,16 @@ class Descriptor(NativeObject, wraps=True):
 
     def _convert_to_type(self, values: Sequence[Any], facts: AttributeFacts, kind: AttributeType) -> Sequence[Any]:
         if kind is AttributeType.BACKEND_DESCRIPTOR:
-            return [self._check_child(value, facts) for value in values]
+            return [self._check_and_read_nested_descriptor(value, facts) for value in values]
         if kind is AttributeType.HANDLE:
             return [(_get_handle_owner(value), None) for value in values]
         if kind is AttributeType.CHAR or facts.attribute is AttributeName.TENSOR_CONSTANT_VALUE:
             return values
         return to_c_elements(values, kind, self._library)
 
-    def _check_child(self, value: Any, facts: AttributeFacts) -> tuple[_NativeOwner, NestedDescriptor]:
+    def _check_and_read_nested_descriptor(
+        self, value: Any, facts: AttributeFacts
+    ) -> tuple[_NativeOwner, NestedDescriptor]:
         if type(value) is not Descriptor:
             raise UsageError(
                 f"{format_value_with_type(value)} is not a Descriptor of kind {_format_kind_names(facts)}",

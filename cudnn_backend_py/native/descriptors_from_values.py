@@ -46,7 +46,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
                 made.set(
                     facts.attribute,
                     _convert_to_native(content, on, built),
-                    type=_choose_factor_type(value, facts.field),
+                    type=_choose_alpha_beta_type(value, facts.field),
                 )
     except RecursionError as error:
         raise UsageError(
@@ -58,7 +58,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
     return made
 
 
-def _choose_factor_type(value: DescriptorValue, field: str) -> AttributeType | None:
+def _choose_alpha_beta_type(value: DescriptorValue, field: str) -> AttributeType | None:
     """Return the element type of a convolution's alpha or beta; None if the value decides.
 
     The attributes take several, and cuDNN reads the bytes in the type that the convolution computes in: those of a

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..system.interruption import reraise_interruption
-from ..system.version import version_numbers
+from ..system.version import parse_version_numbers
 from .driver import SONAME, load_driver
 from .find import find_loaded_libraries
 
@@ -171,7 +171,7 @@ def parse_version_in_file_name(path: Path) -> tuple[int, ...] | None:
     match = _SUBLIBRARY_PATTERN.fullmatch(path.resolve().name)
     if match is None or match["version"] is None:
         return None
-    version = version_numbers(match["version"])
+    version = parse_version_numbers(match["version"])
     return version if len(version) > 1 else None
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from ..errors import EnvironmentNotReady
 from ..system.integrity import FileDamage, find_damage
 from ..system.interruption import reraise_interruption
-from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
+from ..system.version import JIT_SINCE, Version, format_cuda_version_number, format_version_numbers
 from .environment import (
     Nvrtc,
     find_sublibraries,
@@ -323,7 +323,7 @@ def _find_misnamed_sublibraries(path: str, version: Version) -> Iterator[Environ
     for name, files in find_sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := parse_version_in_file_name(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
-            theirs = ", ".join(map(version_text, sorted(versions)))
+            theirs = ", ".join(map(format_version_numbers, sorted(versions)))
             yield EnvironmentProblem(
                 "cudnn-sublibraries-mixed",
                 f"libcudnn_{name} belongs to cuDNN {theirs}, libcudnn to {version}",
@@ -447,8 +447,8 @@ def _check_real_driver(lib: Library, live: bool, build: bool) -> Iterator[Enviro
     if version // 1000 < needed:
         yield EnvironmentProblem(
             "driver-too-old",
-            f"the driver is for CUDA {cuda_version_text(version)}, "
-            f"this cuDNN is built for CUDA {cuda_version_text(lib.cuda_version)}",
+            f"the driver is for CUDA {format_cuda_version_number(version)}, "
+            f"this cuDNN is built for CUDA {format_cuda_version_number(lib.cuda_version)}",
             f"the driver's CUDA major must be at least {needed}",
             f"install a driver for CUDA {needed}, or the cuDNN of CUDA {version // 1000} (cu{version // 1000} wheels)",
             blocks=live or build,

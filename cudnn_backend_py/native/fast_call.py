@@ -41,7 +41,7 @@ __all__ = [
     "Launch",
     "PackFiller",
     "TupleCall",
-    "install_compiled_call",
+    "install_compiled_call_method",
     "load_compiled_library",
 ]
 
@@ -199,7 +199,7 @@ class DlpackExchange(NamedTuple):
     current_stream: int
 
 
-def install_compiled_call(kind: type) -> None:
+def install_compiled_call_method(kind: type) -> None:
     """Replace a class's ``__call__`` by compiled code, used by objects with ``_fast`` set.
 
     ``_fast`` is the :attr:`TupleCall.compiled_self` of a call, or None. Compiled code runs if the thread that owns the
@@ -242,7 +242,7 @@ class Launch:
         self._handle = _pointer(handle.handle)
 
     @property
-    def execute_arguments(self) -> tuple[Any, tuple[Any, Any]]:
+    def execute_function_and_arguments(self) -> tuple[Any, tuple[Any, Any]]:
         """The function ``cudnnBackendExecute`` and its arguments before the variant pack: handle and plan."""
         return self._execute, (self._handle, self.plan)
 
@@ -359,7 +359,7 @@ class TupleCall:
         self._kept_objects = (run, run.keeps, filler, exchange, table)
         self._call.thread = threading.get_ident()
         self.address = ctypes.addressof(self._call)
-        #: For :func:`install_compiled_call`.
+        #: For :func:`install_compiled_call_method`.
         self.compiled_self = make_capsule(self._call, row, *self._kept_objects)
         #: Launches with a tuple of as many buffers as are given; answers 0, NEEDS_PYTHON, STREAM_CHANGED or a status.
         self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.compiled_self)

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from ..frozen import FrozenValue
 from ..system.interruption import reraise_interruption
-from ..system.version import version_numbers
+from ..system.version import parse_version_numbers
 from .version_store import (
     StoredLibrary,
     VersionRequest,
     find_newest_stored_library,
     find_version_folder,
     get_default_root,
-    get_shared_folder,
+    get_folder_shared_by_cudnn_versions,
     split_folder_name,
 )
 
@@ -117,7 +117,9 @@ def _search_runpath(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str
         package = "nvrtc" if wheels is NVRTC_WHEELS else "cublas"
         if (version := find_version_folder(Path(cudnn))) is not None:
             _, cuda, _ = split_folder_name(version)
-            beside += [get_shared_folder(version.parent, package, cuda) / folder for folder, _ in wheels]
+            beside += [
+                get_folder_shared_by_cudnn_versions(version.parent, package, cuda) / folder for folder, _ in wheels
+            ]
         for path in (place / soname for place in (own, *beside)):
             if path.is_file():
                 yield SearchResult("beside libcudnn", str(path), str(path))
@@ -172,7 +174,7 @@ def _search_system(soname: str) -> Iterator[SearchResult]:
     yield SearchResult("dynamic loader", soname, f"{soname} left to the loader's own search")
 
 
-def _check_given_path(how: str, value: str, soname: str) -> SearchResult:
+def _find_library_at_given_path(how: str, value: str, soname: str) -> SearchResult:
     path = Path(value).expanduser()
     if path.is_dir():  # of the libraries, or what `cudnn-backend cudnn list` prints
         path = next((one for one in (path / soname, *path.glob(f"nvidia/*/lib/{soname}")) if one.is_file()), path)
@@ -217,10 +219,10 @@ def find_cudnn_places(
     one library is named, never load another.
     """
     if explicit is not None:
-        yield _check_given_path("explicit path", os.fspath(explicit), CUDNN_SONAME)
+        yield _find_library_at_given_path("explicit path", os.fspath(explicit), CUDNN_SONAME)
         return
     if value := (os.environ if environ is None else environ).get(LIBRARY_VARIABLE):
-        yield _check_given_path(f"environment variable {LIBRARY_VARIABLE}", value, CUDNN_SONAME)
+        yield _find_library_at_given_path(f"environment variable {LIBRARY_VARIABLE}", value, CUDNN_SONAME)
         return
     yield SearchResult("explicit path", None, "none given")
     yield SearchResult(f"environment variable {LIBRARY_VARIABLE}", None, "not set")
@@ -256,7 +258,9 @@ def read_wheel_of_library(library: str) -> StoredLibrary | None:
     folder = Path(library).parents[1]  # nvidia/cudnn or nvidia/cudnn_jit
     pattern = re.compile(rf"nvidia_{folder.name}_cu(12|13)-([0-9]+(?:\.[0-9]+)+)\.dist-info")
     found = filter(None, map(pattern.fullmatch, os.listdir(folder.parents[1])))
-    wheels = (StoredLibrary(version_numbers(one[2]), folder.name == "cudnn", one[1], Path(library)) for one in found)
+    wheels = (
+        StoredLibrary(parse_version_numbers(one[2]), folder.name == "cudnn", one[1], Path(library)) for one in found
+    )
     return max(wheels, default=None)
 
 
@@ -269,7 +273,7 @@ def find_nvrtc_places(
     """
     soname = f"libnvrtc.so.{cuda_major}"
     if value := os.environ.get(NVRTC_VARIABLE):
-        yield _check_given_path(f"environment variable {NVRTC_VARIABLE}", value, soname)
+        yield _find_library_at_given_path(f"environment variable {NVRTC_VARIABLE}", value, soname)
     for path in find_loaded_libraries(soname, mapped):
         yield SearchResult("already loaded in this process", path, path)
     yield from _search_wheels(soname, NVRTC_WHEELS)

@@ -41,13 +41,13 @@ _INT64_ONE = ctypes.c_int64(1)
 _pack_address = struct.Struct("Q").pack
 
 
-def _measure_refcount() -> int:
+def _measure_refcount_of_single_reference() -> int:
     """Return the ``sys.getrefcount`` of an object that only one local variable refers to."""
     value = object()
     return getrefcount(value)
 
 
-_UNSHARED_REFCOUNT = _measure_refcount()
+_UNSHARED_REFCOUNT = _measure_refcount_of_single_reference()
 
 
 class _VariantPack:
@@ -255,13 +255,13 @@ class Launcher:
 
     def populate(self, handle: Handle, pack: _VariantPack, cuda_graph: int) -> None:
         """Add the plan's nodes to an empty CUDA graph. C: ``cudnnBackendPopulateCudaGraph`` (since 9.5)."""
-        self._write_cuda_graph("cudnnBackendPopulateCudaGraph", handle, pack, cuda_graph)
+        self._call_cuda_graph_function("cudnnBackendPopulateCudaGraph", handle, pack, cuda_graph)
 
     def update(self, handle: Handle, pack: _VariantPack, cuda_graph: int) -> None:
         """Replace the addresses in a populated CUDA graph. C: ``cudnnBackendUpdateCudaGraph`` (since 9.5)."""
-        self._write_cuda_graph("cudnnBackendUpdateCudaGraph", handle, pack, cuda_graph)
+        self._call_cuda_graph_function("cudnnBackendUpdateCudaGraph", handle, pack, cuda_graph)
 
-    def _write_cuda_graph(self, name: str, handle: Handle, pack: _VariantPack, cuda_graph: int) -> None:
+    def _call_cuda_graph_function(self, name: str, handle: Handle, pack: _VariantPack, cuda_graph: int) -> None:
         call = self._library.get_unchecked_function(name)
         if status := call(handle.owner.pointer, self._plan, pack.pointer, ctypes.c_void_p(cuda_graph)):
             raise self._library.make_status_error(status, name)

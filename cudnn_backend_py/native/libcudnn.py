@@ -17,7 +17,7 @@ from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus, 
 from ..generated.enums import AttributeName, CudnnEnum, DescriptorType, Status
 from ..generated.prototypes import FUNCTIONS
 from ..system.interruption import reraise_interruption
-from ..system.version import Version, version_text
+from ..system.version import Version, format_version_numbers
 from .callbacks import LogCallback, get_stored_exceptions
 from .destructors import DestructorFactory, make_destructor_type
 from .driver import Driver, load_driver
@@ -204,7 +204,7 @@ class Library:
 
         A number cuDNN does not know is no refusal to it: 9.14 to 9.24 die of the data types of 9.25 and 9.26.
         """
-        needed, kind = version_text(enumerator.since), type(enumerator)
+        needed, kind = format_version_numbers(enumerator.since), type(enumerator)
         return UsageError(
             f"{enumerator.c_name} needs cuDNN {needed}, the loaded library is {self.version_text}",
             code="attribute-newer-than-library"
@@ -256,7 +256,7 @@ class Library:
         try:
             return cdll[name]
         except AttributeError:
-            since = version_text(FUNCTIONS[name].since or ())
+            since = format_version_numbers(FUNCTIONS[name].since or ())
             raise UsageError(
                 f"{name} needs cuDNN {since}, the loaded library is {self.version_text}",
                 code="function-newer-than-library",

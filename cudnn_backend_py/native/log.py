@@ -245,7 +245,7 @@ class _LogHub:
         calls: list[Callable[[], object]] = []
         if captures or (wanted and former.function is None):
             debug = info.contents
-            record = LogRecord(Severity(severity), _read_strings(message), debug.tid, debug.pid)
+            record = LogRecord(Severity(severity), _read_nul_terminated_lines(message), debug.tid, debug.pid)
             if wanted and former.function is None:
                 calls.append(partial(_write_to_destination, record))
             calls += [
@@ -262,7 +262,7 @@ class _LogHub:
 CALLED_BY_C.add(_LogHub._receive.__code__)
 
 
-def _read_strings(address: int) -> str:
+def _read_nul_terminated_lines(address: int) -> str:
     """Return cuDNN's message: NUL-terminated lines up to an empty one, valid only during the call."""
     lines = []
     while line := ctypes.string_at(address):

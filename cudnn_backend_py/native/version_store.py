@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ..errors import UsageError
 from ..frozen import FrozenValue
 from ..system.user_folder import get_user_folder
-from ..system.version import JIT_SINCE, version_numbers, version_text
+from ..system.version import JIT_SINCE, format_version_numbers, parse_version_numbers
 
 if TYPE_CHECKING:
     from ..system.private_folder import PrivateFolder
@@ -34,7 +34,7 @@ __all__ = [
     "find_version_folder",
     "format_install_command",
     "get_default_root",
-    "get_shared_folder",
+    "get_folder_shared_by_cudnn_versions",
     "list_stored_libraries",
     "match_folder_name",
     "open_store",
@@ -90,7 +90,7 @@ def open_store(root: Path | None = None) -> PrivateFolder:
     )
 
 
-def get_shared_folder(root: Path, package: str, cuda: str) -> Path:
+def get_folder_shared_by_cudnn_versions(root: Path, package: str, cuda: str) -> Path:
     """Return the folder of NVRTC or cuBLAS that all cuDNN versions for a CUDA major share."""
     return root / f"{package}-cu{cuda}"
 
@@ -148,7 +148,7 @@ class VersionRequest(FrozenValue):
         if match is None:
             from ..system.nearest import find_nearest  # for this error alone
 
-            near = find_nearest(text, [version_text(one.version[:3]) for one in list_stored_libraries()])
+            near = find_nearest(text, [format_version_numbers(one.version[:3]) for one in list_stored_libraries()])
             raise UsageError(
                 f"cuDNN version {text!r} is malformed: it needs two to four numbers separated by dots",
                 code="cudnn-version-malformed",
@@ -167,7 +167,7 @@ class VersionRequest(FrozenValue):
                 code="cudnn-version-malformed",
                 fix="choose one of them, in the version or in an option",
             )
-        numbers = () if match["numbers"] == "latest" else version_numbers(match["numbers"])
+        numbers = () if match["numbers"] == "latest" else parse_version_numbers(match["numbers"])
         return cls(numbers, *wheels or (None,), *majors or (None,))
 
     def matches(self, library: StoredLibrary) -> bool:
@@ -179,16 +179,16 @@ class VersionRequest(FrozenValue):
     @property
     def arguments(self) -> str:
         """The arguments of ``cudnn-backend cudnn install`` for this request."""
-        text = version_text(self.numbers) or "latest"
+        text = format_version_numbers(self.numbers) or "latest"
         return text + (f" --cuda {self.cuda}" if self.cuda else "") + (f" --{self.flavor}" if self.flavor else "")
 
     @property
-    def wheel_phrase(self) -> str:
+    def requested_wheel_text(self) -> str:
         """Text to append to a message: ``" as the full wheel"``, or empty if no wheel is requested."""
         return f" as the {self.flavor} wheel" if self.flavor else ""
 
     def __str__(self) -> str:
-        return (version_text(self.numbers) or "latest") + (f"+cu{self.cuda}" if self.cuda else "")
+        return (format_version_numbers(self.numbers) or "latest") + (f"+cu{self.cuda}" if self.cuda else "")
 
 
 def check_cuda_major(cuda: Cuda) -> Cuda:
@@ -214,7 +214,10 @@ def find_newest_stored_library(
     """
     found = list_stored_libraries()
     root = get_default_root().expanduser()
-    compiling = {*nvrtc, *(major for major in _CUDA_MAJORS if get_shared_folder(root, "nvrtc", major).is_dir())}
+    compiling = {
+        *nvrtc,
+        *(major for major in _CUDA_MAJORS if get_folder_shared_by_cudnn_versions(root, "nvrtc", major).is_dir()),
+    }
     fitting = (one for one in found if wanted is None or wanted.matches(one))
     return max(fitting, key=lambda one: (one.cuda in compiling, one), default=None)
 
@@ -232,7 +235,7 @@ def list_stored_libraries() -> list[StoredLibrary]:
 def _list_stored_libraries(folder: Path) -> list[StoredLibrary]:
     if (match := match_folder_name(folder.name)) is None:
         return []
-    numbers = version_numbers(match["version"])
+    numbers = parse_version_numbers(match["version"])
     there = [(file, folder / file) for file in _LIBRARY_PATHS if (folder / file).is_file()]
     return [
         StoredLibrary(numbers, file == _LIBRARY_PATHS[0], match["cuda"], path)

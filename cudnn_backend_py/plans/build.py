@@ -30,7 +30,7 @@ from .cache import PlanCache, default_cache, make_plan_key
 from .choice import EngineChoice, Knobs
 from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
-from .select import Selection, make_tuned_key_options, select
+from .select import Selection, make_tuned_plan_key_options, select
 
 __all__ = ["build", "build_plans", "forget_plans", "parse_knobs", "shared_target"]
 
@@ -195,7 +195,7 @@ def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Sel
     """Return the cached tuned plan if mode A comes first; without one, the cached plan of `key`."""
     found = None
     if wanted.modes[0] is HeurMode.A:
-        found = disk.get(make_plan_key(graph, target, make_tuned_key_options(wanted, target)), target, graph=graph)
+        found = disk.get(make_plan_key(graph, target, make_tuned_plan_key_options(wanted, target)), target, graph=graph)
     return found or disk.get(key, target, graph=graph)
 
 

@@ -26,7 +26,7 @@ __all__ = [
     "candidates",
     "find_exceeded_limit",
     "make_filter",
-    "make_tuned_key_options",
+    "make_tuned_plan_key_options",
     "select",
 ]
 
@@ -268,7 +268,7 @@ def select(
     return SelectionResult(first, tuple(others), found)
 
 
-def make_tuned_key_options(selection: Selection | None, target: Target) -> dict[str, Any]:
+def make_tuned_plan_key_options(selection: Selection | None, target: Target) -> dict[str, Any]:
     """Return the cache key options under which the tuned plan for a selection and a target is stored.
 
     They leave out the heuristics modes, as tuning queries several. They contain the GPU's name, as the key of a plan

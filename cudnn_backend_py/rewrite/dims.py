@@ -9,7 +9,7 @@ from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors, try_to_make_graph
-from .relations import BLOCK_SCALES, NORMS, Axis, AxisGroups, find_relation
+from .relations import BLOCK_SCALES, NORMS, Axis, AxisGroups, find_dim_relation
 
 __all__ = ["DimClass", "find_dim_classes", "keeps_results_when_padded", "resize_dims"]
 
@@ -34,7 +34,7 @@ def find_dim_classes(graph: Graph) -> dict[Axis, DimClass]:
     groups = AxisGroups(tensors.values())
     fixed: set[Axis] = set()
     for op in iterate_all_ops(graph):
-        links = find_relation(op).pair_equal_axes(tensors)
+        links = find_dim_relation(op).pair_equal_axes(tensors)
         if links is None:
             fixed |= {(t.uid, axis) for _, t in op.ports() for axis in range(t.rank)}
         for one, other in links or ():
@@ -46,12 +46,12 @@ def find_dim_classes(graph: Graph) -> dict[Axis, DimClass]:
     return {
         axis: one
         for members in groups.list_axes_by_group().values()
-        for one in (_make_class(set(members), tensors, fixed),)
+        for one in (_make_dim_class(set(members), tensors, fixed),)
         for axis in members
     }
 
 
-def _make_class(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]) -> DimClass:
+def _make_dim_class(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]) -> DimClass:
     size = max(tensors[uid].dims[index] for uid, index in members)
     return DimClass(size, frozenset(members), bool(members & fixed))
 
@@ -71,12 +71,12 @@ def _replace_dims(graph: Graph, chosen: list[DimClass], size: int) -> Graph | No
         dims = tuple(size if (tensor.uid, axis) in axes else dim for axis, dim in enumerate(tensor.dims))
         if dims != tensor.dims:
             new[tensor.uid] = make_packed_tensor(tensor, dims)
-    for tensor, dims in _iterate_peer_tensors(graph, new):
+    for tensor, dims in _iterate_peer_stat_tensors(graph, new):
         new[tensor.uid] = make_packed_tensor(tensor, dims)
     return replace_tensors(graph, new) if new else None
 
 
-def _iterate_peer_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+def _iterate_peer_stat_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Yield each tensor through which GPUs exchange a norm's statistics, with dims for the new channel count."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in NORMS and op.fields["x"].uid in new:

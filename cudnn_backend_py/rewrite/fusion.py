@@ -337,7 +337,7 @@ def expand_to_composite_backward(graph: Graph) -> Graph | None:
     if bias is None:
         return None
     given = {_OURS.get(name, name): value for name, value in op.fields.items() if isinstance(value, Tensor)}
-    return _restore_tensors(graph, build_composite_backward(use.problem, None), given | bias)
+    return _restore_original_tensors(graph, build_composite_backward(use.problem, None), given | bias)
 
 
 def _read_bias(op: Operation, dims: tuple[int, ...] | None) -> dict[str, Tensor] | None:
@@ -362,7 +362,7 @@ _TAKEN_BACKWARD = {
 }  # fmt: skip
 
 
-def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
+def _restore_original_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
     """Return the rebuilt graph with the original graph's tensors and layouts, matched by name.
 
     K and V have s and d swapped, where they are multiplied from the right; what a reshape makes of K is as K is again.

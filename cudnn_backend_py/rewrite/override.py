@@ -20,7 +20,7 @@ from ..graph.attention.recognize import read_attention
 from ..graph.data_types import DATA_TYPES
 from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Tensor
 from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors
-from .relations import Axis, AxisGroups, find_relation, name_operation_in_errors
+from .relations import Axis, AxisGroups, find_dim_relation, name_operation_in_errors
 
 __all__ = ["apply_settings", "describe_scale", "find_type", "override", "set_data_types", "set_dims"]
 
@@ -125,7 +125,7 @@ class _DimInference:
         self._groups = AxisGroups(graph.tensors)
         for op in iterate_all_ops(graph):
             with name_operation_in_errors(op):
-                relation = find_relation(op)
+                relation = find_dim_relation(op)
                 links = (*(relation.pair_equal_axes(self._tensors) or ()), *relation.pair_likely_equal_axes())
             for one, other in links:
                 if one in self._groups and other in self._groups and self._find_size(one) == self._find_size(other):
@@ -164,7 +164,7 @@ class _DimInference:
             changed = False
             for op in iterate_all_ops(self._graph):
                 with name_operation_in_errors(op):
-                    following = find_relation(op).compute_dims(self._dims)
+                    following = find_dim_relation(op).compute_dims(self._dims)
                 for uid, dims in following.items():
                     if len(dims) != len(self._dims[uid]):
                         continue

@@ -32,7 +32,7 @@ from ..graph.replace import (
 from ..graph.strides import channels_last, packed_strides
 from .changes import iterate_changes
 from .dims import find_dim_classes
-from .relations import WindowRelation, find_relation, name_operation_in_errors
+from .relations import WindowRelation, find_dim_relation, name_operation_in_errors
 from .shapes import set_dims
 
 __all__ = ["SIMPLER", "Fails", "ReducedFailure", "reduce_failure"]
@@ -100,7 +100,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
             found.steps.append(f"data: {data} -> {kind}")
             break
     while True:
-        for title, smaller in _iterate_steps(found.graph):
+        for title, smaller in _iterate_smaller_graphs(found.graph):
             if time.monotonic() > deadline or found.tried >= most:
                 return found
             if _measure_size(smaller) < _measure_size(found.graph) and has_same_failure(smaller, found.data):
@@ -116,7 +116,7 @@ def _measure_size(graph: Graph) -> tuple[Any, ...]:
     """Return a measure of a graph's size and complexity, which every step must reduce."""
     ops = list(iterate_all_ops(graph))
     windows = sum(
-        abs(float(_convert_pair_to_float(part)) - plain)
+        abs(float(_convert_fraction_to_float(part)) - plain)
         for op in ops
         for value in op.parameters().values()
         if isinstance(value, Parameters)
@@ -133,13 +133,13 @@ def _measure_size(graph: Graph) -> tuple[Any, ...]:
     return (len(ops), fields, windows, elements, odd, last, types)
 
 
-def _convert_pair_to_float(part: Any) -> float:
+def _convert_fraction_to_float(part: Any) -> float:
     return float(part[0] / part[1] if isinstance(part, tuple) else part)
 
 
-def _iterate_steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _iterate_smaller_graphs(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield smaller graphs, each with a title; those with the largest parts removed come first."""
-    yield from _iterate_parts(graph)
+    yield from _iterate_graphs_with_fewer_operations(graph)
     yield from _remove_optional_fields(graph)
     yield from _remove_options(graph)
     yield from _reduce_dims(graph)
@@ -150,7 +150,7 @@ def _iterate_steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
 # operations
 
 
-def _iterate_parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _iterate_graphs_with_fewer_operations(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield smaller graphs: one operation alone, with its dependencies, replaced by inputs, or removed."""
     found: list[tuple[int, str, Graph]] = []
     for op in graph.ops if len(graph.ops) > 1 else ():
@@ -298,7 +298,7 @@ def _set_dims(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
 
 def _find_wrong_spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
     """Return the output sizes that a convolution or pooling computes, where the output tensor has others."""
-    relation = find_relation(op)
+    relation = find_dim_relation(op)
     if not isinstance(relation, WindowRelation):
         return {}
     with name_operation_in_errors(op):

@@ -1,4 +1,4 @@
-"""`find_relation`: how the dims of an operation's tensors depend on each other; one class per kind of operation.
+"""`find_dim_relation`: how the dims of an operation's tensors depend on each other; one class per kind of operation.
 
 Changes of dims, overrides and reductions all take from here which dims change together and what follows from them. The
 sizes themselves are computed by `graph/shapes.py`, as in builders.
@@ -32,11 +32,11 @@ __all__ = [
     "NORMS",
     "Axis",
     "AxisGroups",
+    "DimRelation",
     "Dims",
     "Link",
-    "Relation",
     "WindowRelation",
-    "find_relation",
+    "find_dim_relation",
     "name_operation_in_errors",
 ]
 
@@ -78,7 +78,7 @@ class AxisGroups:
         return found
 
 
-class Relation:
+class DimRelation:
     """Relations between the dims of one operation's tensors; this base class knows none."""
 
     def __init__(self, op: Op) -> None:
@@ -110,7 +110,7 @@ class Relation:
         return self.compute_dims(dims)
 
 
-class _ElementwiseRelation(Relation):
+class _ElementwiseRelation(DimRelation):
     def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         outputs = list(self.op.outputs().values())
         first = max(outputs, key=lambda t: max(t.dims)) if outputs else None
@@ -122,7 +122,7 @@ class _ElementwiseRelation(Relation):
                     yield (tensor.uid, axis), (first.uid, axis)
 
 
-class _MatmulRelation(Relation):
+class _MatmulRelation(DimRelation):
     def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         assert isinstance(self.op, Matmul)
         a, b, c = self.op.a, self.op.b, self.op.c
@@ -134,12 +134,12 @@ class _MatmulRelation(Relation):
                     yield (side.uid, axis), (c.uid, axis)
 
 
-class _RandomRelation(Relation):
+class _RngRelation(DimRelation):
     def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         return ()
 
 
-class WindowRelation(Relation):
+class WindowRelation(DimRelation):
     """Relations of an operation that moves a window over an image: convolution, pooling, or a gradient."""
 
     image: Tensor
@@ -216,7 +216,7 @@ def _convert_pair_to_fraction(part: Any) -> Any:
     return Fraction(*part) if isinstance(part, tuple) else part
 
 
-class _BlockScaleRelation(Relation):
+class _BlockScaleRelation(DimRelation):
     def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         x, y = self.fields["x"], self.fields["y"]
         return [((x.uid, axis), (y.uid, axis)) for axis in range(x.rank)]  # the scales are rounded up as it is
@@ -230,7 +230,7 @@ class _BlockScaleRelation(Relation):
         return {scale.uid: compute_scale_dims(dims[x.uid], sizes, tiled=scale.reordering.name == "F8_128x4")}
 
 
-class _ReshapeRelation(Relation):
+class _ReshapeRelation(DimRelation):
     def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
         x, y = self.fields["x"], self.fields["y"]
         if any(tensor.span_elements != math.prod(tensor.dims) for tensor in (x, y)):
@@ -253,7 +253,7 @@ def _is_transposed(tensor: Tensor) -> bool:
     return tensor.strides[-1] > tensor.strides[-2]
 
 
-class _ConcatenationRelation(Relation):
+class _ConcatenationRelation(DimRelation):
     def pair_likely_equal_axes(self) -> Iterable[Link]:
         axes = [axis for axis in range(self.fields["output"].rank) if axis != self.fields["axis"]]
         return _pair_axes((tensor for _, tensor in self.op.ports()), axes)
@@ -263,7 +263,7 @@ class _ConcatenationRelation(Relation):
         return {self.fields["output"].uid: compute_concatenated_dims(inputs, self.fields["axis"])}
 
 
-class _SliceRelation(Relation):
+class _SliceRelation(DimRelation):
     def pair_likely_equal_axes(self) -> Iterable[Link]:
         x, y = self.fields["x"], self.fields["y"]
         names = ("start_indices", "limit_indices", "strides")
@@ -271,7 +271,7 @@ class _SliceRelation(Relation):
         return _pair_axes((x, y), [axis for axis, part in enumerate(parts) if part[:3] == (0, part[3], 1)])
 
 
-class _TransposeRelation(Relation):
+class _TransposeRelation(DimRelation):
     def pair_likely_equal_axes(self) -> Iterable[Link]:
         x, y = self.fields["x"], self.fields["y"]
         return [((y.uid, axis), (x.uid, source)) for axis, source in enumerate(self.fields["permutation"])]
@@ -280,7 +280,7 @@ class _TransposeRelation(Relation):
         return {self.fields["y"].uid: permute_dims(dims[self.fields["x"].uid], self.fields["permutation"])}
 
 
-class _ExpertsRelation(Relation):
+class _ExpertsRelation(DimRelation):
     def pair_likely_equal_axes(self) -> Iterable[Link]:
         token, weight, output = (self.fields[name] for name in ("token", "weight", "output"))
         yield from (((token.uid, 2), (weight.uid, 1)), ((weight.uid, 2), (output.uid, 2)))
@@ -297,7 +297,7 @@ class _ExpertsRelation(Relation):
         return {output.uid: compute_expert_output_dims(dims[token.uid], dims[weight.uid], rows)}
 
 
-class _AttentionRelation(Relation):
+class _AttentionRelation(DimRelation):
     _RANK: ClassVar[int] = 4
 
     def pair_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
@@ -347,7 +347,7 @@ class _AttentionRelation(Relation):
         return {ports[name].uid: sizes for name, sizes in needed.items() if name in ports}
 
 
-class _BroadcastRelation(Relation):
+class _BroadcastRelation(DimRelation):
     """Relations of an operation that broadcasts: each dim is 1 or that of the largest tensor."""
 
     def pair_likely_equal_axes(self) -> Iterable[Link]:
@@ -380,11 +380,11 @@ def _pair_axes(tensors: Iterable[Tensor], axes: Iterable[int]) -> Iterator[Link]
             )
 
 
-_RELATIONS: dict[DescriptorType, type[Relation]] = {
+_RELATIONS: dict[DescriptorType, type[DimRelation]] = {
     _D.OPERATION_MATMUL: _MatmulRelation,
     **dict.fromkeys((_D.OPERATION_POINTWISE, _D.OPERATION_REDUCTION), _ElementwiseRelation),
     **dict.fromkeys((_D.OPERATION_SOFTMAX, _D.OPERATION_DIAGONAL_BAND_MASK), _ElementwiseRelation),
-    _D.OPERATION_RNG: _RandomRelation,
+    _D.OPERATION_RNG: _RngRelation,
     **dict.fromkeys(CONVOLUTIONS, _ConvolutionRelation),
     **dict.fromkeys((_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD), _PoolingRelation),
     **dict.fromkeys(BLOCK_SCALES, _BlockScaleRelation),
@@ -401,9 +401,9 @@ _RELATIONS: dict[DescriptorType, type[Relation]] = {
 }
 
 
-def find_relation(op: Op) -> Relation:
+def find_dim_relation(op: Op) -> DimRelation:
     """Return the relations between the dims of an operation's tensors."""
-    return _RELATIONS.get(op.kind, Relation)(op)
+    return _RELATIONS.get(op.kind, DimRelation)(op)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from ..graph.replace import (
 )
 from ..graph.shapes import compute_scale_dims
 from ..graph.strides import channels_last, packed_strides
-from .relations import BLOCK_SCALES, Dims, find_relation, name_operation_in_errors
+from .relations import BLOCK_SCALES, Dims, find_dim_relation, name_operation_in_errors
 
 __all__ = [
     "add_batch_dim",
@@ -303,7 +303,7 @@ def set_convolution_dims(graph: Graph, dims: dict[int, tuple[int, ...]], image: 
 def find_wrong_dims(op: Op) -> dict[int, Dims]:
     """Return by uid the dims that an operation requires of its tensors, where they have other dims."""
     with name_operation_in_errors(op):
-        found = find_relation(op).compute_required_dims({tensor.uid: tensor.dims for _, tensor in op.ports()})
+        found = find_dim_relation(op).compute_required_dims({tensor.uid: tensor.dims for _, tensor in op.ports()})
     tensors = {tensor.uid: tensor for _, tensor in op.ports()}
     fitting = {uid: dims for uid, dims in found.items() if len(dims) == tensors[uid].rank and min(dims) > 0}
     return {uid: dims for uid, dims in fitting.items() if dims != tensors[uid].dims}

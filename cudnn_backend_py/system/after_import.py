@@ -40,11 +40,11 @@ class _ImportFinder(MetaPathFinder):
         self.remove_itself()
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _ActionLoader(spec.loader, self._action)
+            spec.loader = _LoaderCallingAction(spec.loader, self._action)
         return spec
 
 
-class _ActionLoader(Loader):
+class _LoaderCallingAction(Loader):
     def __init__(self, loader: Any, action: Callable[[], object]) -> None:
         self._loader, self._action = loader, action
 

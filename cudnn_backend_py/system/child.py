@@ -38,8 +38,8 @@ __all__ = [
     "RestartingChild",
     "describe_exit_status",
     "make_call_command",
-    "make_loading_program",
     "make_module_command",
+    "make_package_import_source",
     "make_script_command",
     "poll_process",
     "run_command",
@@ -63,7 +63,7 @@ _LONGEST_S = 1e6
 # how a child is started
 
 
-def make_loading_program() -> str:
+def make_package_import_source() -> str:
     """Return Python source that imports this copy of the package, whatever other copies are installed."""
     return f"""\
 import sys
@@ -105,7 +105,7 @@ def make_call_command(function: str, *arguments: str, program: str = "cudnn-back
         ``sys.argv[1:]`` and ``sys.argv[0]`` of the new process.
     """
     call = _CALL.format(package=_PACKAGE, function=function, program=program, not_begun=NOT_BEGUN)
-    return [*_make_python_command(), "-c", make_loading_program() + call, *arguments]
+    return [*_make_python_command(), "-c", make_package_import_source() + call, *arguments]
 
 
 def make_script_command(script: str | os.PathLike[str], *arguments: str) -> list[str]:

@@ -95,7 +95,7 @@ def read_installation(folder: Path) -> WheelInstallation:
     try:
         data = json.loads(_read_small_file(folder / METADATA))
         files = {
-            _check_relative_path(name): InstalledFile(
+            _require_path_inside_folder(name): InstalledFile(
                 str(fact["sha256"]), int(fact["size_bytes"]), fact.get("mtime_ns")
             )
             for name, fact in data["files"].items()
@@ -124,7 +124,7 @@ def _read_small_file(path: Path) -> str:
     return data.decode()
 
 
-def _check_relative_path(name: str) -> str:
+def _require_path_inside_folder(name: str) -> str:
     if name.startswith("/") or "\0" in name or ".." in name.split("/"):
         raise ValueError(f"{name!r} is not a relative path inside the folder of the version")
     return name
@@ -178,7 +178,7 @@ def _parse_record_lines(text: str) -> Iterator[tuple[str, InstalledFile]]:
                 sha256 = base64.urlsafe_b64decode(digest + "==").hex()
             except binascii.Error:
                 continue
-            yield _check_relative_path(row[0]), InstalledFile(sha256, int(row[2]))
+            yield _require_path_inside_folder(row[0]), InstalledFile(sha256, int(row[2]))
 
 
 def find_differences(installation: WheelInstallation, *, full: bool, remembered: bool = False) -> tuple[str, ...]:

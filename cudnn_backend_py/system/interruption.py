@@ -33,9 +33,9 @@ def is_interruption(error: BaseException) -> bool:
         return True
     last: TracebackType | None = None
     for last in _iterate_traceback_entries(error.__traceback__):
-        if last.tb_frame.f_code in CALLED_BY_C or _has_frame_argument(last.tb_frame):
+        if last.tb_frame.f_code in CALLED_BY_C or _has_argument_of_frame_type(last.tb_frame):
             return True
-    return last is not None and _is_foreign_class(type(error)) and not _is_at_raise_instruction(last)
+    return last is not None and _is_third_party_class(type(error)) and not _is_at_raise_instruction(last)
 
 
 def reraise_interruption(error: BaseException) -> None:
@@ -63,7 +63,7 @@ def _iterate_traceback_entries(traceback: TracebackType | None) -> Iterator[Trac
         traceback = traceback.tb_next
 
 
-def _has_frame_argument(frame: FrameType) -> bool:
+def _has_argument_of_frame_type(frame: FrameType) -> bool:
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _VARARGS)
     given = frame.f_locals
@@ -80,7 +80,7 @@ def _is_at_raise_instruction(entry: TracebackType) -> bool:
     return 0 <= entry.tb_lasti < len(code) and code[entry.tb_lasti] in _RAISING
 
 
-def _is_foreign_class(kind: type) -> bool:
+def _is_third_party_class(kind: type) -> bool:
     """Return whether a class comes neither from Python nor from this package, NumPy or torch."""
     module: object = vars(type)["__module__"].__get__(kind)  # without any code of a metaclass
     if not isinstance(module, str):

@@ -360,7 +360,7 @@ class KeyedRecordFolder:
         try:
             with self._private.open(create=True) as folder, folder.lock():
                 folder.remove_temporary_files()
-                self._make_room(folder, name, len(data))
+                self._remove_least_recently_used_entries(folder, name, len(data))
                 folder.write(name, data)
         except EnvironmentNotReady:
             raise
@@ -415,14 +415,14 @@ class KeyedRecordFolder:
 
     def _read_entry(self, folder: OpenFolder, name: str, *, touch: bool) -> dict[str, Any] | None:
         try:
-            return self._check_entry(folder.read(name, self._max_read, touch=touch), name)
+            return self._parse_entry_and_check_hash(folder.read(name, self._max_read, touch=touch), name)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
             self.warn(f"{self.folder / name} is ignored: {error}")
         return None
 
-    def _check_entry(self, data: bytes, name: str) -> dict[str, Any]:
+    def _parse_entry_and_check_hash(self, data: bytes, name: str) -> dict[str, Any]:
         """Check the hash of a file's content, then parse the record; raise ValueError if it is damaged."""
         end = data.find(b"\n") + 1
         first, body = data[:end], data[end:]
@@ -436,7 +436,7 @@ class KeyedRecordFolder:
             raise ValueError("it belongs to another key")
         return record
 
-    def _make_room(self, folder: OpenFolder, name: str, size: int) -> None:
+    def _remove_least_recently_used_entries(self, folder: OpenFolder, name: str, size: int) -> None:
         """Remove the least recently used entries until one more of this size fits.
 
         Before it is written and not after: a writer that is killed in between leaves too little, never too much.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Container, Iterable
 from typing import TextIO
 
-__all__ = ["UNFOLDED", "USUAL_LINES", "format_markdown_table", "get_stream_width", "is_plain", "is_terminal"]
+__all__ = ["UNFOLDED", "USUAL_LINES", "format_markdown_table", "get_stream_width", "is_terminal", "prints_plain_text"]
 
 UNFOLDED = 1 << 20  # columns: wider than any line
 USUAL_LINES = 25  # of a terminal that does not know
@@ -23,7 +23,7 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-def is_plain(stream: TextIO | None) -> bool:
+def prints_plain_text(stream: TextIO | None) -> bool:
     """Return whether a stream is no terminal, so that rich would print plain text on it.
 
     False where only rich can answer.

@@ -94,7 +94,7 @@ def _read_value(kind: Any, value: Any, where: str, more: bool) -> Any:
             _read_key(key_kind, key, where): _read_value(item_kind, item, f"{where}.{key}", more)
             for key, item in _check_mapping(value, where).items()
         }
-    return _read_plain(kind, value, where)
+    return _read_scalar_or_enum(kind, value, where)
 
 
 def _read_one_of(kinds: tuple[Any, ...], value: Any, where: str, more: bool) -> Any:
@@ -107,7 +107,7 @@ def _read_one_of(kinds: tuple[Any, ...], value: Any, where: str, more: bool) -> 
     return _read_value(last, value, where, more)
 
 
-def _read_plain(kind: Any, value: Any, where: str) -> Any:
+def _read_scalar_or_enum(kind: Any, value: Any, where: str) -> Any:
     if kind is float and (isinstance(value, float) or (isinstance(value, str) and value in _NOT_FINITE)):
         return float(value)
     if kind in (int, float) and type(value) is int and -_MOST <= value < _MOST:

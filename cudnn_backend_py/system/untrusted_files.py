@@ -75,7 +75,7 @@ def parse_json(text: str, what: str, *, code: str) -> Any:
             parse_float=_parse_float,
             parse_constant=_refuse_not_finite,
         )
-        _check_values(value)
+        _check_nesting_depth_and_texts(value)
     except RecursionError:
         raise GraphError(f"{what} is not JSON: {_TOO_DEEP}", code=code) from None
     except ValueError as error:
@@ -94,18 +94,18 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _check_length(text: str) -> str:
+def _require_short_number(text: str) -> str:
     if len(text) > MAX_NUMBER:
         raise ValueError(f"a number has {len(text)} characters, {MAX_NUMBER} is the limit")
     return text
 
 
 def _parse_int(text: str) -> int:
-    return int(_check_length(text))
+    return int(_require_short_number(text))
 
 
 def _parse_float(text: str) -> float:
-    number = float(_check_length(text))
+    number = float(_require_short_number(text))
     if not math.isfinite(number):
         raise ValueError(f"the number {text} is larger than a float64")
     return number
@@ -115,7 +115,7 @@ def _refuse_not_finite(word: str) -> None:
     raise ValueError(f"JSON has no number {word}")
 
 
-def _check_values(value: Any) -> None:
+def _check_nesting_depth_and_texts(value: Any) -> None:
     """Check nesting depth and texts of a parsed JSON value, level by level without recursion."""
     level, depth = [value], 0
     while level:
@@ -128,13 +128,13 @@ def _check_values(value: Any) -> None:
             elif isinstance(item, list):
                 below += item
             elif isinstance(item, str) and not item.isascii():
-                _check_text(item)
+                _check_encodable_as_utf8(item)
         if depth > MAX_DEPTH and any(isinstance(item, (dict, list)) for item in level):
             raise ValueError(_TOO_DEEP)
         level = below
 
 
-def _check_text(text: str) -> None:
+def _check_encodable_as_utf8(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:

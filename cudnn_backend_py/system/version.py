@@ -17,10 +17,10 @@ __all__ = [
     "Version",
     "VersionRange",
     "VersionTuple",
-    "cuda_version_text",
+    "format_cuda_version_number",
+    "format_version_numbers",
     "parse_leading_numbers",
-    "version_numbers",
-    "version_text",
+    "parse_version_numbers",
 ]
 
 #: The first version whose jit wheel judges anything: that of 9.12.0 lacks a library that its own graph library opens.
@@ -31,17 +31,17 @@ __version__ = "0.1.0"
 VersionTuple = tuple[int, int, int]
 
 
-def version_text(numbers: Iterable[int]) -> str:
+def format_version_numbers(numbers: Iterable[int]) -> str:
     """Format a version: ``9.19.0`` for (9, 19, 0); two or four numbers are accepted as well."""
     return ".".join(map(str, numbers))
 
 
-def cuda_version_text(number: int) -> str:
+def format_cuda_version_number(number: int) -> str:
     """Format CUDA's version number: ``12.9`` for 12090."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def version_numbers(text: str) -> tuple[int, ...]:
+def parse_version_numbers(text: str) -> tuple[int, ...]:
     """Parse a version text to a tuple of numbers for comparison; a CUDA suffix such as ``+cu12`` is ignored.
 
     Raises
@@ -61,7 +61,7 @@ def is_same_version(one: str, other: str) -> bool:
 def parse_leading_numbers(name: str) -> tuple[int, ...]:
     """Parse the version at the start of a name: (9, 19, 0) for ``9.19.0-full``, () if there is no number."""
     found = re.match(r"[0-9]+(\.[0-9]+)+", name)
-    return version_numbers(found[0]) if found else ()
+    return parse_version_numbers(found[0]) if found else ()
 
 
 class Version(NamedTuple):
@@ -72,7 +72,7 @@ class Version(NamedTuple):
     patch: int
 
     def __str__(self) -> str:
-        return version_text(self)
+        return format_version_numbers(self)
 
     @property
     def number(self) -> int:
@@ -93,7 +93,7 @@ class Version(NamedTuple):
         ValueError
             If it is not three numbers with dots between.
         """
-        major, minor, patch = version_numbers(text)
+        major, minor, patch = parse_version_numbers(text)
         return Version(major, minor, patch)
 
     @staticmethod
@@ -109,7 +109,7 @@ class Version(NamedTuple):
             if isinstance(version, int):
                 numbers: tuple[int, ...] = Version.from_number(version)
             else:
-                numbers = version_numbers(version) if isinstance(version, str) else tuple(map(int, version))
+                numbers = parse_version_numbers(version) if isinstance(version, str) else tuple(map(int, version))
             major, minor, patch = numbers[:3]
         except (TypeError, ValueError):
             major = 0
@@ -143,5 +143,5 @@ class VersionRange(NamedTuple):
         return version >= self.since and not ended and version not in self.except_
 
     def __str__(self) -> str:
-        since = f"cuDNN {version_text(self.since)}"
-        return f"{since} and later" if self.until is None else f"{since} to before {version_text(self.until)}"
+        since = f"cuDNN {format_version_numbers(self.since)}"
+        return f"{since} and later" if self.until is None else f"{since} to before {format_version_numbers(self.until)}"

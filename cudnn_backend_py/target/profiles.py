@@ -234,7 +234,7 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
     from ..system.nearest import find_nearest  # for this error alone
 
     near = _RENAMED_ARCHITECTURES.get(wanted.rstrip("af"))
-    if near is None and not _find_unpublished_architecture(wanted):
+    if near is None and not _find_architecture_of_gpu_without_profile(wanted):
         near = find_nearest(wanted, names)
     return (
         f"{f'did you mean {near}? ' if near else ''}'cudnn-backend target list' shows all targets; sm89 stands for an "
@@ -248,14 +248,14 @@ _UNPUBLISHED_ARCHITECTURES = {107: ("sm107", "rubin", "vr200", "r100")}
 _RENAMED_ARCHITECTURES = {"sm101": "sm110"}  # names that CUDA 13 changed
 
 
-def _find_unpublished_architecture(wanted: str) -> int:
+def _find_architecture_of_gpu_without_profile(wanted: str) -> int:
     """Return the architecture of a known GPU without published properties; 0 for other GPUs."""
     return next((sm for sm, names in _UNPUBLISHED_ARCHITECTURES.items() if wanted in names), 0)
 
 
 def _explain_missing_profile(wanted: str) -> str | None:
     """Return why there is no profile for an architecture such as ``sm122``; None if the name is no architecture."""
-    if sm := _find_unpublished_architecture(wanted):
+    if sm := _find_architecture_of_gpu_without_profile(wanted):
         name = _UNPUBLISHED_ARCHITECTURES[sm][1].capitalize()
         return (
             f"sm_{sm} ({name}) is not described: its properties are not published. To let cuDNN "

@@ -9,7 +9,7 @@ import pytest
 
 from ..errors import CudnnBackendError
 from ..system.nearest import find_nearest
-from ..system.version import Version, version_numbers
+from ..system.version import Version, parse_version_numbers
 from ..target import find_profile, list_profiles
 
 __all__ = ["find_marker_error", "get_first_three_numbers"]
@@ -23,7 +23,7 @@ def find_marker_error(marker: pytest.Mark) -> str:
 
 def get_first_three_numbers(version: str) -> tuple[int, ...]:
     """Return the first three numbers of a version, which cuDNN reports; a wheel's fourth number is dropped."""
-    return version_numbers(version)[:3]
+    return parse_version_numbers(version)[:3]
 
 
 def _format_suggestion(suggestion: object) -> str:

@@ -184,7 +184,7 @@ def _describe_suitable_gpu(architecture: int) -> str:
 def _explain_missing_cudnn(minimum: str | None = None, below: str | None = None) -> str | None:
     """Explain why the cuDNN of this process is not suitable; None if it is."""
     from ..native.find import LIBRARY_VARIABLE
-    from ..system.version import version_text
+    from ..system.version import format_version_numbers
     from .markers import get_first_three_numbers
 
     version, absence = _find_cudnn()
@@ -194,7 +194,7 @@ def _explain_missing_cudnn(minimum: str | None = None, below: str | None = None)
         return None
     needed = " and ".join(f"{word} {text}" for word, text in (("at least", minimum), ("below", below)) if text)
     window = ",".join(f"{sign}{text}" for sign, text in ((">=", minimum), ("<", below)) if text)
-    found = absence if version is None else f"here is {version_text(version)}"
+    found = absence if version is None else f"here is {format_version_numbers(version)}"
     install = f"pip install 'nvidia-cudnn-cu12{window}'"
     return f"needs cuDNN {needed}: {found}; {install}, or name the file of one in {LIBRARY_VARIABLE}"
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from ..errors import EnvironmentNotReady
-from ..info import start_record, write_record
+from ..info import make_measurement_record_header, write_record
 from ..system.child import make_module_command
 
 __all__ = ["RecordedRun", "record_run"]
@@ -62,12 +62,12 @@ def record_run(folder: Path, arguments: list[str]) -> RecordedRun:
         environment = {**os.environ, FIGURES_VARIABLE: str(figures), "CUDNN_BACKEND_REQUIRE": "gpu"}
         run = subprocess.run(command, env=environment, check=False)
         record = {
-            **start_record("record", _KEPT),
+            **make_measurement_record_header("record", _KEPT),
             "arguments": arguments,
             "counts": _read_counts(results),
             "failed": _list_failed_tests(results),
             "not run": _count_skip_reasons(results),
-            "figures": _read_measured_figures(figures),
+            "figures": _read_measured_values(figures),
         }
     path = folder / f"{_make_record_name(record['environment'])}.json"
     write_record(record, path)
@@ -113,5 +113,5 @@ def _count_skip_reasons(results: Path) -> dict[str, int]:
     return dict(Counter(item.get("message", "") for item in skipped if item is not None).most_common())
 
 
-def _read_measured_figures(path: Path) -> list[Any]:
+def _read_measured_values(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

@@ -31,7 +31,7 @@ __all__ = [
     "check_scales",
     "check_tensors",
     "get_data_type",
-    "get_head_dim_step",
+    "get_required_head_dim_multiple",
     "get_type_name",
     "has_supported_strides",
     "is_fp8",
@@ -298,7 +298,7 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
     if bias is not None and bias.dim() != 4:
         raise _make_tensor_error(f"bias has {bias.dim()} dims, [b or 1, h or 1, s_q or 1, s_kv or 1] is needed")
     for name in "qv":
-        d, step = named[name].shape[-1], get_head_dim_step(q)
+        d, step = named[name].shape[-1], get_required_head_dim_multiple(q)
         if decide(d < 1) or decide(d % step != 0):
             raise _make_tensor_error(
                 f"the head dim of {name} is {d}, a multiple of {step} is needed",
@@ -311,7 +311,7 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
             raise _make_tensor_error(f"a page has {page} tokens, a power of two is needed")
 
 
-def get_head_dim_step(q: Any) -> int:
+def get_required_head_dim_multiple(q: Any) -> int:
     """Return the number of which head dims must be a multiple, for the type of this tensor."""
     return 16 if is_fp8(q) else 8
 

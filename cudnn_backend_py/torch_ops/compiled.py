@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..execution.buffers import register_compiled_reader
+from ..execution.buffers import register_c_tensor_reader
 from ..execution.executable import Executable
 from ..execution.plan_pool import get_shared_pool
 from ..execution.shape_class_plan import Sequences, ShapeClassPlan
@@ -35,8 +35,8 @@ __all__ = [
     "STEP",
     "CompiledStep",
     "Recipe",
-    "make_class_recipe",
     "make_exact_recipe",
+    "make_shape_class_recipe",
 ]
 
 INPUT, OUTPUT, PIECE, NUMBER = range(4)
@@ -220,7 +220,7 @@ def select_operator(named: Mapping[str, Any]) -> int:
     return DENSE if cu_q is None else SELF_PACKED if cu_q is cu_k else PACKED
 
 
-def make_class_recipe(
+def make_shape_class_recipe(
     plan: ShapeClassPlan,
     sequences: Sequences,
     multipliers: Mapping[str, int],
@@ -252,7 +252,7 @@ def make_class_recipe(
     named = dict(inputs)
     found = select_operator(named)
     operator = DENSE_CLASS if found == DENSE else found
-    numbers = _VariableNumbers(sequences, operator, heads_folded)
+    numbers = _NumbersVaryingBetweenCalls(sequences, operator, heads_folded)
     packed = named["q"].dim() == 3
     dense = {*copied, *(name for name, _ in outputs)}
     known, state = list_tensor_sources(inputs, outputs), plan.get_state()
@@ -261,40 +261,42 @@ def make_class_recipe(
     pieces: list[SlotNumber] = [
         plan.table_bytes if tables is None else 0,
         *[
-            numbers.make_workspace_part_size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences))
+            numbers.make_workspace_size_of_tokens(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences))
             for x in plan.scratch
         ],
         plan.plan.workspace_bytes,
     ]
     count = len(plan.names)
 
-    def make_table_source(offset: int) -> Any:
+    def make_pointer_table_source(offset: int) -> Any:
         return (PIECE, 0, offset) if tables is None else tables.address + offset
 
     scratches = [(PIECE, 1 + at, 0) for at in range(len(plan.scratch))]
     given = [known[name] for name in plan.names]
-    addresses: list[Any] = [*given, *map(make_table_source, plan.table_places), *plan.number_places, *scratches]
+    addresses: list[Any] = [*given, *map(make_pointer_table_source, plan.table_places), *plan.number_places, *scratches]
     with in_context(state.context):
         prepare = PrepareKernel(state.stream)
     row = plan.make_prepare_kernel_arguments(
         sequences,
         (
-            numbers.make_number_source(BATCH, sequences.batch),
-            numbers.make_number_source(MAX_Q, sequences.max_q),
-            numbers.make_number_source(MAX_KV, sequences.max_kv),
+            numbers.make_kernel_argument_source(BATCH, sequences.batch),
+            numbers.make_kernel_argument_source(MAX_Q, sequences.max_q),
+            numbers.make_kernel_argument_source(MAX_KV, sequences.max_kv),
         ),
         tuple(0 if named[name] is None else known[name] for name in _LENGTH_TENSORS),
-        numbers.make_multipliers(multipliers, {name: x for name, x in (*inputs, *outputs) if x is not None}, dense),
+        numbers.make_ragged_offset_multipliers(
+            multipliers, {name: x for name, x in (*inputs, *outputs) if x is not None}, dense
+        ),
         (0, 0, 0)
         if table is None
         else (
             known["block_table"],
-            numbers.make_number_source(ROW_STRIDE, table.stride(0)),
-            numbers.make_number_source(COLUMNS, table.shape[1]),
+            numbers.make_kernel_argument_source(ROW_STRIDE, table.stride(0)),
+            numbers.make_kernel_argument_source(COLUMNS, table.shape[1]),
         ),
-        {name: make_table_source(offset) for name, offset in plan.tables.items()},
+        {name: make_pointer_table_source(offset) for name, offset in plan.tables.items()},
         given,
-        to_words=_convert_to_words,
+        to_words=_convert_multiplier_to_4_byte_words,
     )
     words = (ctypes.c_int64 * len(row)).from_buffer(prepare.row)
     words[:] = [x if isinstance(x, int) else 0 for x in row]
@@ -340,7 +342,7 @@ def make_class_recipe(
     )
 
 
-def _convert_to_words(multiplier: Any, words: float) -> Any:
+def _convert_multiplier_to_4_byte_words(multiplier: Any, words: float) -> Any:
     """Convert a multiplier from elements to words of 4 bytes; each element takes `words` words."""
     if isinstance(multiplier, int):
         return int(multiplier * words)
@@ -348,7 +350,7 @@ def _convert_to_words(multiplier: Any, words: float) -> Any:
     return kind, index, (int(base * words), int(factor * words), slot)
 
 
-class _VariableNumbers:
+class _NumbersVaryingBetweenCalls:
     """The numbers of a call that may differ between calls of the same recipe, with their allowed ranges."""
 
     def __init__(self, sequences: Sequences, operator: int, heads_folded: int) -> None:
@@ -359,23 +361,25 @@ class _VariableNumbers:
             of_class if self._dense else [slot for _, _, slot, _ in _VARIABLE_DIMS[operator]]
         )
 
-    def make_number_source(self, slot: int, value: int) -> Any:
+    def make_kernel_argument_source(self, slot: int, value: int) -> Any:
         """Return where the kernel's argument gets this number from, or the number itself if it never changes."""
-        return (NUMBER, 0, (0, self._get_head_factor(slot), slot)) if slot in self.variable_slots else value
+        return (NUMBER, 0, (0, self._get_head_folding_factor(slot), slot)) if slot in self.variable_slots else value
 
-    def make_workspace_part_size(self, each: int, slot: int | None, count: int) -> SlotNumber:
+    def make_workspace_size_of_tokens(self, each: int, slot: int | None, count: int) -> SlotNumber:
         """Return the bytes of a workspace part, `each` per token: a number, or a formula if the token count varies."""
         return (
-            (0, each * self._get_head_factor(slot), slot)
+            (0, each * self._get_head_folding_factor(slot), slot)
             if slot is not None and slot in self.variable_slots
             else each * count
         )
 
-    def _get_head_factor(self, slot: int | None) -> int:
+    def _get_head_folding_factor(self, slot: int | None) -> int:
         """Return the factor by which folding heads into sequences multiplies a number such as the batch."""
         return self._folded if slot in (BATCH, T_Q, T_KV) else 1
 
-    def make_multipliers(self, found: Mapping[str, int], named: Mapping[str, Any], dense: Collection[str]) -> Any:
+    def make_ragged_offset_multipliers(
+        self, found: Mapping[str, int], named: Mapping[str, Any], dense: Collection[str]
+    ) -> Any:
         """Return the multipliers of a call's tensors; for `dense` tensors, as formulas of the call's dims."""
         if not self._dense:
             return found
@@ -490,8 +494,8 @@ class CompiledStep:
             of = DENSE if operator == DENSE_CLASS else -1
             if module.define(len(TENSORS), *bits, forward, backward, of) != operator:
                 raise OSError("the extension was connected before in this process, and only one connection is possible")
-        get_shared_pool().add_direct_runner(self)
-        register_compiled_reader(torch.Tensor, *module.reader())
+        get_shared_pool().register_lookup_free_runner(self)
+        register_c_tensor_reader(torch.Tensor, *module.reader())
         self._torch, self._module, self.call = torch, module, module.call
 
     def add_recipe_if_recurring(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from ..execution.any_shape import POLICIES, Shapes
-from .arguments import TENSORS, Scales, check_dims, check_scales, get_head_dim_step, get_type_name, is_fp8
+from .arguments import TENSORS, Scales, check_dims, check_scales, get_required_head_dim_multiple, get_type_name, is_fp8
 from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, SELF_PACKED, STEP
 from .operators import attend, load_torch
 from .strategies import forget_plans
@@ -512,7 +512,7 @@ _BLOCK_TABLE_INDEX = TENSORS.index("block_table")
 def _pad_head_dims(torch: Any, tensors: tuple[Any, ...], scale: Any) -> tuple[tuple[Any, ...], Any]:
     """Return the tensors with head dims padded to multiples of 8, and the scale for the unpadded head dim."""
     q, k, v, *rest = tensors
-    d, step = q.shape[-1], get_head_dim_step(q)
+    d, step = q.shape[-1], get_required_head_dim_multiple(q)
     if d % step and k.shape[-1] == d:
         q, k, scale = (
             _pad_last_dim(torch, q, -d % step),

@@ -17,7 +17,13 @@ from ..graph.attention.shape_class import ShapeClassBounds, find_broadcast_dims
 from .arguments import ALIGNMENT, OperatorOptions, get_data_type, has_supported_strides, is_fp8
 from .graphs import make_problem
 
-__all__ = ["TOKEN_TENSORS", "SequenceView", "describe_problem", "must_avoid_decoding", "read_call"]
+__all__ = [
+    "TOKEN_TENSORS",
+    "SequenceView",
+    "make_attention_problem_of_call",
+    "make_sequence_view_of_call",
+    "must_avoid_decoding_kernels",
+]
 
 TOKEN_TENSORS = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
 _PER_HEAD_TENSORS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
@@ -61,7 +67,7 @@ class SequenceView(NamedTuple):
         return ShapeClassBounds(self.batch, self.least_q, self.max_kv)
 
 
-def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> SequenceView:
+def make_sequence_view_of_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> SequenceView:
     """View the tensors of a call, which was checked before, as sequences of tokens."""
     q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
     packed = q.dim() == 3
@@ -81,7 +87,7 @@ def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions
         if not (stats.t() if packed else stats if folded > 1 else stats.transpose(1, 2)).is_contiguous():
             copied.append("stats")
         multipliers["stats"] = heads if packed else max_q * heads
-    may_decode = _can_use_decoding(named, options) and not must_avoid_decoding(backward, options, max_q)
+    may_decode = _can_use_decoding_kernels(named, options) and not must_avoid_decoding_kernels(backward, options, max_q)
     least_q = 2 if max_q == 1 and not may_decode else max_q
     options = _select_common_options(backward, options, max_q)
     related_plans = (
@@ -122,7 +128,7 @@ def _get_call_bounds(named: Mapping[str, Any], options: OperatorOptions) -> Shap
     return ShapeClassBounds(batch, max_q, max(options.max_kv or max_q, 1) if packed else k.shape[2])
 
 
-def _can_use_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool:
+def _can_use_decoding_kernels(named: Mapping[str, Any], options: OperatorOptions) -> bool:
     """Return whether cuDNN's kernels for single queries (decoding) support a call and compute it correctly.
 
     Of ragged sequences with grouped heads they do not write all statistics.
@@ -131,7 +137,7 @@ def _can_use_decoding(named: Mapping[str, Any], options: OperatorOptions) -> boo
     return not (is_fp8(named["q"]) or named["sink"] is not None or options.dropout or grouped_stats)
 
 
-def must_avoid_decoding(backward: bool, options: OperatorOptions, max_q: int) -> bool:
+def must_avoid_decoding_kernels(backward: bool, options: OperatorOptions, max_q: int) -> bool:
     """Return whether cuDNN's decoding kernels must not be used, as their results are not deterministic.
 
     They split the keys of a query among blocks, and results of equal calls differ in the last bits: so seen with 9.19.0
@@ -150,7 +156,7 @@ def _select_common_options(backward: bool, options: OperatorOptions, max_q: int)
     return options._replace(max_q=None, max_kv=None, shapes="", deterministic=deterministic)
 
 
-def describe_problem(backward: bool, named: Mapping[str, Any], reading: SequenceView) -> Attention:
+def make_attention_problem_of_call(backward: bool, named: Mapping[str, Any], reading: SequenceView) -> Attention:
     """Return a call's attention problem, with the strides over heads and tokens that all related plans use.
 
     Raises

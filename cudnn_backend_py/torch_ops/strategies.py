@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ..errors import CudnnBackendError, UsageError
 from ..execution.any_shape import ShapeClassPlanFinder, is_permanent_refusal
 from ..execution.executable import Executable
-from ..execution.plan_pool import Slot, get_shared_pool
+from ..execution.plan_pool import PlanPoolEntry, get_shared_pool
 from ..execution.recurring_shapes import RecurringShapes
 from ..execution.shape_class_plan import Sequences, ShapeClassPlan
 from ..graph.attention.problem import TensorLayout
@@ -34,9 +34,15 @@ from .arguments import (
     get_data_type,
     has_supported_strides,
 )
-from .compiled import DENSE, STEP, NamedTensors, Recipe, make_class_recipe, make_exact_recipe, select_operator
+from .compiled import DENSE, STEP, NamedTensors, Recipe, make_exact_recipe, make_shape_class_recipe, select_operator
 from .graphs import make_attention_graph
-from .sequence_view import TOKEN_TENSORS, SequenceView, describe_problem, must_avoid_decoding, read_call
+from .sequence_view import (
+    TOKEN_TENSORS,
+    SequenceView,
+    make_attention_problem_of_call,
+    make_sequence_view_of_call,
+    must_avoid_decoding_kernels,
+)
 
 __all__ = ["forget_plans", "run_pass"]
 
@@ -79,7 +85,7 @@ class Strategy(Protocol):
         """Return the recipe with which the compiled step launches such calls; None if the plan is no longer cached."""
 
 
-class _RelatedCalls:
+class _CallsDifferingInLengths:
     """Calls that differ only in batch and lengths: their shape-class plans, and the exact plans of recurring shapes."""
 
     def __init__(self, related_plans: ShapeClassPlanFinder) -> None:
@@ -95,7 +101,7 @@ class _RelatedCalls:
 
 
 _strategies: OrderedDict[tuple[Any, ...], Strategy] = OrderedDict()
-_related_calls: dict[tuple[Any, ...], _RelatedCalls] = {}
+_related_calls: dict[tuple[Any, ...], _CallsDifferingInLengths] = {}
 _cache_lock = threading.Lock()
 
 
@@ -181,7 +187,7 @@ def _choose_strategy(backward: bool, named: TensorsByName, options: OperatorOpti
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
     if not is_dense:
         return _ShapeClassStrategy(backward, named, options)
-    if options.shapes == "exact" and not must_avoid_decoding(backward, options, named["q"].shape[2]):
+    if options.shapes == "exact" and not must_avoid_decoding_kernels(backward, options, named["q"].shape[2]):
         return _ExactShapeStrategy(backward, named, options, key)
     try:
         by_class = _ShapeClassStrategy(backward, named, options)
@@ -248,7 +254,7 @@ class _ExactShapeStrategy:
             name for name in (*TOKEN_TENSORS[backward], "stats") if name in _OUTPUTS[backward] and has_lengths
         ]
         self._key = ("exact", key)
-        self._slot: Slot | None = None
+        self._slot: PlanPoolEntry | None = None
         self._offer_counts: dict[Any, int] = {}
         self._calls_until_build_request = 0
 
@@ -356,8 +362,8 @@ class _ShapeClassStrategy:
     """Runs calls by the plan of a shape class, viewing tensors as sequences of tokens. Threads may share one."""
 
     def __init__(self, backward: bool, named: TensorsByName, options: OperatorOptions) -> None:
-        self._view = r = read_call(backward, named, options)
-        self.related_calls = _related_calls.get(r.related_plans) or _get_related_calls(backward, named, r)
+        self._view = r = make_sequence_view_of_call(backward, named, options)
+        self.related_calls = _related_calls.get(r.related_plans) or _get_calls_differing_in_lengths(backward, named, r)
         self._is_exact = options.shapes == "exact"
         self._allow_larger = _may_switch_plans(options)
         self._is_adaptive = self._allow_larger and select_operator(named) == DENSE
@@ -379,7 +385,7 @@ class _ShapeClassStrategy:
         self._is_direct = self._is_direct and (select_operator(named) == DENSE or _has_usual_strides(named, r))
         self.is_shared = self._is_direct
 
-    def _find_plan(self) -> tuple[Slot, Any]:
+    def _find_plan(self) -> tuple[PlanPoolEntry, Any]:
         """Return the cache slot of a usable plan, and the key of the best plan, which may not be built yet."""
         if self._is_exact:
             return self.related_calls.related_plans.find_exact(self._view.needed_bounds, _get_current_stream())
@@ -441,7 +447,7 @@ class _ShapeClassStrategy:
             return None
         awaited = self.best_shape_class_key if held.key != self.best_shape_class_key else None
         is_reported = awaited is not None or self._is_adaptive
-        return make_class_recipe(
+        return make_shape_class_recipe(
             plan,
             self._make_sequences(dict(inputs)),
             self._view.multipliers,
@@ -452,7 +458,9 @@ class _ShapeClassStrategy:
             is_exact=self._is_exact,
             heads_folded=self._view.heads_folded,
             copied=self._copied_inputs,
-            notice=_ReportReceiver(awaited, self.related_calls if self._is_adaptive else None) if is_reported else None,
+            notice=_CompiledCallReportHandler(awaited, self.related_calls if self._is_adaptive else None)
+            if is_reported
+            else None,
         )
 
     def _allocate_for_shape_class(self, x: Any) -> Any:
@@ -486,9 +494,11 @@ def _has_usual_strides(named: TensorsByName, r: SequenceView) -> bool:
     )
 
 
-def _get_related_calls(backward: bool, named: TensorsByName, r: SequenceView) -> _RelatedCalls:
+def _get_calls_differing_in_lengths(backward: bool, named: TensorsByName, r: SequenceView) -> _CallsDifferingInLengths:
     """Return the cached record of calls that differ only in batch and lengths; create it if it is missing."""
-    kind = _RelatedCalls(ShapeClassPlanFinder(describe_problem(backward, named, r), shared_target(), backward=backward))
+    kind = _CallsDifferingInLengths(
+        ShapeClassPlanFinder(make_attention_problem_of_call(backward, named, r), shared_target(), backward=backward)
+    )
     with _cache_lock:
         if len(_related_calls) >= _MAX_CACHED_RELATED_CALLS:
             _related_calls.clear()
@@ -582,7 +592,7 @@ class _AdaptiveStrategy:
         self._by_class.run(named)
 
 
-class _ReportReceiver:
+class _CompiledCallReportHandler:
     """Counts the calls that the compiled step reports, and decides when Python must run a call.
 
     Parameters
@@ -593,7 +603,7 @@ class _ReportReceiver:
         Where the exact plans of shapes that come back are wanted.
     """
 
-    def __init__(self, awaited: Any, kind: _RelatedCalls | None) -> None:
+    def __init__(self, awaited: Any, kind: _CallsDifferingInLengths | None) -> None:
         self._awaited, self._calls = awaited, kind
         self._last = (0, 0, 0)
 
@@ -614,7 +624,7 @@ class _ReportReceiver:
             exact.request_build(unreported + 1)
             return -1 if exact.is_built() else 0
         recurring_shapes = self._calls.recurring_shapes
-        recurring_shapes.count_late_calls(last, unreported)
+        recurring_shapes.add_calls_of_last_shape(last, unreported)
         left = recurring_shapes.count_calls_until_recurring(shape)
         if left <= 1:
             return -1

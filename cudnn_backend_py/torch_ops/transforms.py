@@ -138,7 +138,7 @@ class AttentionPasses:
         if samples.folds and is_shared:
             pieces = [
                 (_unfold_samples(o, count), _unfold_samples(stats, count), amax.expand(count, *amax.shape))
-                for count, folded in samples.fold_in_parts()
+                for count, folded in samples.iterate_calls_with_folded_samples()
                 for o, stats, amax in [self.forward.apply(options, scales, *folded)]
             ]
             return _join_samples(self._torch.cat, pieces)
@@ -154,7 +154,7 @@ class AttentionPasses:
             calls = [self.backward.apply(options, wants, *samples.select(i)) for i in range(info.batch_size)]
             return _join_samples(self._torch.stack, calls)
         pieces = []
-        for count, folded in samples.fold_in_parts():
+        for count, folded in samples.iterate_calls_with_folded_samples():
             *found, dbias, dsink = self.backward.apply(options, wants, *folded)
             dbias = _unfold_samples(dbias, count) if wants[0] else dbias.expand(count, 0)
             if wants[0] and samples.shares_bias:
@@ -209,7 +209,7 @@ class _SampleTensors:
         """Return the tensors of one sample."""
         return tuple(_select_sample(x.tensor, x.dim, index) for x in self._mapped.values())
 
-    def fold_in_parts(self) -> Any:
+    def iterate_calls_with_folded_samples(self) -> Any:
         """Yield calls with samples folded into the batch, and their sample counts; backward passes limit the heads."""
         q = self._take_first_sample("q")
         most = max(1, MOST_HEADS // max(1, q.shape[0] * q.shape[1]))

@@ -16,7 +16,7 @@ from ..graph import Tensor
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import decode, get_storage_type
 
-__all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "get_tolerance", "is_one_numpy_element"]
+__all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "get_tolerance", "has_numpy_element_per_value"]
 
 
 # Relative Frobenius norm of a difference that still counts as rounding; types that are not here have to be equal.
@@ -101,7 +101,7 @@ def _compute_relative_norm(error: float, size: float) -> float:
     return 0.0 if error == 0 else math.inf if size == 0 else math.sqrt(error / size)
 
 
-def is_one_numpy_element(data_type: DataType) -> bool:
+def has_numpy_element_per_value(data_type: DataType) -> bool:
     """Return whether NumPy stores each element of this type as one element, unlike packed and vectorized types."""
     try:
         return get_storage_type(data_type).itemsize * 8 == ELEMENT_BITS[data_type]
@@ -112,7 +112,7 @@ def is_one_numpy_element(data_type: DataType) -> bool:
 def _decode_numbers(array: NDArray[Any], data_type: DataType) -> NDArray[np.float64]:
     if data_type is DataType.BFLOAT16:
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return decode(array, data_type) if is_one_numpy_element(data_type) else array.astype(np.float64)
+    return decode(array, data_type) if has_numpy_element_per_value(data_type) else array.astype(np.float64)
 
 
 def get_tolerance(tensor: Tensor, tolerance: float | Mapping[str, float] | None) -> float:

@@ -14,7 +14,7 @@ from ..graph import Graph, Tensor
 from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode
 from ..interpreter.data import make_nonrandom_values
-from .agreement import TOLERANCES, is_one_numpy_element
+from .agreement import TOLERANCES, has_numpy_element_per_value
 
 __all__ = ["make_missing_inputs"]
 
@@ -60,7 +60,7 @@ _BYTE_TYPES = (DataType.INT8, DataType.UINT8)
 def _make_input(tensor: Tensor, pool: NDArray[np.float64], encoded: dict[DataType, NDArray[Any]]) -> Any:
     if tensor.span_elements == 1 and tensor.data_type not in (DataType.INT32, DataType.INT64, DataType.UINT32):
         return 1.0
-    if not is_one_numpy_element(tensor.data_type):
+    if not has_numpy_element_per_value(tensor.data_type):
         return np.resize(np.frombuffer(pool.tobytes(), np.uint8), tensor.span_bytes) & 0x33
     if tensor.data_type is DataType.FP8_E8M0 or tensor.data_type in BOOLEAN_TYPES:
         return 1.0

@@ -20,7 +20,7 @@ from ..plans.cache import PlanCache, default_cache, make_plan_key
 from ..plans.engine import EngineConfig, OperationGraph, heur_mode
 from ..plans.neighbours import find_neighbouring_configs
 from ..plans.plan import Plan, build_plan
-from ..plans.select import Selection, candidates, make_nothing_selected_error, make_tuned_key_options
+from ..plans.select import Selection, candidates, make_nothing_selected_error, make_tuned_plan_key_options
 from ..printable import format_in_angle_brackets
 from ..target import Target
 from .agreement import Difference, compare, get_tolerance
@@ -315,12 +315,12 @@ def autotune(
         "l2_bytes": stage.l2_bytes,
         "candidates": [item.to_dict() for item in tried] + refused,
     }
-    plan = _keep_winner(chosen, ready)
+    plan = _keep_fastest_plan(chosen, ready)
     _cache_plan(graph, live, plan, evidence, cache, selection)
     return Tuned(plan, evidence)
 
 
-def _keep_winner(tag: str, ready: list[_Candidate]) -> Plan:
+def _keep_fastest_plan(tag: str, ready: list[_Candidate]) -> Plan:
     """Return the plan of the fastest candidate and close the plans of the others."""
     kept = None
     for item in ready:
@@ -375,7 +375,7 @@ def _cache_plan(
         return
     kept = default_cache() if cache is True else cache
     if kept is not None and target.profile.properties.get("multiProcessorCount"):  # before cuDNN 9.8 it is not known
-        kept.put(make_plan_key(graph, target, make_tuned_key_options(selection, target)), plan, evidence)
+        kept.put(make_plan_key(graph, target, make_tuned_plan_key_options(selection, target)), plan, evidence)
         forget_plans()  # what this process built untuned would be found before it
 
 

@@ -118,10 +118,10 @@ def make_evidence_table(evidence: Mapping[str, Any]) -> Table:
     """Return a text table of the timed candidates, fastest first."""
     from rich.text import Text
 
-    from ..terminal import WordTable
+    from ..terminal import BorderlessTextTable
 
     by = evidence["by"]
-    table = WordTable(title=f"{evidence['graph']} on {evidence['device']}, cuDNN {evidence['cudnn']}")
+    table = BorderlessTextTable(title=f"{evidence['graph']} on {evidence['device']}, cuDNN {evidence['cudnn']}")
     for name in ("engine config", "mode", "cold us", "warm us", "workspace", "build s", "remark"):
         table.add_column(name, justify="right" if name[-2:] in ("us", " s") or name == "workspace" else "left")
     timed = [item for item in evidence["candidates"] if by in item]

@@ -19,7 +19,7 @@ from ..graph.formats import get_storage_type, make_strided_view
 from ..native.cuda import Memory
 from ..plans.plan import Plan
 from ..target import Target
-from .agreement import is_one_numpy_element
+from .agreement import has_numpy_element_per_value
 from .inputs import make_missing_inputs
 
 __all__ = ["TimingBuffers"]
@@ -136,7 +136,7 @@ class TimingBuffers:
 
     def read(self, tensor: Tensor) -> NDArray[Any]:
         """Return a tensor as an array up to its last element; as bytes if its elements are not NumPy elements."""
-        if is_one_numpy_element(tensor.data_type):
+        if has_numpy_element_per_value(tensor.data_type):
             image = np.empty(tensor.span_elements, get_storage_type(tensor.data_type))
         else:
             image = np.empty(tensor.span_bytes, np.uint8)
@@ -145,7 +145,7 @@ class TimingBuffers:
 
     def _read_strided(self, tensor: Tensor) -> NDArray[Any]:
         image = self.read(tensor)
-        if not is_one_numpy_element(tensor.data_type):
+        if not has_numpy_element_per_value(tensor.data_type):
             return image
         return make_strided_view(image, tensor.dims, tensor.strides)
 

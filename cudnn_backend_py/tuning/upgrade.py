@@ -178,7 +178,7 @@ def _compare_all_graphs(
                 if time.monotonic() < until:
                     step(name)
                     old, new = (
-                        _run_and_get_state(runner, graphs[name], tag)
+                        _run_and_get_trial_state(runner, graphs[name], tag)
                         for runner, tag in zip(runners, plans[name], strict=True)
                     )
                 if time.monotonic() >= until:  # one of them may have been ended
@@ -190,7 +190,7 @@ def _compare_all_graphs(
         yield from pool.map(run_both_plans, names)
 
 
-def _run_and_get_state(runner: Runner, graph: Graph, tag: str) -> str:
+def _run_and_get_trial_state(runner: Runner, graph: Graph, tag: str) -> str:
     try:
         return runner.run(graph, configs=tag, time=False).state
     except CudnnBackendError:  # there are no numbers for such a graph, or no process

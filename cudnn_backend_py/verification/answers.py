@@ -28,7 +28,14 @@ from ..system.serving import AnswerWriter, serve
 from ..target import Profile, Target, open_target
 from ..versions.judging_environment import make_version_environment
 
-__all__ = ["MODES", "Answer", "BuiltPlan", "SideProperties", "VerificationSide", "serve_answers"]
+__all__ = [
+    "MODES",
+    "BuiltPlan",
+    "LibraryAndGpuProperties",
+    "VerdictAndConfigs",
+    "VerificationChild",
+    "serve_verification_queries",
+]
 
 MODES = ("A", "FALLBACK")
 _OF_THE_MACHINE = ("pciDeviceId", "cudaDeviceId")  # properties that say where a GPU is, not what it is
@@ -36,7 +43,7 @@ _FIRST_S, _LIMIT_S = 180.0, 60.0  # for the first question of a process, which l
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class VerdictAndConfigs:
     """cuDNN's answer to a graph: its outcome, its engine configs and their workspaces.
 
     Attributes
@@ -82,7 +89,7 @@ class BuiltPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideProperties:
+class LibraryAndGpuProperties:
     """The cuDNN library and the GPU of one side of a verification.
 
     Attributes
@@ -107,7 +114,7 @@ class SideProperties:
         return int(self.device["deviceVer"]) // 10
 
 
-class VerificationSide:
+class VerificationChild:
     """One side of a verification: a child process that answers queries, restarted after it ended.
 
     Parameters
@@ -120,7 +127,9 @@ class VerificationSide:
 
     def __init__(self, profile: Profile | None, version: str | None = None) -> None:
         self._device = describe_device(profile)
-        self._child = RestartingChild(f"{__name__}:{serve_answers.__name__}", lambda: make_version_environment(version))
+        self._child = RestartingChild(
+            f"{__name__}:{serve_verification_queries.__name__}", lambda: make_version_environment(version)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +137,7 @@ class VerificationSide:
     def __exit__(self, *_exception: object) -> None:
         self._child.end()
 
-    def read_properties(self) -> SideProperties:
+    def read_properties(self) -> LibraryAndGpuProperties:
         """Return the facts about the side's library and GPU.
 
         Raises
@@ -139,7 +148,7 @@ class VerificationSide:
         """
         said = self._query_child({})
         if "facts" in said:
-            return SideProperties(**said["facts"])
+            return LibraryAndGpuProperties(**said["facts"])
         if "refused" in said:
             headline, code, sections = said["refused"]
             raise EnvironmentNotReady(headline, code=code, **sections)
@@ -149,11 +158,13 @@ class VerificationSide:
             fix="cudnn-backend doctor names what is in the way",
         )
 
-    def query(self, graph: Graph) -> Answer:
+    def query(self, graph: Graph) -> VerdictAndConfigs:
         """Return the side's answer to a graph."""
         said = self._query_child({"graph": graph_to_json(graph)})
         return (
-            Answer(**said["answer"]) if "answer" in said else Answer(outcome=Outcome.NOT_JUDGED, why=self._child.ending)
+            VerdictAndConfigs(**said["answer"])
+            if "answer" in said
+            else VerdictAndConfigs(outcome=Outcome.NOT_JUDGED, why=self._child.ending)
         )
 
     def build(self, graph: Graph, tag: str) -> BuiltPlan:
@@ -172,7 +183,7 @@ class VerificationSide:
 # in the child process
 
 
-def serve_answers() -> None:
+def serve_verification_queries() -> None:
     """In a child process: answer the queries to one side of a verification."""
     serve(_answer_query)
 
@@ -180,11 +191,11 @@ def serve_answers() -> None:
 def _answer_query(query: Mapping[str, Any], say: AnswerWriter) -> None:
     if "graph" not in query:
         try:
-            say(facts=_collect_facts(_open_side_target(query["device"])))
+            say(facts=_collect_library_and_gpu_facts(_open_target_with_working_cudnn(query["device"])))
         except EnvironmentNotReady as error:
             say(refused=(error.headline, error.code, error.sections))
         return
-    graph, target = graph_from_json(query["graph"]), _open_side_target(query["device"])
+    graph, target = graph_from_json(query["graph"]), _open_target_with_working_cudnn(query["device"])
     if "tag" in query:
         say(built=_build_plan_of(graph, target, query["tag"]))
     else:
@@ -192,7 +203,7 @@ def _answer_query(query: Mapping[str, Any], say: AnswerWriter) -> None:
 
 
 @cache
-def _open_side_target(device: str) -> Target:
+def _open_target_with_working_cudnn(device: str) -> Target:
     profile = read_device(device)
     if profile is not None:
         load_driver_stub()
@@ -208,7 +219,7 @@ def _open_side_target(device: str) -> Target:
     return target
 
 
-def _collect_facts(target: Target) -> dict[str, Any]:
+def _collect_library_and_gpu_facts(target: Target) -> dict[str, Any]:
     lib = target.library
     device = {key: value for key, value in target.profile.properties.items() if key not in _OF_THE_MACHINE}
     return {

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .answers import Answer, BuiltPlan, SideProperties
+from .answers import BuiltPlan, LibraryAndGpuProperties, VerdictAndConfigs
 
-__all__ = ["ASPECTS", "find_differing_aspects", "find_differing_facts", "find_first_difference"]
+__all__ = ["ASPECTS", "find_differing_library_or_gpu_facts", "find_first_difference", "list_differences_of_answers"]
 
 OUTCOME, FIRST, CONFIGS, ORDER, WORKSPACE, CODE = "outcome", "first config", "configs", "order", "workspace", "code"
 ASPECTS = (OUTCOME, FIRST, CONFIGS, ORDER, WORKSPACE, CODE)
 """In what two answers may differ; the order alone where the same configs are in both."""
 
 
-def find_differing_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan | None] = ()) -> list[str]:
+def list_differences_of_answers(
+    one: VerdictAndConfigs, other: VerdictAndConfigs, built: Sequence[BuiltPlan | None] = ()
+) -> list[str]:
     """Return the aspects in which two answers to a graph differ.
 
     Parameters
@@ -22,10 +24,12 @@ def find_differing_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan
     built
         The same engine config built on each side, if it was.
     """
-    return list(_find_aspects(one, other, built))
+    return list(_iterate_differences_of_answers(one, other, built))
 
 
-def _find_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan | None]) -> Iterator[str]:
+def _iterate_differences_of_answers(
+    one: VerdictAndConfigs, other: VerdictAndConfigs, built: Sequence[BuiltPlan | None]
+) -> Iterator[str]:
     if (one.outcome, one.why) != (other.outcome, other.why):
         yield OUTCOME
     if one.first != other.first:
@@ -43,7 +47,7 @@ def _find_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan | None])
         yield CODE
 
 
-def _map_workspaces_by_config(answer: Answer) -> dict[tuple[str, str], int]:
+def _map_workspaces_by_config(answer: VerdictAndConfigs) -> dict[tuple[str, str], int]:
     """Return the workspace size of each config by mode and tag; only configs of both sides are compared."""
     return {
         (mode, tag): size
@@ -52,7 +56,7 @@ def _map_workspaces_by_config(answer: Answer) -> dict[tuple[str, str], int]:
     }
 
 
-def find_first_difference(one: Answer, other: Answer, aspect: str) -> tuple[str, str]:
+def find_first_difference(one: VerdictAndConfigs, other: VerdictAndConfigs, aspect: str) -> tuple[str, str]:
     """Return both sides' first differing values in an aspect of their answers."""
     if aspect == OUTCOME:
         return f"{one.outcome} {one.why}".strip(), f"{other.outcome} {other.why}".strip()
@@ -78,7 +82,9 @@ def _describe_extra_configs(tags: Sequence[str], others: Sequence[str], mode: st
     return f"mode {mode}: {len(tags)} configs" + (f", {only[0]}{more} alone" if only else "")
 
 
-def find_differing_facts(one: SideProperties, other: SideProperties) -> dict[str, tuple[Any, Any]]:
+def find_differing_library_or_gpu_facts(
+    one: LibraryAndGpuProperties, other: LibraryAndGpuProperties
+) -> dict[str, tuple[Any, Any]]:
     """Return the properties of library and GPU that differ between two sides, by name, with both values."""
     library = {name: (getattr(one, name), getattr(other, name)) for name in ("cudnn", "cuda", "absent")}
     names: Mapping[str, Any] = {**one.device, **other.device}

@@ -16,7 +16,7 @@ from typing import Any, Self
 from ..errors import UsageError
 from ..printable import format_in_angle_brackets, printable
 from ..system.typed_data import convert_to_type
-from ..system.version import __version__, version_numbers
+from ..system.version import __version__, parse_version_numbers
 from ..tuning.trial.trial import STATES
 from .compare import ASPECTS
 from .graphs import FAMILIES, hash_verification_graphs
@@ -136,7 +136,7 @@ class Contribution:
             "date": _is_date(self.date),
             "gpu": _GPU.fullmatch(self.gpu) is not None,
             "sm": 50 <= self.sm < 1000,
-            "cudnn": _VERSION.fullmatch(self.cudnn) is not None and version_numbers(self.cudnn) >= (9, 8),
+            "cudnn": _VERSION.fullmatch(self.cudnn) is not None and parse_version_numbers(self.cudnn) >= (9, 8),
             "cuda": 12 <= self.cuda < 100,
             "driver": 12000 <= self.driver < 100000,
             "graphs_sha256": _SHA256.fullmatch(self.graphs_sha256) is not None,
@@ -146,10 +146,11 @@ class Contribution:
                 for one in counts
             ),
             "graphs of families": {family: one.get("graphs") for family, one in self.families.items()} == graphs,
-            "runs": self.runs.keys() <= graphs.keys() and all(map(_is_state, states)),
+            "runs": self.runs.keys() <= graphs.keys() and all(map(_is_run_state_or_error_code, states)),
             "counts of runs": all(0 < number <= 1000 for one in self.runs.values() for number in one.values()),
             "known_issues": all(
-                _CODE.fullmatch(code) is not None and _is_state(state) for code, state in self.known_issues.items()
+                _CODE.fullmatch(code) is not None and _is_run_state_or_error_code(state)
+                for code, state in self.known_issues.items()
             ),
         }
 
@@ -161,7 +162,7 @@ def _count_run_states(compared: list[RunOutcome]) -> dict[str, dict[str, int]]:
     return {family: dict(states) for family, states in counts.items()}
 
 
-def _is_state(state: str) -> bool:
+def _is_run_state_or_error_code(state: str) -> bool:
     return state in STATES or _CODE.fullmatch(state) is not None
 
 

@@ -16,11 +16,11 @@ from ..diagnose.verdict import Outcome
 from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..known_issues import find_issues_failing_before_execution
-from ..system.version import __version__, version_numbers
+from ..system.version import __version__, parse_version_numbers
 from ..target import Profile
 from ..tuning.trial.runner import Runner
-from .answers import Answer, BuiltPlan, SideProperties, VerificationSide
-from .compare import ASPECTS, find_differing_aspects, find_differing_facts
+from .answers import BuiltPlan, LibraryAndGpuProperties, VerdictAndConfigs, VerificationChild
+from .compare import ASPECTS, find_differing_library_or_gpu_facts, list_differences_of_answers
 from .graphs import FAMILIES, VerificationGraph, hash_verification_graphs, make_verification_graphs
 from .reproductions import Reproduction, read_reproductions
 
@@ -41,7 +41,7 @@ class GraphAnswers:
     """A graph with the answer of each side to it, by name of the side."""
 
     case: VerificationGraph
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, VerdictAndConfigs] = field(default_factory=dict)
     built: dict[str, BuiltPlan] = field(default_factory=dict)
 
     @property
@@ -50,7 +50,7 @@ class GraphAnswers:
         if len(self.answers) < 2:
             return []
         one, other = self.answers.values()
-        return find_differing_aspects(one, other, list(self.built.values()) if len(self.built) > 1 else ())
+        return list_differences_of_answers(one, other, list(self.built.values()) if len(self.built) > 1 else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Verification:
         What the time did not suffice for, by the name of the part.
     """
 
-    sides: Mapping[str, SideProperties]
+    sides: Mapping[str, LibraryAndGpuProperties]
     rows: list[GraphAnswers]
     compared: list[RunOutcome] = field(default_factory=list)
     known_issues: list[RunOutcome] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Verification:
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "graphs_sha256": hash_verification_graphs([row.case for row in self.rows]),
             "sides": {name: asdict(side) for name, side in self.sides.items()},
-            "differing_facts": dict(find_differing_facts(*facts)) if self.is_compared else {},
+            "differing_facts": dict(find_differing_library_or_gpu_facts(*facts)) if self.is_compared else {},
             "summary": self.summary,
             "families": self.families() if self.is_compared else {},
             "interpreter": [asdict(item) for item in self.compared],
@@ -191,34 +191,36 @@ def verify(
     Raises
     ------
     EnvironmentNotReady
-        As :meth:`VerificationSide.read_properties`.
+        As :meth:`VerificationChild.read_properties`.
     """
     began = time.monotonic()
     cases = make_verification_graphs() if cases is None else cases
     with ExitStack() as held:
-        sides: dict[str, VerificationSide] = {}
-        facts: dict[str, SideProperties] = {}
+        sides: dict[str, VerificationChild] = {}
+        facts: dict[str, LibraryAndGpuProperties] = {}
 
-        def add_side(name: str, profile: Profile | None) -> None:
-            sides[name] = held.enter_context(VerificationSide(profile, versions[len(sides)]))
+        def add_verification_child(name: str, profile: Profile | None) -> None:
+            sides[name] = held.enter_context(VerificationChild(profile, versions[len(sides)]))
             step(0.0, f"loading cuDNN: {name}")
             facts[name] = sides[name].read_properties()
 
         if live:
-            add_side(LIVE, None)
+            add_verification_child(LIVE, None)
             device = dict(facts[LIVE].device) | {"pciDeviceId": 0, "cudaDeviceId": 0}
-            add_side(DESCRIBED, described or Profile("gpu", str(device["deviceName"]), (), device, {}, {}))
+            add_verification_child(
+                DESCRIBED, described or Profile("gpu", str(device["deviceName"]), (), device, {}, {})
+            )
         else:
-            add_side(DESCRIBED, described)
+            add_verification_child(DESCRIBED, described)
             if other is not None:
-                add_side(OTHER, other)
+                add_verification_child(OTHER, other)
         found = Verification(facts, [GraphAnswers(case) for case in cases])
         work = _VerificationRun(found, sides, began + limit_s, step)
         work.query()
         work.build()
     if live:
         work.run()
-        work.try_known_issues()
+        work.run_known_issue_reproductions()
     found.seconds = time.monotonic() - began
     found.host_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     return found
@@ -227,10 +229,12 @@ def verify(
 class _VerificationRun:
     """Performs the steps of a verification in order; each step ends early if the time is used up."""
 
-    def __init__(self, found: Verification, sides: Mapping[str, VerificationSide], deadline: float, step: Step) -> None:
+    def __init__(
+        self, found: Verification, sides: Mapping[str, VerificationChild], deadline: float, step: Step
+    ) -> None:
         self.found, self.sides, self.deadline, self.step = found, sides, deadline, step
         facts = next(iter(found.sides.values()))
-        self.sm, self.version = facts.sm, version_numbers(facts.cudnn)
+        self.sm, self.version = facts.sm, parse_version_numbers(facts.cudnn)
 
     def is_out_of_time(self, part: str, share: float, name: str, left: int, needed_s: float = 0.0) -> bool:
         """Report the current step as progress; return whether too little time is left for it."""
@@ -248,7 +252,7 @@ class _VerificationRun:
                 return
             ends = find_issues_failing_before_execution(row.case.graph, self.sm, (*self.version, 0, 0)[:3])  # type: ignore[arg-type]
             for name, side in self.sides.items():
-                known = Answer(outcome=Outcome.NOT_JUDGED, why=KNOWN_ISSUE)
+                known = VerdictAndConfigs(outcome=Outcome.NOT_JUDGED, why=KNOWN_ISSUE)
                 row.answers[name] = known if ends else side.query(row.case.graph)
 
     def build(self) -> None:
@@ -272,7 +276,7 @@ class _VerificationRun:
                     return
                 self.found.compared.append(_run_graph(runner, row.case.name, row.case.graph, "uniform", "first"))
 
-    def try_known_issues(self) -> None:
+    def run_known_issue_reproductions(self) -> None:
         """Run the graphs of known issues of this architecture and version, each in a child process."""
         tried = [one for one in read_reproductions() if one.issue.affects_version((*self.version, 0, 0)[:3], self.sm)]  # type: ignore[arg-type]
         with Runner(limit_s=_RUN_S) as runner:
@@ -280,7 +284,7 @@ class _VerificationRun:
                 share, left = 0.8 + 0.2 * number / len(tried), len(tried) - number
                 if self.is_out_of_time("known issues", share, one.name, left, _RUN_S * len(one.data)):
                     return
-                self.found.known_issues.append(_try_reproduction(runner, one))
+                self.found.known_issues.append(_run_reproduction_in_child(runner, one))
 
     def _select_first_of_each_family(self, count: int, wanted: Callable[[GraphAnswers], bool]) -> list[GraphAnswers]:
         """Return, from each family, the first `count` graphs that the function `wanted` accepts."""
@@ -298,7 +302,7 @@ def _is_small_enough_to_interpret(graph: Graph) -> bool:
     return sum(prod(tensor.dims) for tensor in graph.tensors) <= _MOST_ELEMENTS
 
 
-def _try_reproduction(runner: Runner, one: Reproduction) -> RunOutcome:
+def _run_reproduction_in_child(runner: Runner, one: Reproduction) -> RunOutcome:
     first: RunOutcome | None = None
     for kind in one.data:
         ran = _run_graph(runner, one.name, one.graph, kind, one.configs)

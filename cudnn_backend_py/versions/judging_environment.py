@@ -43,7 +43,7 @@ from ..system.integrity import (
     remember_sha256,
 )
 from ..system.interruption import reraise_interruption, suppress_errors
-from ..system.version import version_numbers
+from ..system.version import parse_version_numbers
 
 if TYPE_CHECKING:
     from ..system.private_folder import KeyedRecordFolder
@@ -110,7 +110,7 @@ class JudgingEnvironment:
 
     def environment(self) -> dict[str, str]:
         """Return the environment to start a judging process with: this process's, with these variables set."""
-        others = {name: value for name, value in os.environ.items() if not _may_change_answers(name)}
+        others = {name: value for name, value in os.environ.items() if not _may_change_cudnn_verdicts(name)}
         return {**others, **dict(self.variables)}
 
     def check(self) -> None:
@@ -174,8 +174,8 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
         environment[NVRTC_VARIABLE] = nvrtc = str(Path(nvrtc).expanduser().absolute())
     for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
         if value := environment.get(name):
-            environment[name] = _make_absolute(name, value)
-    variables = tuple(sorted((name, value) for name, value in environment.items() if _may_change_answers(name)))
+            environment[name] = _make_paths_of_variable_absolute(name, value)
+    variables = tuple(sorted((name, value) for name, value in environment.items() if _may_change_cudnn_verdicts(name)))
     return JudgingEnvironment(version, library, nvrtc, variables, tuple(_list_signatures(library, nvrtc, environment)))
 
 
@@ -232,7 +232,7 @@ def find_own_library(version: str, environ: Mapping[str, str] | None = None) -> 
     own = max(found, key=make_preference_key, default=None)
     if own is None or installed is None:
         return own
-    stored = (version_numbers(installed.version)[:3], installed.flavor == "full")
+    stored = (parse_version_numbers(installed.version)[:3], installed.flavor == "full")
     return own if make_preference_key(own) > stored else None
 
 
@@ -256,7 +256,7 @@ def _find_loaded_library(environ: Mapping[str, str] | None) -> StoredLibrary | N
     if (text := query_version(read_judging_environment(None, environment))) is None:
         return None
     numbers, _, cuda = text.partition("+cu")
-    return StoredLibrary(version_numbers(numbers), path.parts[-3:-2] != ("cudnn_jit",), cuda, path)
+    return StoredLibrary(parse_version_numbers(numbers), path.parts[-3:-2] != ("cudnn_jit",), cuda, path)
 
 
 def _leave_out_named_version(environ: Mapping[str, str]) -> dict[str, str]:
@@ -282,14 +282,14 @@ def _print_version() -> None:
     print(f"\n{library().build_text}")
 
 
-def _may_change_answers(name: str) -> bool:
+def _may_change_cudnn_verdicts(name: str) -> bool:
     """Return whether an environment variable can change which libraries are loaded or what cuDNN answers."""
     if name in _LOADING or name in LOG_VARIABLES or name in (LIBRARY_VARIABLE, NVRTC_VARIABLE):
         return True
     return name.startswith(_DRIVER) or bool(list_library_variables({name: ""}))
 
 
-def _make_absolute(name: str, value: str) -> str:
+def _make_paths_of_variable_absolute(name: str, value: str) -> str:
     """Return a dynamic loader variable with its paths made absolute."""
     if name == "LD_PRELOAD":  # a name without a slash is searched for like any library
         return ":".join(os.path.abspath(one) if "/" in one else one for one in re.split("[: ]", value) if one)
@@ -312,7 +312,11 @@ def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Ite
             yield from _list_libraries(folder)
     beside = tuple(_list_libraries(os.path.dirname(library)))
     is_full = any(_OF_FULL_WHEELS in file for file in beside)
-    places = [place.path for major in _CUDA_MAJORS for place in _list_search_places(major, library, not nvrtc, is_full)]
+    places = [
+        place.path
+        for major in _CUDA_MAJORS
+        for place in _list_library_search_results(major, library, not nvrtc, is_full)
+    ]
     found = [path for path in (library, nvrtc, *places) if path and os.path.sep in path]
     leading = (os.path.dirname(one) for path in found for one in (path, os.path.realpath(path)))
     for folder in dict.fromkeys(leading):
@@ -322,7 +326,9 @@ def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Ite
         yield str(stub)
 
 
-def _list_search_places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> Iterable[SearchResult]:
+def _list_library_search_results(
+    major: int, library: str, with_nvrtc: bool, with_cublaslt: bool
+) -> Iterable[SearchResult]:
     if with_nvrtc:
         yield from find_nvrtc_places(major, library or None)
     if with_cublaslt:

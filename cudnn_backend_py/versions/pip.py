@@ -26,7 +26,7 @@ from ..system.uninterrupted import run_uninterrupted
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["download", "find_wheel_bytes", "list_index_versions", "read_announced_bytes"]
+__all__ = ["download", "find_wheel_size", "list_index_versions", "read_download_size_from_pip_log"]
 
 _PAUSE_S = 0.1  # between two looks at pip
 _SIZE_UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -183,7 +183,9 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
     task = bars.add_task(f"downloading {requirement}", total=None)
     with _start_download(requirement, staging, lock) as (process, command, log):
         while poll_process(process) is None:
-            bars.update(task, completed=_find_largest_wheel_bytes(staging), total=read_announced_bytes(_read_log(log)))
+            bars.update(
+                task, completed=_find_largest_wheel_size(staging), total=read_download_size_from_pip_log(_read_log(log))
+            )
             time.sleep(_PAUSE_S)
     wheels = list((staging / "wheel").glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
@@ -199,22 +201,22 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
     return wheel
 
 
-def find_wheel_bytes(requirement: str, staging: Path) -> int | None:
+def find_wheel_size(requirement: str, staging: Path) -> int | None:
     """Return the size of a wheel, by starting its download and stopping once pip announces the size.
 
     None if the index does not report.
     """
     with _start_download(requirement, staging) as (process, _, log):
-        while (size_bytes := read_announced_bytes(_read_log(log))) is None and poll_process(process) is None:
+        while (size_bytes := read_download_size_from_pip_log(_read_log(log))) is None and poll_process(process) is None:
             time.sleep(_PAUSE_S)
-        return size_bytes or _find_largest_wheel_bytes(staging) or None
+        return size_bytes or _find_largest_wheel_size(staging) or None
 
 
 def _read_log(log: Path) -> str:
     return log.read_text(encoding="utf-8", errors="replace")
 
 
-def _find_largest_wheel_bytes(folder: Path) -> int:
+def _find_largest_wheel_size(folder: Path) -> int:
     sizes_bytes = [0]
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -224,7 +226,7 @@ def _find_largest_wheel_bytes(folder: Path) -> int:
     return max(sizes_bytes)
 
 
-def read_announced_bytes(log: str) -> int | None:
+def read_download_size_from_pip_log(log: str) -> int | None:
     """Return the rounded size of the wheel that pip announces: ``Downloading NAME.whl (18.5 MB)``."""
     match = re.search(r"\.whl \(([0-9.]+) (bytes|kB|MB|GB)\)", log)
     return round(float(match[1]) * _SIZE_UNITS[match[2]]) if match else None

@@ -35,7 +35,7 @@ from ..native.version_store import (
     check_cuda_major,
     format_install_command,
     get_default_root,
-    get_shared_folder,
+    get_folder_shared_by_cudnn_versions,
     match_folder_name,
     open_store,
 )
@@ -43,8 +43,8 @@ from ..system.integrity import METADATA, find_differences, read_installation, re
 from ..system.interruption import reraise_interruption
 from ..system.streams import is_terminal
 from ..system.user_folder import measure_folder_bytes
-from ..system.version import JIT_SINCE, version_numbers, version_text
-from .pip import download, find_wheel_bytes, list_index_versions
+from ..system.version import JIT_SINCE, format_version_numbers, parse_version_numbers
+from .pip import download, find_wheel_size, list_index_versions
 from .wheels import refuse_wheel, unpack_wheel
 
 if TYPE_CHECKING:
@@ -57,23 +57,23 @@ __all__ = [
     "check_installed_versions",
     "clear",
     "find_default_cuda",
-    "find_download_bytes",
+    "find_download_size",
     "find_installed",
     "find_newest",
     "find_newest_available",
-    "find_small_alternative",
+    "find_newest_version_with_jit_wheel",
     "get_default_root",
     "install",
     "list_available",
     "list_folders",
     "list_installed",
     "list_judging_versions",
-    "list_shared_folders",
+    "list_nvrtc_and_cublas_folders",
     "make_environment_of_installed_cudnn",
+    "parse_version_numbers",
     "remove",
     "require_installed",
     "verify",
-    "version_numbers",
 ]
 
 
@@ -150,7 +150,7 @@ class InstalledCudnn:
 
 
 def _can_judge(flavor: Flavor, version: str) -> bool:
-    return flavor == "full" or version_numbers(version) >= JIT_SINCE
+    return flavor == "full" or parse_version_numbers(version) >= JIT_SINCE
 
 
 def find_default_cuda() -> Cuda:
@@ -207,7 +207,7 @@ def install(
             _ensure_wheel(wheel, bars, lock)
         installed = _load_installed(wheels[-1].folder)
         if installed is None:
-            _refuse_foreign_folder(wheels[-1].folder, _CUDNN_FILE)
+            _refuse_folder_not_created_by_install(wheels[-1].folder, _CUDNN_FILE)
         return installed
 
 
@@ -264,11 +264,11 @@ def require_installed(
     wanted = VersionRequest.parse(version, cuda, flavor)
     installed = _find_newest(_find_matches(wanted, root))
     if installed is None:
-        for rest in _find_remnants(open_store(root).path, wanted.numbers, wanted.cuda):
+        for rest in _find_version_folders_without_record(open_store(root).path, wanted.numbers, wanted.cuda):
             _refuse_changed_files(rest)
         have = ", ".join(dict.fromkeys(item.short_version for item in list_installed(root))) or "none"
         raise EnvironmentNotReady(
-            f"cuDNN {wanted} is not installed{wanted.wheel_phrase}",
+            f"cuDNN {wanted} is not installed{wanted.requested_wheel_text}",
             code="cudnn-version-not-installed",
             where=f"installed are: {have}",
             fix=f"cudnn-backend cudnn install {wanted.arguments}",
@@ -302,7 +302,7 @@ def remove(
         matches = _find_matches(wanted, root)
         if not matches:
             raise EnvironmentNotReady(
-                f"cuDNN {wanted} is not installed{wanted.wheel_phrase}; no version was removed",
+                f"cuDNN {wanted} is not installed{wanted.requested_wheel_text}; no version was removed",
                 code="cudnn-version-not-installed",
                 where=f"cache folder {root}",
                 cause=f"installed are: {', '.join(one.path.name for one in list_installed(root)) or 'none'}",
@@ -319,16 +319,20 @@ def remove(
         _remove_folder(gone.path)
         left = [one for one in list_installed(root) if one.cuda == gone.cuda]
         if not left:
-            _remove_folder(get_shared_folder(root, "nvrtc", gone.cuda))
+            _remove_folder(get_folder_shared_by_cudnn_versions(root, "nvrtc", gone.cuda))
         if not any(one.flavor == "full" for one in left):
-            _remove_folder(get_shared_folder(root, "cublas", gone.cuda))
+            _remove_folder(get_folder_shared_by_cudnn_versions(root, "cublas", gone.cuda))
         return gone
 
 
-def list_shared_folders(root: Path | None = None) -> list[Path]:
+def list_nvrtc_and_cublas_folders(root: Path | None = None) -> list[Path]:
     """Return the folders of the store with NVRTC and cuBLAS, which versions for a CUDA major share."""
     root = open_store(root).path
-    folders = [get_shared_folder(root, package, cuda) for package in ("nvrtc", "cublas") for cuda in _NVRTC_FILE]
+    folders = [
+        get_folder_shared_by_cudnn_versions(root, package, cuda)
+        for package in ("nvrtc", "cublas")
+        for cuda in _NVRTC_FILE
+    ]
     return [folder for folder in folders if folder.is_dir()]
 
 
@@ -341,7 +345,7 @@ def clear(root: Path | None = None) -> list[tuple[Path, int]]:
         ``cache-not-private``, ``cache-folder-unusable``.
     """
     with _lock_store(root) as (root, _):
-        folders = [*_iterate_version_folders(root, (), None), *list_shared_folders(root)]
+        folders = [*_iterate_version_folders(root, (), None), *list_nvrtc_and_cublas_folders(root)]
         removed = [(folder, measure_folder_bytes(folder)) for folder in folders]
         for folder in folders:
             _remove_folder(folder)
@@ -416,8 +420,8 @@ def check_installed_versions(
     checked = []
     for wanted in [VersionRequest.parse(version) for version in versions] or [VersionRequest((), None, None)]:
         found = sorted(_find_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_make_sort_key)
-        checked += [_check_version(one) for one in found]
-        rests = list(_find_remnants(cache, wanted.numbers, wanted.cuda))
+        checked += [_make_integrity_report_of_version(one) for one in found]
+        rests = list(_find_version_folders_without_record(cache, wanted.numbers, wanted.cuda))
         checked += [
             IntegrityReport(rest.name, str(rest), "damaged", (_NO_RECORD,), format_install_command(rest))
             for rest in rests
@@ -428,11 +432,11 @@ def check_installed_versions(
     if environment:
         wheels = [Path(entry) / "nvidia" for entry in sys.path if os.path.isabs(entry)]
         libraries = dict.fromkeys(path for wheel in wheels for path in sorted(wheel.glob("*/lib/libcudnn.so.9")))
-        checked += [_check_environment_wheel(library) for library in libraries]
+        checked += [_make_integrity_report_of_environment(library) for library in libraries]
     return checked
 
 
-def _check_version(installed: InstalledCudnn) -> IntegrityReport:
+def _make_integrity_report_of_version(installed: InstalledCudnn) -> IntegrityReport:
     for _, differences in _find_damage(installed, full=True):
         return IntegrityReport(
             installed.path.name, str(installed.path), "damaged", differences, format_install_command(installed.path)
@@ -440,7 +444,7 @@ def _check_version(installed: InstalledCudnn) -> IntegrityReport:
     return IntegrityReport(installed.path.name, str(installed.path), "whole")
 
 
-def _check_environment_wheel(library: Path) -> IntegrityReport:
+def _make_integrity_report_of_environment(library: Path) -> IntegrityReport:
     installations = read_installations_of_library(library)
     if not installations:
         reason = "no wheel has a RECORD of it"
@@ -499,10 +503,14 @@ def _choose_wheels(root: Path, request: VersionRequest, bars: Progress) -> list[
         folder = _choose_folder(root, exact, cuda, flavor)
     wheels = []
     if _find_environment_nvrtc(cuda) is None:
-        wheels.append(_Wheel(_NVRTC_REQUIREMENT[cuda], get_shared_folder(root, "nvrtc", cuda), _NVRTC_FILE[cuda]))
+        wheels.append(
+            _Wheel(
+                _NVRTC_REQUIREMENT[cuda], get_folder_shared_by_cudnn_versions(root, "nvrtc", cuda), _NVRTC_FILE[cuda]
+            )
+        )
     if flavor == "full" and _find_environment_cublas(cuda) is None:
         file, requirement = _CUBLAS[cuda]
-        wheels.append(_Wheel(requirement, get_shared_folder(root, "cublas", cuda), file))
+        wheels.append(_Wheel(requirement, get_folder_shared_by_cudnn_versions(root, "cublas", cuda), file))
     return [*wheels, _Wheel(f"{_PROJECT[flavor].format(cuda)}=={exact}", folder, _CUDNN_FILE)]
 
 
@@ -511,14 +519,14 @@ def _find_matches(wanted: VersionRequest, root: Path | None) -> list[InstalledCu
 
 
 def _make_sort_key(one: InstalledCudnn) -> tuple[tuple[int, ...], str, str]:
-    return version_numbers(one.version), one.cuda, one.flavor
+    return parse_version_numbers(one.version), one.cuda, one.flavor
 
 
 def _find_newest(candidates: Iterable[InstalledCudnn]) -> InstalledCudnn | None:
     preferred = find_default_cuda()
 
     def make_preference_key(one: InstalledCudnn) -> tuple[tuple[int, ...], bool, bool]:
-        return version_numbers(one.version), one.cuda == preferred, one.flavor == "full"
+        return parse_version_numbers(one.version), one.cuda == preferred, one.flavor == "full"
 
     return max(candidates, key=make_preference_key, default=None)
 
@@ -530,22 +538,24 @@ def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Se
         for version in versions:
             flavor_of.setdefault(version, flavor)
     wanted = request.numbers
-    matching = [version for version in flavor_of if version_numbers(version)[: len(wanted)] == wanted]
+    matching = [version for version in flavor_of if parse_version_numbers(version)[: len(wanted)] == wanted]
     if not matching:
         nearest = sorted(flavor_of, key=lambda version: _measure_version_distance(wanted, version))
-        shown = dict.fromkeys(version_text(version_numbers(one)[: max(3, len(wanted))]) for one in nearest)
+        shown = dict.fromkeys(
+            format_version_numbers(parse_version_numbers(one)[: max(3, len(wanted))]) for one in nearest
+        )
         fixes = [f"take one of the nearest: {', '.join([*shown][:_MOST_NEAREST])}"]
         if (other := _find_other_cuda(request, cuda)) is not None:
             named = VersionRequest(wanted, request.flavor, other)
             install = f"cudnn-backend cudnn install {named.arguments}"
             fixes.insert(0, f"it exists for CUDA {other}: {install}, or --cudnn {named}")
         raise EnvironmentNotReady(
-            f"there is no cuDNN {version_text(wanted)} for CUDA {cuda}{request.wheel_phrase}",
+            f"there is no cuDNN {format_version_numbers(wanted)} for CUDA {cuda}{request.requested_wheel_text}",
             code="cudnn-version-not-found",
             where=f"pip finds {len(nearest)} others",
             fix="\n".join([*fixes, "all are listed by: cudnn-backend cudnn list --available"]),
         )
-    exact = max(matching, key=version_numbers)
+    exact = max(matching, key=parse_version_numbers)
     return exact, flavor_of[exact]
 
 
@@ -554,7 +564,7 @@ def _find_other_cuda(request: VersionRequest, cuda: Cuda) -> Cuda | None:
     other: Cuda = "13" if cuda == "12" else "12"
     with contextlib.suppress(EnvironmentNotReady):
         found = set().union(*_list_index_by_flavor(other, request.flavor).values())
-        if any(version_numbers(version)[: len(request.numbers)] == request.numbers for version in found):
+        if any(parse_version_numbers(version)[: len(request.numbers)] == request.numbers for version in found):
             return other
     return None
 
@@ -589,14 +599,14 @@ def _list_index_by_flavor(cuda: Cuda, wanted: Flavor | None) -> dict[Flavor, lis
 
 def _measure_version_distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return a sort key for the distance of versions, by each number in turn; of two equally near, newer first."""
-    have = version_numbers(version)
+    have = parse_version_numbers(version)
     return (
         tuple(abs(a - b) for a, b in zip(wanted, have, strict=False)),
         tuple(-number for number in have),
     )
 
 
-def find_download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None) -> int | None:
+def find_download_size(version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None) -> int | None:
     """Return the bytes that installing a version would download, with NVRTC and cuBLAS; None if unknown.
 
     A download is begun and ended as soon as its size is known: some seconds for each wheel.
@@ -613,11 +623,13 @@ def find_download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cud
     for requirement, folder, needed in wheels:
         if not _is_intact(folder, needed, full=False):
             with tempfile.TemporaryDirectory() as staging:
-                sizes_bytes.append(find_wheel_bytes(requirement, Path(staging)))
+                sizes_bytes.append(find_wheel_size(requirement, Path(staging)))
     return None if None in sizes_bytes else sum(filter(None, sizes_bytes))
 
 
-def find_small_alternative(version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None) -> str | None:
+def find_newest_version_with_jit_wheel(
+    version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None
+) -> str | None:
     """Return the newest version with a JIT wheel, if the named one would be installed as a full wheel for lack of one.
 
     Raises
@@ -633,7 +645,7 @@ def find_small_alternative(version: str, flavor: Flavor | None = None, *, cuda: 
     major = request.cuda or find_default_cuda()
     index = _list_index_by_flavor(major, None)
     _, chosen = _choose_wheel(request, major, index)
-    small = max(index["jit"], key=version_numbers, default=None)
+    small = max(index["jit"], key=parse_version_numbers, default=None)
     return None if chosen == "jit" or small is None else small.rpartition(".")[0]
 
 
@@ -677,7 +689,7 @@ def list_available(*, cuda: Cuda | None = None) -> list[AvailableCudnn]:
             found.append(AvailableCudnn(version=version, cuda=major, flavors=flavors))
     if not found:
         raise complaints[0]
-    return sorted(found, key=lambda one: (version_numbers(one.version), one.cuda))
+    return sorted(found, key=lambda one: (parse_version_numbers(one.version), one.cuda))
 
 
 def find_newest_available(*, flavor: Flavor | None = None, cuda: Cuda | None = None) -> str:
@@ -689,7 +701,7 @@ def find_newest_available(*, flavor: Flavor | None = None, cuda: Cuda | None = N
         ``cudnn-index-empty``, ``pip-missing``.
     """
     major = cuda or find_default_cuda()
-    newest = max(set().union(*_list_index_by_flavor(major, flavor).values()), key=version_numbers)
+    newest = max(set().union(*_list_index_by_flavor(major, flavor).values()), key=parse_version_numbers)
     return f"{newest.rpartition('.')[0]}+cu{major}"
 
 
@@ -704,7 +716,7 @@ def _ensure_wheel(wheel: _Wheel, bars: Progress, lock: int) -> None:
             return
         _check_replaceable(folder, needed)
     with _make_staging_folder(folder.parent) as staging:
-        _place_wheel(download(requirement, staging, bars, lock), folder, needed, bars)
+        _unpack_wheel_atomically(download(requirement, staging, bars, lock), folder, needed, bars)
 
 
 def _is_intact(folder: Path, needed: str, *, full: bool) -> bool:
@@ -719,13 +731,13 @@ def _is_intact(folder: Path, needed: str, *, full: bool) -> bool:
 def _check_replaceable(folder: Path, needed: str) -> None:
     """Raise an error for a folder that `install` did not make, which must not be replaced."""
     if folder.is_symlink() or not folder.is_dir():
-        _refuse_foreign_folder(folder, needed)
+        _refuse_folder_not_created_by_install(folder, needed)
     names = {path.name for path in folder.iterdir()}
     if METADATA not in names and not names <= {"nvidia"}:
-        _refuse_foreign_folder(folder, needed)
+        _refuse_folder_not_created_by_install(folder, needed)
 
 
-def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None:
+def _unpack_wheel_atomically(wheel: Path, folder: Path, needed: str, bars: Progress) -> None:
     """Unpack a wheel into ``folder``, completely or not at all, replacing the old one."""
     with _make_staging_folder(folder.parent) as staging:
         tree = staging / "tree"
@@ -738,7 +750,7 @@ def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None
         tree.rename(folder)
 
 
-def _refuse_foreign_folder(folder: Path, needed: str) -> NoReturn:
+def _refuse_folder_not_created_by_install(folder: Path, needed: str) -> NoReturn:
     raise EnvironmentNotReady(
         f"{folder} exists but was not created by 'cudnn-backend cudnn install'",
         code="cache-folder-foreign",
@@ -763,7 +775,7 @@ def _find_installed(
     return [one for one in loaded if one is not None and flavor in (None, one.flavor)]
 
 
-def _find_remnants(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[Path]:
+def _find_version_folders_without_record(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[Path]:
     """Yield the folders that are named like a version but have no readable record."""
     return (folder for folder in _iterate_version_folders(root, wanted, cuda) if _load_installed(folder) is None)
 
@@ -774,7 +786,11 @@ def _iterate_version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | N
     with private.translate_errors(), contextlib.suppress(FileNotFoundError), private.open() as folder:
         for name in sorted(os.listdir(folder.descriptor)):
             match = match_folder_name(name)
-            if match and cuda in (None, match["cuda"]) and version_numbers(match["version"])[: len(wanted)] == wanted:
+            if (
+                match
+                and cuda in (None, match["cuda"])
+                and parse_version_numbers(match["version"])[: len(wanted)] == wanted
+            ):
                 found.append(root / name)
     return found
 
@@ -817,7 +833,9 @@ def _find_single_match(names: Iterable[str], pattern: str) -> str | None:
 def list_folders(installed: InstalledCudnn) -> list[Path]:
     """Return the folders of the store that a version uses: its own, and those of NVRTC and cuBLAS."""
     root = installed.path.parent
-    nvrtc, cublas = (get_shared_folder(root, package, installed.cuda) for package in ("nvrtc", "cublas"))
+    nvrtc, cublas = (
+        get_folder_shared_by_cudnn_versions(root, package, installed.cuda) for package in ("nvrtc", "cublas")
+    )
     folders = [installed.path]
     if installed.nvrtc is not None and installed.nvrtc.is_relative_to(nvrtc):
         folders.append(nvrtc)
@@ -841,7 +859,7 @@ def _find_damage(installed: InstalledCudnn, *, full: bool) -> Iterator[tuple[Pat
         if not any(place.path is not None and os.path.isabs(place.path) for place in places):
             file, requirement = _CUBLAS[installed.cuda]
             yield (
-                get_shared_folder(installed.path.parent, "cublas", installed.cuda),
+                get_folder_shared_by_cudnn_versions(installed.path.parent, "cublas", installed.cuda),
                 (f"missing: {Path(file).name} of {requirement}, which a full wheel needs",),
             )
 
@@ -875,7 +893,7 @@ def _find_on_import_path(file: str) -> Path | None:
 
 
 def _find_nvrtc(cuda: Cuda, root: Path) -> Path | None:
-    cached = get_shared_folder(root, "nvrtc", cuda) / _NVRTC_FILE[cuda]
+    cached = get_folder_shared_by_cudnn_versions(root, "nvrtc", cuda) / _NVRTC_FILE[cuda]
     return _find_environment_nvrtc(cuda) or (cached if cached.is_file() else None)
 
 

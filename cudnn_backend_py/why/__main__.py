@@ -13,7 +13,7 @@ import click
 
 from ..command_line import Seconds, program_command
 from ..errors import CudnnBackendError
-from ..frontend.__main__ import select_program
+from ..frontend.__main__ import make_program_starter
 from ..frontend.as_cudnn import patch_torch_with_described_gpu
 from ..printable import escape_workflow_commands, printable_lines
 from ..system.after_import import call_after_import
@@ -40,7 +40,7 @@ python -m cudnn_backend_py.why --target h100 train.py
 _FORMATS = ("text", "json", "html")
 
 
-def _check_format(word: str | None) -> str | None:
+def _require_known_report_format(word: str | None) -> str | None:
     if word is not None and word not in _FORMATS:
         known = f"{', '.join(_FORMATS)}{suggest_nearest(word, _FORMATS)}"
         raise click.BadParameter(f"{word!r} is not one of {known}")
@@ -54,7 +54,7 @@ def _check_format(word: str | None) -> str | None:
     "--format",
     "style",
     metavar=f"[{'|'.join(_FORMATS)}]",
-    callback=lambda context, option, value: _check_format(value),
+    callback=lambda context, option, value: _require_known_report_format(value),
     help="The format: text, json; if not given, by the suffix of --output, else text.",
 )
 @click.option("--ask/--no-ask", default=True, show_default=True, help="Also judge the graphs with cuDNN.")
@@ -67,7 +67,7 @@ def _check_format(word: str | None) -> str | None:
     metavar="SECONDS",
     help="For judging and measuring, after the program.",
 )
-def _make_runner(
+def _make_program_runner(
     target: str | None,
     output: str | None,
     style: str | None,
@@ -76,7 +76,7 @@ def _make_runner(
     budget: float,
     program: tuple[str, ...],
 ) -> Callable[[], None]:
-    start = select_program(program)
+    start = make_program_starter(program)
     where = None if output is None else Path(output).absolute()
     form = style or {".json": "json", ".html": "html"}.get(where.suffix if where else "", "text")
     if where is not None and not where.parent.is_dir():
@@ -101,14 +101,14 @@ def _run_and_watch(
 
     forget = call_after_import("torch", watch_program)
     try:
-        _run_until_values_needed(start, target)
+        _run_until_gpu_values_needed(start, target)
     finally:
         forget()
         if os.getpid() == process:  # a forked child may come here, too
             _write_report(watches, target, where, form, options)
 
 
-def _run_until_values_needed(start: Callable[[], Any], target: str | None) -> None:
+def _run_until_gpu_values_needed(start: Callable[[], Any], target: str | None) -> None:
     """Run the program; for a described GPU, stop it where it reads values that only a real GPU computes."""
     try:
         start()
@@ -152,7 +152,7 @@ def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[]
     UsageError
         ``unknown-target``.
     """
-    run = _make_runner.main(arguments, prog_name=name, standalone_mode=False)
+    run = _make_program_runner.main(arguments, prog_name=name, standalone_mode=False)
     return run if callable(run) else None
 
 

@@ -232,11 +232,11 @@ def main(output: Path | None, seconds: float, steps: int, cases: tuple[str, ...]
     """Measure, print a line per case, and write the figures; exit code 1 if the overhead may be too large."""
     import torch
 
-    from ..info import start_record, write_record
+    from ..info import make_measurement_record_header, write_record
 
     if device == "cpu":
         torch.set_num_threads(1)
-    record = {**start_record("why-cost"), "torch": torch.__version__, "steps": steps}
+    record = {**make_measurement_record_header("why-cost"), "torch": torch.__version__, "steps": steps}
     low, note_us, high = record["note_us"] = _measure_call_overhead(device)
     print(f"recording a call takes {note_us:.2f} us ({low:.2f} to {high:.2f}) in a loop", flush=True)
     figures: dict[str, Any] = {}

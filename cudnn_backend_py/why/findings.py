@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..diagnose.explanation import control_graph
 from ..diagnose.judges import Judge, Query
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
-from ..system.version import version_numbers
+from ..system.version import parse_version_numbers
 from ..target.profiles import Profile, find_profile
 from .calls import DEFAULT_ORDER, Machine, TorchAnswer, TorchCall
 from .conditions import apply_remedy, find_blocker, find_other_blockers, find_releases
@@ -129,12 +129,12 @@ def fill_report(
 
 def _find_judging_cudnn(judge: Judge, profile: Profile) -> tuple[int, int, int] | None:
     with contextlib.suppress(CudnnBackendError, ValueError, IndexError):
-        numbers = version_numbers(judge.run_query(Query(control_graph(), profile)).cudnn)
+        numbers = parse_version_numbers(judge.run_query(Query(control_graph(), profile)).cudnn)
         return (numbers[0], numbers[1], numbers[2])
     return None
 
 
-def _merge_threads(groups: Sequence[CallGroup]) -> list[tuple[CallGroup, int, tuple[str, ...]]]:
+def _merge_call_groups_of_threads(groups: Sequence[CallGroup]) -> list[tuple[CallGroup, int, tuple[str, ...]]]:
     """Merge groups that differ only in their threads; return each with its count and thread names."""
     found: dict[object, list[CallGroup]] = {}
     for group in groups:
@@ -161,7 +161,7 @@ def make_findings(
             judge.run_query(Query(control_graph(), where))  # its process starts, and loads cuDNN
     deadline = time.monotonic() + budget_s
     findings = []
-    for group, count, threads in _merge_threads(groups):
+    for group, count, threads in _merge_call_groups_of_threads(groups):
         answer = group.answer
         if profile is None and (answer == TorchAnswer() or answer.cudnn is False):
             again = _query_torch_again(group.call)

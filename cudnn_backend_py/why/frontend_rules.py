@@ -34,7 +34,7 @@ def describe_frontend(problem: Attention, version: Version, sm: int, *, backward
     version, sm
         The cuDNN version, and the architecture, such as 90.
     """
-    request, context = make_request(problem, backward=backward), _ContextWithoutTarget(version, sm)
+    request, context = make_request(problem, backward=backward), _RuleContextWithoutTarget(version, sm)
     try:
         check_request(request, context)
         if not backward and not is_unified(request, context):
@@ -50,7 +50,7 @@ def describe_frontend(problem: Attention, version: Version, sm: int, *, backward
 
 
 @dataclass(kw_only=True, init=False)
-class _ContextWithoutTarget(Context):
+class _RuleContextWithoutTarget(Context):
     """The version and the architecture that the rules depend on, without a loaded cuDNN."""
 
     target: Any = None

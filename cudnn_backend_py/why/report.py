@@ -150,7 +150,7 @@ def _format_title(one: Finding) -> str:
     return f"{'cuDNN' if one.uses_cudnn else 'not cuDNN'}: {one.place}, {how}{times}{threads}"
 
 
-def _list_facts(one: Finding) -> list[tuple[str, str]]:
+def _list_labels_and_texts_of_finding(one: Finding) -> list[tuple[str, str]]:
     """Return a finding as pairs of label and text."""
     facts = [("called from", one.place.program)] if one.place.program else []
     facts.append((one.call.kind, str(one.call)))
@@ -166,12 +166,12 @@ def _list_facts(one: Finding) -> list[tuple[str, str]]:
     facts += [(f"also excluded by ({gate.gate})", f"{gate}; {gate.cure}") for gate in one.also]
     facts += [("known issue of torch", fault) for fault in find_torch_issues(one.call)] if one.uses_cudnn else []
     if one.side is not None:
-        facts += _list_cudnn_facts(one.side, one.cured)
+        facts += _list_labels_and_texts_of_verdict(one.side, one.cured)
     facts += _format_times(one)
     return facts
 
 
-def _list_cudnn_facts(side: CallVerdict, cured: str) -> list[tuple[str, str]]:
+def _list_labels_and_texts_of_verdict(side: CallVerdict, cured: str) -> list[tuple[str, str]]:
     said = side.outcome + (f" on {side.target}, cuDNN {side.cudnn}" if side.cudnn else "")
     facts = [("cuDNN itself", f"{said}{f', {cured}' if cured else ''}")]
     facts += [("cause", side.why)] * bool(side.why) + [("fix", side.cure)] * bool(side.cure)
@@ -194,7 +194,10 @@ def _format_times(one: Finding) -> list[tuple[str, str]]:
 
 
 def _format_finding(number: int, one: Finding) -> list[str]:
-    return [f"{number}. {_format_title(one)}", *(f"   {label}: {text}" for label, text in _list_facts(one))]
+    return [
+        f"{number}. {_format_title(one)}",
+        *(f"   {label}: {text}" for label, text in _list_labels_and_texts_of_finding(one)),
+    ]
 
 
 _STYLE = (
@@ -216,7 +219,8 @@ def _render_page(report: WhyReport) -> str:
     for number, one in enumerate(report.findings, 1):
         kind = ' class="ok"' if one.uses_cudnn else ""
         rows = "".join(
-            f"<dt>{say(printable(label))}</dt><dd>{say(printable(text))}</dd>" for label, text in _list_facts(one)
+            f"<dt>{say(printable(label))}</dt><dd>{say(printable(text))}</dd>"
+            for label, text in _list_labels_and_texts_of_finding(one)
         )
         parts.append(f"<article{kind}><h2>{number}. {say(printable(_format_title(one)))}</h2><dl>{rows}</dl></article>")
     parts += [f"<p>not observed: {say(printable(one))}</p>" for one in report.unseen]

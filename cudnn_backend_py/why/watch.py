@@ -143,10 +143,12 @@ class AttentionCallWatch:
         registry.wrap_after_import(
             "torch.nn.attention.flex_attention",
             "flex_attention",
-            self._make_outer_recorder(self._record_flex_attention),
+            self._make_recorder_without_inner_calls(self._record_flex_attention),
         )
         registry.wrap_after_import(
-            "torch.nn.attention.varlen", "varlen_attn", self._make_outer_recorder(self._record_varlen_attention)
+            "torch.nn.attention.varlen",
+            "varlen_attn",
+            self._make_recorder_without_inner_calls(self._record_varlen_attention),
         )
         registry.run_after_import("torch.nn.attention.varlen", self._wrap_varlen_out)
         registry.run_after_import("torch._dynamo.output_graph", self._watch_compiler)
@@ -187,7 +189,7 @@ class AttentionCallWatch:
 
         return FunctionWrapper(record_call)
 
-    def _make_outer_recorder(self, note: Callable[..., None]) -> FunctionWrapper:
+    def _make_recorder_without_inner_calls(self, note: Callable[..., None]) -> FunctionWrapper:
         """Return a wrapper that records a call of a public function, but no calls inside it."""
 
         def record_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -346,7 +348,7 @@ class AttentionCallWatch:
                 return group
             return self.groups.setdefault(key, group)
 
-    def _record_other_call(self, kind: CallKind, q: Any, k: Any, v: Any, **facts: Any) -> None:
+    def _record_flex_varlen_or_encoder_call(self, kind: CallKind, q: Any, k: Any, v: Any, **facts: Any) -> None:
         thread = self._thread
         if thread.known is None or is_compiling():
             return
@@ -379,16 +381,16 @@ class AttentionCallWatch:
         self, query: Any, key: Any, value: Any, *_: Any, enable_gqa: Any = False, **_more: Any
     ) -> None:
         if isinstance(query, torch.Tensor):
-            self._record_other_call("flex", query, key, value, gqa=bool(enable_gqa))
+            self._record_flex_varlen_or_encoder_call("flex", query, key, value, gqa=bool(enable_gqa))
 
     def _record_varlen_attention(self, query: Any, key: Any, value: Any, *_: Any, **_more: Any) -> None:
         if isinstance(query, torch.Tensor):
-            self._record_other_call("varlen", query, key, value, note=_read_varlen_backend(query))
+            self._record_flex_varlen_or_encoder_call("varlen", query, key, value, note=_read_varlen_backend(query))
 
     def _wrap_varlen_out(self) -> None:
         varlen = sys.modules["torch.nn.attention.varlen"]
         if hasattr(varlen, "varlen_attn_out"):  # older ones have none
-            record_call = self._make_outer_recorder(
+            record_call = self._make_recorder_without_inner_calls(
                 lambda _, *args, **named: self._record_varlen_attention(*args, **named)
             )
             self._registry.wrap(varlen, "varlen_attn_out", record_call)
@@ -396,7 +398,7 @@ class AttentionCallWatch:
     def _record_encoder_fast_path(self, *args: Any, **_more: Any) -> None:
         if args and isinstance(args[0], torch.Tensor):
             others = args[1:3] if len(args) > 2 and isinstance(args[2], torch.Tensor) else (args[0], args[0])
-            self._record_other_call("encoder", args[0], *others)
+            self._record_flex_varlen_or_encoder_call("encoder", args[0], *others)
 
     # Compiled programs
 

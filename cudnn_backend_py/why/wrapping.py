@@ -45,12 +45,12 @@ class FunctionWrapper:
     pass_iterator: Iterator[None] = field(default_factory=partial(repeat, None, 0))
 
     @property
-    def remaining_direct_calls(self) -> int:
+    def remaining_unrecorded_calls(self) -> int:
         """The number of calls that still go directly to the original."""
         return length_hint(self.pass_iterator)
 
-    @remaining_direct_calls.setter
-    def remaining_direct_calls(self, calls: int) -> None:
+    @remaining_unrecorded_calls.setter
+    def remaining_unrecorded_calls(self, calls: int) -> None:
         self.pass_iterator = repeat(None, calls)
 
 
@@ -115,7 +115,7 @@ def _do_nothing(*args: Any, **kwargs: Any) -> None:
 def measure_pass_through_time(calls: int = 500) -> float:
     """Return the seconds that a wrapper adds to a call with keyword arguments that it passes to the original."""
     around = FunctionWrapper(_do_nothing)
-    around.remaining_direct_calls = sys.maxsize
+    around.remaining_unrecorded_calls = sys.maxsize
     taken = {}
     for function in (_do_nothing, _make_wrapper(_do_nothing, around)):
         turns = []

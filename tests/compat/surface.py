@@ -72,7 +72,7 @@ DIFFERENCE_REASONS = {
 KERNEL_OPERATION_PATTERN = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bwd)?")
 
 
-def _find_reason(key: str) -> str:
+def _find_recorded_reason_for_difference(key: str) -> str:
     """Return the recorded reason for a name that is missing or different in our module, or an empty text."""
     if key.endswith(("(kwargs)", "(graph_kwargs)")) and key not in DIFFERENCE_REASONS:
         return "unknown keywords are refused"
@@ -265,7 +265,11 @@ def _find_signature_differences(name: str, parameters: Signature | None, ours: M
     if owner == "pygraph" and KERNEL_OPERATION_PATTERN.fullmatch(member):
         return  # exists, but raises an error that names it
     if target is _MISSING:
-        why = KERNEL_REASON if owner == "pygraph" and KERNEL_OPERATION_PATTERN.fullmatch(member) else _find_reason(name)
+        why = (
+            KERNEL_REASON
+            if owner == "pygraph" and KERNEL_OPERATION_PATTERN.fullmatch(member)
+            else _find_recorded_reason_for_difference(name)
+        )
         yield Difference(owner, member or owner, "missing", why)
         return
     if parameters is None or not callable(target) or KERNEL_OPERATION_PATTERN.fullmatch(member):
@@ -274,7 +278,7 @@ def _find_signature_differences(name: str, parameters: Signature | None, ours: M
     where = name
     for parameter, default in parameters:
         assert parameter is not None
-        why = _find_reason(f"{where}({parameter})")
+        why = _find_recorded_reason_for_difference(f"{where}({parameter})")
         if parameter in ("args", "kwargs") and parameter not in mine:
             if not why and parameter == "kwargs":
                 yield Difference(owner, f"{member}({parameter})", "missing", why)

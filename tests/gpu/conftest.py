@@ -16,9 +16,11 @@ def _skip_if_refused() -> Generator[None, object, object]:
     try:
         return (yield)
     except NotSupported as error:
-        from tests.support.gpu_requirements import skip_if_not_measured  # imported late, because it loads the driver
+        from tests.support.gpu_requirements import (
+            skip_if_support_not_measured_on_this_gpu,  # imported late, because it loads the driver
+        )
 
-        skip_if_not_measured(error)
+        skip_if_support_not_measured_on_this_gpu(error)
         raise
 
 

@@ -30,7 +30,7 @@ def make_convolution(
     return g.graph()
 
 
-def _make_volume_convolution(data_type: DataType, taps: int, *, last: bool = False) -> Graph:
+def _make_3d_convolution_with_filter_size(data_type: DataType, taps: int, *, last: bool = False) -> Graph:
     return make_convolution(data_type, (2, 32, 8, 16, 16), (32, 32, taps, taps, taps), last=last)
 
 
@@ -160,12 +160,12 @@ def _make_split_k_filter_gradient(kind: DataType) -> Graph:
     )
 
 
-def _make_data_gradient_with_sum(operand: tuple[int, ...]) -> Graph:
+def _make_data_gradient_with_added_operand(operand: tuple[int, ...]) -> Graph:
     """Return the data gradient of a convolution with a stride of 2, plus an operand."""
     return _make_convolution_or_gradient("data", (1, 32, 14, 14), (32, 32, 3, 3), stride=2, padding=1, operand=operand)
 
 
-def _make_filter_gradient_with_sum(operand: tuple[int, ...]) -> Graph:
+def _make_filter_gradient_with_added_operand(operand: tuple[int, ...]) -> Graph:
     """Return the gradient of a filter with eight channels and 16 outputs, plus an operand."""
     return _make_convolution_or_gradient("filter", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=operand)
 
@@ -188,15 +188,15 @@ def _make_convolution_of_normed_image(*modes: PointwiseMode) -> Graph:
 CONVOLUTION: dict[str, Examples] = {
     "convolution-3d-half": Examples(
         reproductions={
-            "bfloat16": lambda: _make_volume_convolution(DataType.BFLOAT16, 3),
-            "half": lambda: _make_volume_convolution(DataType.HALF, 3),
+            "bfloat16": lambda: _make_3d_convolution_with_filter_size(DataType.BFLOAT16, 3),
+            "half": lambda: _make_3d_convolution_with_filter_size(DataType.HALF, 3),
         },
-        unaffected=lambda: _make_volume_convolution(DataType.HALF, 1),
-        fixed=lambda: _make_volume_convolution(DataType.HALF, 3, last=True),
+        unaffected=lambda: _make_3d_convolution_with_filter_size(DataType.HALF, 1),
+        fixed=lambda: _make_3d_convolution_with_filter_size(DataType.HALF, 3, last=True),
     ),
     "convolution-3d-tf32": Examples(
-        reproductions={"": lambda: _make_volume_convolution(DataType.FLOAT, 3)},
-        unaffected=lambda: _make_volume_convolution(DataType.HALF, 3, last=True),
+        reproductions={"": lambda: _make_3d_convolution_with_filter_size(DataType.FLOAT, 3)},
+        unaffected=lambda: _make_3d_convolution_with_filter_size(DataType.HALF, 3, last=True),
     ),
     "convolution-depthwise-large": Examples(
         reproductions={"": lambda: make_convolution(DataType.HALF, (64, 64, 1024, 1024), (64, 1, 1, 1))},
@@ -244,7 +244,7 @@ CONVOLUTION: dict[str, Examples] = {
     ),
     "convolution-operand-part-of-rows": Examples(
         reproductions={
-            "": lambda: _make_filter_gradient_with_sum((1, 8, 1, 1)),
+            "": lambda: _make_filter_gradient_with_added_operand((1, 8, 1, 1)),
             "forward": lambda: _make_convolution_or_gradient(
                 "forward", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=(1, 1, 7, 5)
             ),
@@ -252,13 +252,13 @@ CONVOLUTION: dict[str, Examples] = {
                 "data", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=(2, 1, 1, 1)
             ),
         },
-        unaffected=lambda: _make_filter_gradient_with_sum((1, 8, 3, 3)),
-        fixed=lambda: _make_filter_gradient_with_sum((1, 8, 3, 3)),
+        unaffected=lambda: _make_filter_gradient_with_added_operand((1, 8, 3, 3)),
+        fixed=lambda: _make_filter_gradient_with_added_operand((1, 8, 3, 3)),
     ),
     "strided-gradient-operand-of-rows": Examples(
-        reproductions={"": lambda: _make_data_gradient_with_sum((1, 1, 14, 14))},
-        unaffected=lambda: _make_data_gradient_with_sum((1, 32, 14, 14)),
-        fixed=lambda: _make_data_gradient_with_sum((1, 32, 14, 14)),
+        reproductions={"": lambda: _make_data_gradient_with_added_operand((1, 1, 14, 14))},
+        unaffected=lambda: _make_data_gradient_with_added_operand((1, 32, 14, 14)),
+        fixed=lambda: _make_data_gradient_with_added_operand((1, 32, 14, 14)),
     ),
     "gradient-padded-unevenly": Examples(
         reproductions={"": lambda: _make_filter_gradient(post_padding=(2, 1))},

@@ -29,7 +29,7 @@ def _make_matmul_per_group(data_type: DataType) -> Graph:
     return g.graph()
 
 
-def _make_gathered_experts(index_type: DataType) -> Graph:
+def _make_gathered_moe_matmul(index_type: DataType) -> Graph:
     """Return an expert matmul over gathered rows."""
     g = GraphBuilder("gathered")
     token, weight = g.tensor("token", (1, 64, 32)), g.tensor("weight", (4, 32, 16), strides=(512, 1, 32))
@@ -39,7 +39,7 @@ def _make_gathered_experts(index_type: DataType) -> Graph:
     return g.graph()
 
 
-def _make_four_experts(*, matmul: bool = False) -> Graph:
+def _make_moe_matmul_of_four_experts(*, matmul: bool = False) -> Graph:
     """Return a matmul of four experts, and optionally a second one on its result."""
     g = GraphBuilder("experts", io_type=DataType.HALF)
     weight = g.tensor("weight", (4, 64, 64), strides=make_column_major_strides((4, 64, 64)))
@@ -51,7 +51,7 @@ def _make_four_experts(*, matmul: bool = False) -> Graph:
     return g.graph()
 
 
-def _make_two_experts(
+def _make_moe_matmul_of_two_experts(
     operand: tuple[int, ...] | None = None, mode: MoeGroupedMatmulMode = MoeGroupedMatmulMode.NONE, rows: int = 64
 ) -> Graph:
     """Return a matmul of two experts, and optionally an operand added to it."""
@@ -72,27 +72,27 @@ def _make_two_experts(
 
 EXPERTS: dict[str, Examples] = {
     "moe-gather-32-bits": Examples(
-        reproductions={"": lambda: _make_gathered_experts(DataType.INT32)},
-        unaffected=lambda: _make_gathered_experts(DataType.INT64),
-        fixed=lambda: _make_gathered_experts(DataType.INT64),
+        reproductions={"": lambda: _make_gathered_moe_matmul(DataType.INT32)},
+        unaffected=lambda: _make_gathered_moe_matmul(DataType.INT64),
+        fixed=lambda: _make_gathered_moe_matmul(DataType.INT64),
     ),
     "moe-matmul-fp8": Examples(
         reproductions={"": lambda: _make_matmul_per_group(DataType.FP8_E4M3)},
         unaffected=lambda: _make_matmul_per_group(DataType.HALF),
     ),
     "experts-and-matmul": Examples(
-        reproductions={"": lambda: _make_four_experts(matmul=True)},
-        unaffected=_make_four_experts,
-        fixed=_make_four_experts,
+        reproductions={"": lambda: _make_moe_matmul_of_four_experts(matmul=True)},
+        unaffected=_make_moe_matmul_of_four_experts,
+        fixed=_make_moe_matmul_of_four_experts,
     ),
     "experts-operand": Examples(
-        reproductions={"": lambda: _make_two_experts((1, 64, 32))},
-        unaffected=_make_two_experts,
-        fixed=_make_two_experts,
+        reproductions={"": lambda: _make_moe_matmul_of_two_experts((1, 64, 32))},
+        unaffected=_make_moe_matmul_of_two_experts,
+        fixed=_make_moe_matmul_of_two_experts,
     ),
     "experts-scatter": Examples(
-        reproductions={"": lambda: _make_two_experts(mode=MoeGroupedMatmulMode.SCATTER)},
-        unaffected=_make_two_experts,
-        fixed=_make_two_experts,
+        reproductions={"": lambda: _make_moe_matmul_of_two_experts(mode=MoeGroupedMatmulMode.SCATTER)},
+        unaffected=_make_moe_matmul_of_two_experts,
+        fixed=_make_moe_matmul_of_two_experts,
     ),
 }

@@ -44,7 +44,7 @@ def _make_rms_norm(*, quantized: bool) -> Graph:
     return g.graph()
 
 
-def _make_batch_norm_with_sum(operand: tuple[int, ...], kind: DataType = DataType.HALF) -> Graph:
+def _make_batch_norm_with_added_operand(operand: tuple[int, ...], kind: DataType = DataType.HALF) -> Graph:
     """Return ReLU(batch norm in training + float16 operand), for images of the given data type."""
     g, per = GraphBuilder("added", io_type=kind), (1, 32, 1, 1)
     x = g.tensor("x", (4, 32, 4, 5), strides="channels_last")
@@ -69,7 +69,7 @@ def _make_layer_norm_with_operation(mode: PointwiseMode) -> Graph:
     return g.graph()
 
 
-def _make_layer_norm_with_sum(operand: tuple[int, ...] | None) -> Graph:
+def _make_layer_norm_with_added_operand(operand: tuple[int, ...] | None) -> Graph:
     """Return a layer norm, then its sum with an operand, or a ReLU if there is no operand."""
     g = GraphBuilder("shifted", io_type=DataType.FLOAT)
     dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
@@ -98,11 +98,11 @@ NORM: dict[str, Examples] = {
     ),
     "batch-norm-operand": Examples(
         reproductions={
-            "": lambda: _make_batch_norm_with_sum((1, 32, 1, 1)),
-            "type": lambda: _make_batch_norm_with_sum((4, 32, 4, 5), DataType.FLOAT),
+            "": lambda: _make_batch_norm_with_added_operand((1, 32, 1, 1)),
+            "type": lambda: _make_batch_norm_with_added_operand((4, 32, 4, 5), DataType.FLOAT),
         },
-        unaffected=lambda: _make_batch_norm_with_sum((4, 32, 4, 5)),
-        fixed=lambda: _make_batch_norm_with_sum((4, 32, 4, 5)),
+        unaffected=lambda: _make_batch_norm_with_added_operand((4, 32, 4, 5)),
+        fixed=lambda: _make_batch_norm_with_added_operand((4, 32, 4, 5)),
     ),
     "norm-activation-gradient": Examples(
         reproductions={"": lambda: _make_layer_norm_with_operation(PointwiseMode.RELU_BWD)},
@@ -116,10 +116,10 @@ NORM: dict[str, Examples] = {
     ),
     "norm-operands-in-turn": Examples(
         reproductions={
-            "": lambda: _make_layer_norm_with_sum((1, 64, 1, 1)),
-            "before": lambda: _make_layer_norm_with_sum((16, 64, 1, 1)),
+            "": lambda: _make_layer_norm_with_added_operand((1, 64, 1, 1)),
+            "before": lambda: _make_layer_norm_with_added_operand((16, 64, 1, 1)),
         },
-        unaffected=lambda: _make_layer_norm_with_sum(None),
-        fixed=lambda: _make_layer_norm_with_sum(None),
+        unaffected=lambda: _make_layer_norm_with_added_operand(None),
+        fixed=lambda: _make_layer_norm_with_added_operand(None),
     ),
 }

@@ -121,7 +121,7 @@ def copy(tmp_path: Path) -> RepositoryCopy:
     return RepositoryCopy(tmp_path / "copy")
 
 
-def follow_operation_recipe(copy: RepositoryCopy) -> None:
+def add_operation_as_documented(copy: RepositoryCopy) -> None:
     """Add an operation that reverses the order of the elements along an axis."""
     attribute = "    CUDNN_ATTR_OPERATION_TRANSPOSE_XDESC "
     descriptor = "    CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR "
@@ -221,7 +221,7 @@ def test_reverse() -> None:
     copy.run_tests("reverse or kind or report", *(f"tests/pure/{file}" for file in files))
 
 
-def follow_pointwise_mode_recipe(copy: RepositoryCopy) -> None:
+def add_pointwise_mode_by_documented_recipe(copy: RepositoryCopy) -> None:
     """Add a pointwise mode with two operands."""
     line = "    CUDNN_POINTWISE_HYPOT = 99, /**< Root of the sum of squares. @since cuDNN 9.28.0 */\n"
     copy.insert("tools/codegen/facts.toml", '"LOGICAL_AND", "LOGICAL_OR",', ' "HYPOT",')
@@ -242,7 +242,7 @@ def follow_pointwise_mode_recipe(copy: RepositoryCopy) -> None:
     copy.run_tests("HYPOT or mode or report", *(f"tests/pure/{file}" for file in files))
 
 
-def follow_data_type_recipe(copy: RepositoryCopy) -> None:
+def add_data_type_by_documented_recipe(copy: RepositoryCopy) -> None:
     """Add a floating-point type of six bits."""
     anchor = "    CUDNN_DATA_FP8_E5M3 "
     line = "    CUDNN_DATA_FP6_E2M3 = 99, /**< FP6. @since cuDNN 9.28.0 */\n"
@@ -264,7 +264,7 @@ def follow_data_type_recipe(copy: RepositoryCopy) -> None:
     copy.run_tests("data_type or storage or report", "tests/pure/generated", "tests/pure/graph/test_graph.py")
 
 
-def follow_known_issue_recipe(copy: RepositoryCopy) -> None:
+def add_known_issue_by_documented_recipe(copy: RepositoryCopy) -> None:
     """Add a known issue of matmuls with 96 rows."""
     copy.insert(
         f"{PACKAGE}/known_issues/matmul.py",
@@ -298,7 +298,7 @@ def follow_known_issue_recipe(copy: RepositoryCopy) -> None:
     )
 
 
-def follow_target_recipe(copy: RepositoryCopy) -> None:
+def add_target_by_documented_recipe(copy: RepositoryCopy) -> None:
     """Add another board of a known GPU architecture."""
     profile = json.loads(copy.read(f"{PACKAGE}/target/profiles/l40s.json"))
     profile |= {"name": "l40", "title": "NVIDIA L40", "aliases": []}
@@ -309,7 +309,7 @@ def follow_target_recipe(copy: RepositoryCopy) -> None:
     assert "NVIDIA L40 " in copy.read("tests/pure/cli/golden/lists.txt")
 
 
-def follow_version_recipe(copy: RepositoryCopy) -> None:
+def add_cudnn_version_by_documented_recipe(copy: RepositoryCopy) -> None:
     """Add a cuDNN version without new declarations in its header."""
     makefile = copy.read("Makefile")
     newest = re.findall(r"^NEWEST := 9\.(\d+)\.0$", makefile, re.MULTILINE)[0]
@@ -321,7 +321,7 @@ def follow_version_recipe(copy: RepositoryCopy) -> None:
     copy.run_tests("", "tests/pure/generated")
 
 
-def follow_message_recipe(copy: RepositoryCopy) -> None:
+def add_cudnn_message_by_documented_recipe(copy: RepositoryCopy) -> None:
     """Add a cuDNN message with its own rule."""
     causes = f"{PACKAGE}/diagnose/causes"
     copy.insert(f"{causes}/phrases.py", "REASON_PHRASES = (\n", '    ReasonPhrase(r"the moon is full", "full_moon"),\n')
@@ -355,13 +355,13 @@ def explain_full_moon(case: RefusalCase, reason: Reason) -> Cause | None:
 
 
 RECIPES: Mapping[str, Callable[[RepositoryCopy], None]] = {
-    "an operation": follow_operation_recipe,
-    "a pointwise mode": follow_pointwise_mode_recipe,
-    "a data type": follow_data_type_recipe,
-    "a known issue": follow_known_issue_recipe,
-    "a target": follow_target_recipe,
-    "a cuDNN version": follow_version_recipe,
-    "a cuDNN message": follow_message_recipe,
+    "an operation": add_operation_as_documented,
+    "a pointwise mode": add_pointwise_mode_by_documented_recipe,
+    "a data type": add_data_type_by_documented_recipe,
+    "a known issue": add_known_issue_by_documented_recipe,
+    "a target": add_target_by_documented_recipe,
+    "a cuDNN version": add_cudnn_version_by_documented_recipe,
+    "a cuDNN message": add_cudnn_message_by_documented_recipe,
 }
 
 

@@ -19,11 +19,11 @@ class Point(FrozenValue, uncompared=("note",)):
     unit: ClassVar[str] = "mm"
 
 
-class Named(FrozenValue, kw_only=True):
+class ValueWithName(FrozenValue, kw_only=True):
     name: str
 
 
-class NamedPoint(Named):
+class NamedPoint(ValueWithName):
     x: int = 0
 
     def __post_init__(self) -> None:
@@ -31,7 +31,7 @@ class NamedPoint(Named):
 
 
 @dataclasses.dataclass(frozen=True)
-class ReferencePoint:
+class FrozenDataclassPoint:
     x: int
     y: int = 2
     note: str = dataclasses.field(default="", compare=False)
@@ -42,7 +42,7 @@ def test_values_are_given_by_position_or_name_and_have_defaults() -> None:
     assert hash(Point(1)) == hash(Point(1, 2, "other"))
     assert Point(1) != Point(2)
     assert repr(Point(1)) == "Point(x=1, y=2, note='')"
-    assert (Point(1) == ReferencePoint(1)) is False
+    assert (Point(1) == FrozenDataclassPoint(1)) is False
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_values_are_given_by_position_or_name_and_have_defaults() -> None:
         (Point, (1,), {"z": 3}, "Point has no field z. It has x, y"),
         (Point, (1,), {"x": 3}, "Point got x twice"),
         (Point, (1, 2, "", 4), {}, "Point takes at most 3 values by position, got 4"),
-        (Named, ("a",), {}, "Named takes at most 0 values by position, got 1"),
+        (ValueWithName, ("a",), {}, "Named takes at most 0 values by position, got 1"),
         (NamedPoint, (), {"x": 1, "y": 2}, "NamedPoint has no field y. It has name, x"),
         (Point, (1,), {"nte": ""}, r"Point has no field nte; did you mean note\? It has x, y, note"),
     ],
@@ -73,16 +73,16 @@ def test_fields_cannot_be_set_or_deleted() -> None:
 
 @pytest.mark.parametrize("first", ["base", "subclass"])
 def test_a_subclass_has_the_fields_of_its_base(first: str) -> None:
-    order: list[type[Named]] = [Named, NamedPoint] if first == "base" else [NamedPoint, Named]
+    order: list[type[ValueWithName]] = [ValueWithName, NamedPoint] if first == "base" else [NamedPoint, ValueWithName]
     found = {kind: [field.name for field in dataclasses.fields(kind)] for kind in order}
-    assert found == {Named: ["name"], NamedPoint: ["name", "x"]}
+    assert found == {ValueWithName: ["name"], NamedPoint: ["name", "x"]}
     assert NamedPoint(name="a").x == 1
 
 
 def test_functions_of_dataclasses_accept_a_frozen_value() -> None:
     value = Point(1, note="here")
     assert [(field.name, field.default) for field in dataclasses.fields(Point)] == [
-        (field.name, field.default) for field in dataclasses.fields(ReferencePoint)
+        (field.name, field.default) for field in dataclasses.fields(FrozenDataclassPoint)
     ]
     assert dataclasses.is_dataclass(value)
     assert dataclasses.asdict(value) == {"x": 1, "y": 2, "note": "here"}

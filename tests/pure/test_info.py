@@ -9,7 +9,10 @@ import pytest
 
 from cudnn_backend_py.info import find_commit
 
-PROGRAM = "import json; from cudnn_backend_py.info import start_record; print(json.dumps(start_record('kind')))"
+PROGRAM = (
+    "import json; from cudnn_backend_py.info import make_measurement_record_header as make; "
+    "print(json.dumps(make('kind')))"
+)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def parse_python_file(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def get_part_of_file(path: Path) -> str:
+def get_top_level_folder_or_file(path: Path) -> str:
     """Return the part of the package that contains a file: a top-level folder with ``/``, or a top-level file."""
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) == 1 else f"{parts[0]}/"
@@ -106,36 +106,36 @@ def list_modules_named_in_strings(path: Path) -> Iterator[str]:
                 yield resolve_name(f".{keyword.value.value}", package)
 
 
-def list_imports_of_part(room: str) -> tuple[set[str], set[str]]:
+def list_imports_of_package_part(room: str) -> tuple[set[str], set[str]]:
     """Return the parts of the package and the external top-level modules that a part imports."""
     rooms, outside = set(), set()
     for path in FILES:
-        if get_part_of_file(path) != room:
+        if get_top_level_folder_or_file(path) != room:
             continue
         for name in list_imported_names(path):
             top = name.split(".")[0]
             if top == "cudnn_backend_py":
                 found = get_file_defining_name(name)
                 assert found is not None, f"{path} imports {name}"
-                rooms.add(get_part_of_file(found))
+                rooms.add(get_top_level_folder_or_file(found))
             elif top == "ctypes" or top not in sys.stdlib_module_names:
                 outside.add(top)
     return rooms - {room}, outside
 
 
-def test_page_lists_every_part() -> None:
-    assert set(ROOMS) == {get_part_of_file(path) for path in FILES}
+def test_layering_page_lists_every_top_level_folder_and_file() -> None:
+    assert set(ROOMS) == {get_top_level_folder_or_file(path) for path in FILES}
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_imports_of_a_part_match_the_page(room: str) -> None:
-    rooms, outside = list_imports_of_part(room)
+def test_imports_of_a_top_level_folder_match_the_layering_page(room: str) -> None:
+    rooms, outside = list_imports_of_package_part(room)
     if BINDING in split_names(ROOMS[room][1]):
         rooms |= set(LAYERS[0])
     assert (rooms, outside) == (MAY_IMPORT[room], FROM_OUTSIDE[room])
 
 
-def test_parts_import_only_parts_listed_before_them() -> None:
+def test_top_level_folders_import_only_those_listed_before_them() -> None:
     order = list(ROOMS)
     upward = {
         (room, other)
@@ -146,7 +146,7 @@ def test_parts_import_only_parts_listed_before_them() -> None:
     assert upward == set()
 
 
-def test_every_part_is_in_one_layer_and_in_order() -> None:
+def test_every_top_level_folder_is_in_one_layer_and_in_order() -> None:
     assert sorted(room for rooms in LAYERS for room in rooms) == sorted(ROOMS)
     numbers = [LAYER_OF[room] for room in ROOMS]
     assert numbers == sorted(numbers)
@@ -158,9 +158,9 @@ def test_no_layer_refers_to_a_higher_layer(layer: int) -> None:
     upward = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in FILES
-        if LAYER_OF[get_part_of_file(path)] == layer
+        if LAYER_OF[get_top_level_folder_or_file(path)] == layer
         for name in (*list_imported_names(path), *list_modules_named_in_strings(path))
-        if (found := get_file_defining_name(name)) is not None and LAYER_OF[get_part_of_file(found)] > layer
+        if (found := get_file_defining_name(name)) is not None and LAYER_OF[get_top_level_folder_or_file(found)] > layer
     }
     assert upward == set()
 
@@ -177,7 +177,7 @@ def test_lower_layers_import_modules_by_name_only_in_two_files() -> None:
         for path in FILES
         if re.search(r"\b(import_module|__import__)\(", path.read_text(encoding="utf-8"))
     }
-    assert {name for name in found if LAYER_OF[get_part_of_file(PACKAGE / name)] < 2} == {
+    assert {name for name in found if LAYER_OF[get_top_level_folder_or_file(PACKAGE / name)] < 2} == {
         "system/child.py",
         "system/lazy_import.py",
     }
@@ -206,7 +206,7 @@ def test_page_lists_every_use_of_ctypes_outside_native_with_a_reason() -> None:
     found = {
         str(path.relative_to(PACKAGE))
         for path in FILES
-        if get_part_of_file(path) != "native/"
+        if get_top_level_folder_or_file(path) != "native/"
         and any(name.split(".")[0] == "ctypes" for name in list_imported_names(path))
     }
     assert found == set(CTYPES_OUTSIDE)
@@ -230,7 +230,7 @@ def test_no_submodule_is_shadowed_by_an_imported_name() -> None:
 
 
 @pytest.mark.parametrize("ring", ["pure", "library", "gpu"])
-def test_test_folders_are_named_after_parts(ring: str) -> None:
+def test_test_folders_are_named_after_package_folders(ring: str) -> None:
     """Each test folder is a package, since file names such as ``test_attention.py`` occur in several folders."""
     folders = {path.parent for path in (ROOT / "tests" / ring).rglob("test_*.py")} - {ROOT / "tests" / ring}
     assert folders
@@ -271,6 +271,7 @@ def test_tests_of_a_layer_do_not_import_higher_layers(ring: str) -> None:
         for room in ROOMS
         for path in (ROOT / "tests" / ring / room).glob("test_*.py")
         for name in list_names_imported_by_test(path, set())
-        if (found := get_file_defining_name(name)) is not None and LAYER_OF[get_part_of_file(found)] > LAYER_OF[room]
+        if (found := get_file_defining_name(name)) is not None
+        and LAYER_OF[get_top_level_folder_or_file(found)] > LAYER_OF[room]
     }
     assert upward == set()

@@ -10,8 +10,14 @@ import pytest
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.causes.rule_texts import convert_roles_to_markdown, find_rule_name
 from tools.website.links import find_dead_links
-from tools.website.pages import write_files
-from tools.website.reasons import REASONS_TABLE_PATH, list_entries, list_rules, make_lookup_table, make_search_key
+from tools.website.pages import make_source_files_page
+from tools.website.reasons import (
+    REASONS_TABLE_PATH,
+    list_reason_entries,
+    list_rules,
+    make_lookup_table,
+    make_search_key,
+)
 
 ROOT = Path(__file__).parents[2]
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -47,13 +53,13 @@ def test_ci_page_includes_the_example_workflow() -> None:
 
 
 def test_file_page_describes_every_source_file() -> None:
-    rows = re.findall(r"^\| `([^`]+)` \| (\S.*) \|$", write_files(), re.MULTILINE)
+    rows = re.findall(r"^\| `([^`]+)` \| (\S.*) \|$", make_source_files_page(), re.MULTILINE)
     files = [path for suffix in ("py", "c", "h", "cpp", "cu") for path in ROOT.glob(f"cudnn_backend_py/**/*.{suffix}")]
     assert sorted(name.rpartition("/")[2] for name, _ in rows) == sorted(path.name for path in files)
 
 
 def test_reason_entries_have_unique_anchors_and_existing_rules() -> None:
-    found = list_entries()
+    found = list_reason_entries()
     assert len(found) > 500
     anchors = [entry.anchor for entry in found] + [rule.anchor for rule in list_rules()]
     assert len(set(anchors)) == len(anchors)
@@ -86,7 +92,7 @@ def test_rule_of_a_reason_is_found(status: str, text: str, rule: str) -> None:
 
 def test_patterns_for_the_browser_have_no_inline_flags() -> None:
     table = make_lookup_table()
-    assert len(table["reasons"]) == len(list_entries())
+    assert len(table["reasons"]) == len(list_reason_entries())
     for pattern, anchor, title in table["patterns"]:
         assert "(?i" not in pattern
         assert re.compile(pattern)
@@ -105,7 +111,7 @@ def test_keys_of_reasons_ignore_numbers_and_punctuation() -> None:
 
 
 def test_reasons_come_from_several_cudnn_versions() -> None:
-    versions = {version for entry in list_entries() for version in entry.versions}
+    versions = {version for entry in list_reason_entries() for version in entry.versions}
     assert {"9.14.0", "9.19.0", "9.28.0"} <= versions, REASONS_TABLE_PATH
 
 

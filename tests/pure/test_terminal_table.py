@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from cudnn_backend_py.system.streams import UNFOLDED, get_stream_width, is_plain
-from cudnn_backend_py.terminal import WordTable, open_console, render_as_text
+from cudnn_backend_py.system.streams import UNFOLDED, get_stream_width, prints_plain_text
+from cudnn_backend_py.terminal import BorderlessTextTable, open_console, render_as_text
 
 PATH = "/a folder/with blanks/9.19.0.56-cu12"
 DIGEST = "0123456789abcdef" * 4
@@ -25,7 +25,7 @@ PROSE = "NVIDIA GH200 Grace Hopper (96GB HBM3, 480GB LPDDR5X)"
 
 @pytest.mark.parametrize("width", [1, 40, 80, 400])
 def test_words_and_paths_in_tables_are_never_split(width: int) -> None:
-    table = WordTable("hash", "words", Column("path", no_wrap=True))
+    table = BorderlessTextTable("hash", "words", Column("path", no_wrap=True))
     table.add_row(DIGEST, PROSE, PATH)
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
@@ -39,8 +39,8 @@ def test_words_and_paths_in_tables_are_never_split(width: int) -> None:
 
 def test_tables_outside_a_terminal_are_not_folded() -> None:
     program = (
-        "from cudnn_backend_py.terminal import WordTable, open_console\n"
-        f"table = WordTable('a', 'b')\ntable.add_row({PROSE * 9!r}, {PATH!r})\nopen_console().print(table)"
+        "from cudnn_backend_py.terminal import BorderlessTextTable, open_console\n"
+        f"table = BorderlessTextTable('a', 'b')\ntable.add_row({PROSE * 9!r}, {PATH!r})\nopen_console().print(table)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env={})
     assert done.stdout.splitlines()[1:] == [f"{PROSE * 9}  {PATH}"]
@@ -87,7 +87,7 @@ def test_folded_tables_contain_no_ci_command(colours: str, monkeypatch: pytest.M
         monkeypatch.setenv("COLUMNS", str(width))
         written = io.StringIO()
         monkeypatch.setattr(sys, "stdout", written)
-        table = WordTable("a", "::error::", title=Text(FOREIGN))
+        table = BorderlessTextTable("a", "::error::", title=Text(FOREIGN))
         table.add_row("::error::first", Text(FOREIGN, "red"))
         open_console().print(table)
         open_console(soft_wrap=False).print(Text(FOREIGN, "bold"), Text("::error::", "red"), justify="center")
@@ -104,7 +104,7 @@ def test_a_plain_stream_is_no_terminal_for_rich(variable: str, value: str, monke
         monkeypatch.setenv(variable, value)
     written = io.StringIO()
     monkeypatch.setattr(sys, "stdout", written)
-    if is_plain(written):
+    if prints_plain_text(written):
         console = open_console()
         assert not console.is_terminal
         console.print(Text("text", "bold green"))

@@ -19,7 +19,7 @@ from cudnn_backend_py.tuning import trial
 from tests.conftest import SITE
 from tests.support.chromium import Browser, Page
 from tools.records.reasons import judge_random_graphs, list_reasons
-from tools.website.reasons import list_entries, list_rules, make_search_key
+from tools.website.reasons import list_reason_entries, list_rules, make_search_key
 
 PAGES = (
     "index.html",
@@ -194,7 +194,9 @@ def find_reason_entry(page: Page, text: str) -> dict[str, str]:
 def test_search_box_shows_the_entry_of_a_reason(browser: Browser) -> None:
     page = browser.open(SITE / "glossary.html")
     [entry] = [
-        one for one in list_entries() if one.statement == "Embedding dim per head for q and k is not a multiple of 8"
+        one
+        for one in list_reason_entries()
+        if one.statement == "Embedding dim per head for q and k is not a multiple of 8"
     ]
     for text in (
         f"CUDNN_STATUS_NOT_SUPPORTED_SHAPE: {entry.text}",
@@ -230,7 +232,7 @@ def collect_reasons_outside_the_table() -> list[Reason]:
 
 def test_search_finds_reasons_of_the_available_cudnn(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
-    places = {entry.anchor for entry in list_entries()} | {rule.anchor for rule in list_rules()}
+    places = {entry.anchor for entry in list_reason_entries()} | {rule.anchor for rule in list_rules()}
     hows: dict[str, list[str]] = {}
     for reason in collect_reasons_outside_the_table():
         found = find_reason_entry(page, str(reason))
@@ -243,12 +245,12 @@ def test_search_finds_reasons_of_the_available_cudnn(browser: Browser) -> None:
 
 def test_every_entry_is_found_by_its_own_text(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
-    texts = [f"{entry.status}: {entry.text}" for entry in list_entries()]
+    texts = [f"{entry.status}: {entry.text}" for entry in list_reason_entries()]
     found = page.evaluate(f"Promise.all({json.dumps(texts)}.map(window.findCudnnReason))")
-    by_anchor = {entry.anchor: entry for entry in list_entries()}
+    by_anchor = {entry.anchor: entry for entry in list_reason_entries()}
     others = [
         (entry.text, one)
-        for entry, one in zip(list_entries(), found, strict=True)
+        for entry, one in zip(list_reason_entries(), found, strict=True)
         if one["how"] != "its entry" or make_search_key(by_anchor[one["anchor"]].text) != make_search_key(entry.text)
     ]
     assert others == []

@@ -14,7 +14,14 @@ from cudnn_backend_py.native import compiled
 from cudnn_backend_py.native import library as cudnn
 from tests.support.child import ROOT, FinishedChild, run_python
 
-__all__ = ["CXX_FLAGS", "C_FLAGS", "SANITIZER_MESSAGES", "build_sanitized", "make_sanitizer_environment", "run_tests"]
+__all__ = [
+    "CXX_FLAGS",
+    "C_FLAGS",
+    "SANITIZER_MESSAGES",
+    "build_sanitized_fast_call_library",
+    "make_sanitizer_environment",
+    "run_tests",
+]
 
 C_FLAGS = ("-g", "-O1", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
 # Flags for C++, without checks of torch's types, because torch is not built with sanitizers.
@@ -29,7 +36,7 @@ if SANITIZED_VARIABLE in os.environ:
     )
 
 
-def build_sanitized(folder: Path) -> Path:
+def build_sanitized_fast_call_library(folder: Path) -> Path:
     """Build ``fast_call.c`` and ``callbacks.c`` with sanitizers, and return the library's path."""
     made = folder / "_fast_call.so"
     sources = [str(NATIVE_FOLDER / name) for name in ("fast_call.c", "callbacks.c")]
@@ -63,4 +70,4 @@ def run_tests(library: Path, *arguments: str, timeout_s: float = 600) -> Finishe
 
 
 if __name__ == "__main__":
-    print(build_sanitized(Path(sys.argv[1])))
+    print(build_sanitized_fast_call_library(Path(sys.argv[1])))

@@ -15,7 +15,7 @@ from cudnn_backend_py.graph.attention import Attention, SoftCap
 from cudnn_backend_py.graph.formats import get_storage_type, round_to_data_type
 from cudnn_backend_py.interpreter.philox import dropout_mask
 
-__all__ = ["AttentionCase", "list_option_values", "make_attention_case", "make_random_attention_problem"]
+__all__ = ["AttentionCase", "make_attention_case", "make_random_attention_problem", "map_options_to_value_text"]
 
 Array = NDArray[np.float64]
 FP8_TYPES = (DataType.FP8_E4M3, DataType.FP8_E5M2)
@@ -99,7 +99,7 @@ class AttentionCase:
         lengths = self.seq_kv if base in ("k", "v") else self.seq_q
         return self.values[f"ragged_{base}"].ravel().astype(np.int64), lengths, p.strides(base)
 
-    def make_defined_mask(self, name: str) -> NDArray[np.bool_]:
+    def make_mask_of_defined_elements(self, name: str) -> NDArray[np.bool_]:
         """Return the mask of defined elements of an output: rows with a key, columns inside the sequence length."""
         want = self.expected[name]
         if name in ("o", "dq", "stats", "max", "sum_exp"):
@@ -231,7 +231,7 @@ def _set_random_score_options(
         o["dsink"] = backward and chance(0.7)
 
 
-def list_option_values(p: Attention) -> dict[str, str]:
+def map_options_to_value_text(p: Attention) -> dict[str, str]:
     """Return the value of each option as text, used as keys of the coverage table."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"

@@ -36,17 +36,17 @@ from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise,
 from cudnn_backend_py.target import Target, use_target
 from tests.support.child import run_python
 from tests.support.logged_graph_comparison import (
+    LinkedGraphItem,
     Network,
-    NetworkItem,
-    find_network_difference,
-    make_intended_network,
-    make_logged_network,
+    convert_graph_to_linked_items,
+    convert_logged_graph_to_linked_items,
+    find_difference_of_linked_items,
     normalize_port,
 )
 
 __all__ = [
     "ARCHITECTURES",
-    "Listing",
+    "AttentionGraphListing",
     "find_difference",
     "find_text_difference",
     "judge_graphs_in_child",
@@ -94,7 +94,7 @@ _OVERRIDE_FIELDS = {f"{size}Override": f"{size}_override" for size in "mnk"}
 
 
 @dataclass(frozen=True)
-class Statement:
+class ListingStatement:
     """One line, ``result = OP/COMPUTE(arguments)``, with arguments as (key or "", text)."""
 
     result: str
@@ -104,7 +104,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Listing:
+class AttentionGraphListing:
     """One attention graph of the file, identified by cuDNN version and name."""
 
     version: str
@@ -115,7 +115,7 @@ class Listing:
     def key(self) -> str:
         return f"{self.version} {self.name}"
 
-    def replace_text(self, *changes: tuple[str, str]) -> Listing:
+    def replace_text(self, *changes: tuple[str, str]) -> AttentionGraphListing:
         """Return the listing with texts replaced; each old text must occur in it."""
         text = "\n".join(self.lines)
         for old, new in changes:
@@ -129,15 +129,15 @@ class Listing:
         return _ListingReader(self.name).read_lines(self.lines)
 
 
-def read_listings(path: Path) -> list[Listing]:
+def read_listings(path: Path) -> list[AttentionGraphListing]:
     """Read the listings of a file, in order."""
-    found: list[Listing] = []
+    found: list[AttentionGraphListing] = []
     version = ""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("## cuDNN "):
             version = line.split()[2].strip(",")
         elif line.startswith("# "):
-            found.append(Listing(version, line[2:], ()))
+            found.append(AttentionGraphListing(version, line[2:], ()))
         elif line and not line.startswith("%"):
             found[-1] = replace(found[-1], lines=(*found[-1].lines, line))
     return found
@@ -158,10 +158,10 @@ def _split_outside_brackets(text: str, separator: str = ",") -> Iterator[str]:
         yield piece.strip()
 
 
-def _parse_statement(line: str) -> Statement:
+def _parse_statement(line: str) -> ListingStatement:
     match = _STATEMENT_PATTERN.fullmatch(line)
     assert match, f"cannot parse statement: {line}"
-    return Statement(match["result"] or "", match["op"], match["compute"], _parse_arguments(match["arguments"]))
+    return ListingStatement(match["result"] or "", match["op"], match["compute"], _parse_arguments(match["arguments"]))
 
 
 def _parse_arguments(text: str) -> tuple[tuple[str, str], ...]:
@@ -180,7 +180,7 @@ class _ListingReader:
     title: str
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZE_SYMBOLS))
     tensors: dict[str, Tensor] = field(default_factory=dict)
-    statements: list[Statement] = field(default_factory=list)
+    statements: list[ListingStatement] = field(default_factory=list)
     scope: str = ""
 
     def __post_init__(self) -> None:
@@ -226,7 +226,7 @@ class _ListingReader:
 
     def parse_tensor_fields(self, name: str, match: re.Match[str]) -> dict[str, Any]:
         """Return a tensor's fields from its reference and the defaults of the notation."""
-        offset = self.ragged_offset(self.find_ragged_tensor_name(name)) if "~" in match["marks"] else None
+        offset = self.ragged_offset(self.find_name_of_ragged_offset_owner(name)) if "~" in match["marks"] else None
         if not match["dims"]:
             legend = "S" if re.fullmatch(r"u\d+", name) else _DEFAULT_REFERENCES.get(name)
             if legend is None:
@@ -265,7 +265,7 @@ class _ListingReader:
         made = Tensor(name=name, uid=self.next_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32)
         return self.tensors.setdefault(name, made)
 
-    def find_ragged_tensor_name(self, name: str) -> str:
+    def find_name_of_ragged_offset_owner(self, name: str) -> str:
         """Return the name of the tensor with this one's ragged offset: itself, its input or result."""
         stem = name.removeprefix("d").removesuffix("t")
         if stem in _USER_TENSOR_DIMS or name == "STATS":
@@ -273,14 +273,14 @@ class _ListingReader:
         for each in self.statements:
             result, first = each.result.split(":")[0].strip("~"), each.arguments[0][1].strip("~")
             if result == name and each.op == "RESHAPE":
-                return self.find_ragged_tensor_name(first)
+                return self.find_name_of_ragged_offset_owner(first)
             if first == name and each.op in ("IDENTITY", "RED_ADD"):
-                return self.find_ragged_tensor_name(result)
+                return self.find_name_of_ragged_offset_owner(result)
         return "STATS"
 
     # operations
 
-    def make_operation(self, each: Statement) -> Op:
+    def make_operation(self, each: ListingStatement) -> Op:
         positional = [self.get_referenced_tensor(text) for key, text in each.arguments if not key]
         named = {key: text for key, text in each.arguments if key}
         name = each.result or each.op
@@ -299,9 +299,9 @@ class _ListingReader:
         fields: dict[str, Any] = dict(zip("xb", positional, strict=False))
         if each.result:
             fields["y"] = self.get_referenced_tensor(each.result)
-        return self.make_other_operation(DescriptorType[f"OPERATION_{each.op}"], name, fields, named)
+        return self.make_generic_operation(DescriptorType[f"OPERATION_{each.op}"], name, fields, named)
 
-    def make_pointwise(self, each: Statement, inputs: list[Tensor], named: dict[str, str]) -> Pointwise:
+    def make_pointwise(self, each: ListingStatement, inputs: list[Tensor], named: dict[str, str]) -> Pointwise:
         ports: dict[str, Any] = dict(zip("xbt", inputs, strict=False)) | {"y": self.get_referenced_tensor(each.result)}
         compute = TYPE_SYMBOLS[each.compute]
         axis = int(named["axis"]) if "axis" in named else None
@@ -322,7 +322,7 @@ class _ListingReader:
             object.__setattr__(made, port, tensor)
         return made
 
-    def make_other_operation(
+    def make_generic_operation(
         self, kind: DescriptorType, name: str, fields: dict[str, Any], named: dict[str, str]
     ) -> Operation:
         if kind is DescriptorType.OPERATION_RNG:
@@ -335,7 +335,7 @@ class _ListingReader:
                 fields |= self.make_subgraph(text)
             elif key == "softmax":
                 inner = dict(_parse_arguments(text.strip("{}")))
-                fields["softmax"] = self.make_other_operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {}, inner)
+                fields["softmax"] = self.make_generic_operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {}, inner)
             elif key == "comparisonMode":
                 fields["comparison_mode"] = PointwiseMode[text]
             elif not key.endswith("Uid"):
@@ -360,24 +360,24 @@ class _ListingReader:
 # Comparing
 
 
-def _mark_ragged_offsets(network: Network) -> Network:
+def _replace_ragged_offsets_by_attributes(network: Network) -> Network:
     """Return the network with a mark in place of each ragged offset, as listings do not have the offset's fields."""
     offsets = {key for item in network.values() for port, key in item.links if port == "ragged offset"}
     marked = {}
     for key, item in network.items():
         dims = [dict(network[other].attributes)["dims"] for port, other in item.links if port == "ragged offset"]
         links = tuple(link for link in item.links if link[0] != "ragged offset")
-        marked[key] = NetworkItem(
+        marked[key] = LinkedGraphItem(
             item.label, tuple(sorted({**dict(item.attributes), "ragged": tuple(dims)}.items())), links
         )
     return {key: item for key, item in marked.items() if key not in offsets}
 
 
-def find_difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
+def find_difference(listing: AttentionGraphListing, logged: Mapping[str, Any]) -> str | None:
     """Return the first difference between a listing and a logged graph; None if they differ only in names."""
-    return find_network_difference(
-        _mark_ragged_offsets(make_intended_network(listing.graph)),
-        _mark_ragged_offsets(make_logged_network(logged)),
+    return find_difference_of_linked_items(
+        _replace_ragged_offsets_by_attributes(convert_graph_to_linked_items(listing.graph)),
+        _replace_ragged_offsets_by_attributes(convert_logged_graph_to_linked_items(logged)),
     )
 
 
@@ -434,7 +434,7 @@ def judge_graphs_in_child(
 # Writing logged graphs as text
 
 
-def find_text_difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
+def find_text_difference(listing: AttentionGraphListing, logged: Mapping[str, Any]) -> str | None:
     """Write the log of the listing's graph as a listing, and return the first line that differs.
 
     Numbers of tensors and the order of lines are ignored; tensors in memory have the names of the listing's graph.
@@ -454,7 +454,7 @@ def _normalize_numbering(lines: Iterable[str]) -> list[str]:
     said: dict[str, str] = {name: what for line in given for name, what in _MENTION_PATTERN.findall(line) if what}
     numbered: dict[str, str] = {}
 
-    def normalize_mention(match: re.Match[str]) -> str:
+    def normalize_tensor_reference(match: re.Match[str]) -> str:
         name = match[1]
         if name not in said:
             return str(match[0])
@@ -466,11 +466,11 @@ def _normalize_numbering(lines: Iterable[str]) -> list[str]:
             done.append(re.sub(r"(Uid=|=u)\d+", r"\1", line))
             continue
         result, _, right = line.partition(" = ")
-        right = _MENTION_PATTERN.sub(normalize_mention, right)
+        right = _MENTION_PATTERN.sub(normalize_tensor_reference, right)
         if re.match(r"v\d+:", result):
             name = result.split(":")[0]
             numbered[name] = "v" + hashlib.sha256((said[name] + right).encode()).hexdigest()[:12]
-        done.append(f"{_MENTION_PATTERN.sub(normalize_mention, result)} = {right}")
+        done.append(f"{_MENTION_PATTERN.sub(normalize_tensor_reference, result)} = {right}")
     return done
 
 
@@ -491,7 +491,7 @@ class _ListingWriter:
 
     def write_statement(self, node: Mapping[str, Any]) -> str:
         rest = dict(node)
-        op, compute = self.pop_operation(rest)
+        op, compute = self.pop_name_and_compute_type(rest)
         inputs = [self.write_reference(rest.pop(port)) for port in ("matA", "matB") if port in rest]
         inputs += [self.write_reference(rest.pop(port)) for port in ("X", "B", "T") if port in rest]
         result = next((rest.pop(port) for port in ("Y", "matC") if port in rest), None)
@@ -501,7 +501,7 @@ class _ListingWriter:
         text = f"{op}{compute}({', '.join(inputs)})"
         return text if result is None else f"{self.write_reference(result)} = {text}"
 
-    def pop_operation(self, rest: dict[str, Any]) -> tuple[str, str]:
+    def pop_name_and_compute_type(self, rest: dict[str, Any]) -> tuple[str, str]:
         """Remove the operation and its default fields from a node; return its name and compute type."""
         op = rest.pop("operation").removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR")
         usual = {"alpha1": 1.0, "alpha2": 1.0, "isDeterministic": False, "mode": "CUDNN_RESHAPE_VIEW_ONLY"}

@@ -186,7 +186,7 @@ def _compare_dropout_mask(case: AttentionCase, dump: NDArray[np.float64], run: A
 def _compare_output(
     case: AttentionCase, name: str, got: NDArray[np.float64], want: NDArray[np.float64], run: AttentionRun
 ) -> None:
-    where = case.make_defined_mask(name)
+    where = case.make_mask_of_defined_elements(name)
     error = np.abs(got[where] - want[where])
     norm = max(float(np.linalg.norm(want[where])), MIN_ROOT_MEAN_SQUARE * float(np.sqrt(max(1, where.sum()))))
     relative = float(np.linalg.norm(error) / norm) if error.size else 0.0

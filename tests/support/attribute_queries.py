@@ -95,7 +95,7 @@ class _RawLibrary:
         self.lib.cudnnGetLastErrorString(text, len(text))
         return text.value.decode()
 
-    def make_elements(self, question: AttributeQuery, owned: list[int]) -> ctypes.Array:
+    def make_attribute_elements(self, question: AttributeQuery, owned: list[int]) -> ctypes.Array:
         room = max(question.count, 8)
         if question.type == BACKEND_DESCRIPTOR:
             owned += [self.create_descriptor(question.element) or 0 for _ in range(room)]
@@ -112,7 +112,7 @@ class _RawLibrary:
     def answer_query(self, question: AttributeQuery) -> tuple[int, str]:
         self.last_error()
         owned: list[int] = []
-        elements = self.make_elements(question, owned)
+        elements = self.make_attribute_elements(question, owned)
         descriptor = self.create_descriptor(question.kind)
         if question.by_value:
             true = ctypes.c_bool(True)

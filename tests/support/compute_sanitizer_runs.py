@@ -43,7 +43,7 @@ def main() -> None:
             assert not isinstance(plan, str), plan
             found = execute_attention_case(case, graph, plan)
             for output, want in case.expected.items():
-                where = case.make_defined_mask(output)
+                where = case.make_mask_of_defined_elements(output)
                 got = case.unpack_output(output, found[output])[where]
                 assert np.linalg.norm(got - want[where]) <= 2e-3 * np.linalg.norm(want[where]), (name, form, output)
             print(f"{name}, {form}: agrees", flush=True)

@@ -12,13 +12,13 @@ from cudnn_backend_py.frontend.ops.node import Emitter, Node
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.graph.attention import Attention, SoftCap
 
-__all__ = ["FLOAT", "HALF", "INT32", "CheckContext", "RecordingGraph", "call_frontend_attention"]
+__all__ = ["FLOAT", "HALF", "INT32", "NodeCheckContext", "RecordingGraph", "call_frontend_attention"]
 
 HALF, FLOAT, INT32, INT64 = data_type.HALF, data_type.FLOAT, data_type.INT32, data_type.INT64
 
 
 @dataclass
-class CheckContext:
+class NodeCheckContext:
     """cuDNN version, architecture and types for the checks of frontend nodes, without a library."""
 
     version: tuple[int, int, int] = (9, 19, 0)
@@ -36,14 +36,14 @@ class RecordingGraph(AttentionOps, PointwiseOps):
     version: tuple[int, int, int] = (9, 19, 0)
     sm: int = 90
     _nodes: list[Node] = field(default_factory=list)
-    situation: CheckContext | None = None
+    situation: NodeCheckContext | None = None
     emitter: Emitter | None = None
 
     def __post_init__(self) -> None:
-        self.context: Any = self.situation or CheckContext(self.version, self.sm)
+        self.context: Any = self.situation or NodeCheckContext(self.version, self.sm)
 
     def validate(self) -> None:
-        context: Any = self.situation or CheckContext(self.version, self.sm)
+        context: Any = self.situation or NodeCheckContext(self.version, self.sm)
         for node in self._nodes:
             node.check(context)
             node.infer(context)
@@ -54,7 +54,7 @@ class RecordingGraph(AttentionOps, PointwiseOps):
     def graph(self) -> Graph:
         """Return the recorded graph as a `Graph`."""
         self.validate()
-        context: Any = self.situation or CheckContext(self.version, self.sm)
+        context: Any = self.situation or NodeCheckContext(self.version, self.sm)
         self.emitter = Emitter(context, "recorded", nodes=self._nodes)
         for node in self._nodes:
             node.emit(self.emitter)

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MEASURED_GPUS",
+    "are_expectations_measured_on_this_gpu",
     "assert_program_succeeded",
     "find_first_engine_config",
     "get_current_sm",
-    "get_least_expected_count",
-    "is_measured_here",
+    "get_smallest_accepted_count",
     "list_measured_gpus",
     "needs_two_gpus",
     "require_fused_attention",
-    "skip_if_not_measured",
+    "skip_if_support_not_measured_on_this_gpu",
 ]
 
 needs_two_gpus = pytest.mark.skipif(load_driver().devices < 2, reason="did not run: there are no two GPUs")
@@ -40,13 +40,13 @@ EXPECTED_COUNTS: Mapping[str, Mapping[str, int]] = tomllib.loads(
 OTHER_GPUS_KEY = "elsewhere"
 
 
-def _parse_measured_name(name: str) -> tuple[int, str]:
+def _parse_measured_gpu_and_version(name: str) -> tuple[int, str]:
     found = re.fullmatch(r"sm_(\d+), cuDNN (\d+(?:\.\d+){2})", name)
     assert found is not None, name
     return int(found[1]), found[2]
 
 
-MEASURED_GPUS = frozenset(_parse_measured_name(name) for name in EXPECTED_COUNTS if name != OTHER_GPUS_KEY)
+MEASURED_GPUS = frozenset(_parse_measured_gpu_and_version(name) for name in EXPECTED_COUNTS if name != OTHER_GPUS_KEY)
 
 
 def get_current_sm() -> int:
@@ -56,14 +56,14 @@ def get_current_sm() -> int:
     return shared_target().sm
 
 
-def is_measured_here() -> bool:
+def are_expectations_measured_on_this_gpu() -> bool:
     """Return whether the expectations of tests/gpu were measured on this architecture with this cuDNN."""
     from cudnn_backend_py import library
 
     return (get_current_sm(), library().version_text) in MEASURED_GPUS
 
 
-def get_least_expected_count(what: str) -> int:
+def get_smallest_accepted_count(what: str) -> int:
     """Return the smallest accepted count of a row of ``expected.toml`` for this architecture and cuDNN version."""
     from cudnn_backend_py import library
 
@@ -76,9 +76,9 @@ def list_measured_gpus() -> str:
     return ", ".join(f"sm_{sm} with cuDNN {version}" for sm, version in sorted(MEASURED_GPUS))
 
 
-def skip_if_not_measured(why: object) -> None:
+def skip_if_support_not_measured_on_this_gpu(why: object) -> None:
     """Skip the test after a refusal by cuDNN, unless support was measured on this GPU."""
-    if not is_measured_here():
+    if not are_expectations_measured_on_this_gpu():
         pytest.skip(f"did not run: cuDNN refuses it here (measured on {list_measured_gpus()}): {str(why)[:300]}")
 
 
@@ -91,7 +91,7 @@ def require_fused_attention() -> None:
 def assert_program_succeeded(done: FinishedChild) -> None:
     """Assert that a program exited with 0; after a refusal by cuDNN, skip the test where support was not measured."""
     if done.code and ("NOT_SUPPORTED" in done.stderr or "NotSupported" in done.stderr):
-        skip_if_not_measured(done.stderr.strip().splitlines()[-1])
+        skip_if_support_not_measured_on_this_gpu(done.stderr.strip().splitlines()[-1])
     assert done.code == 0, done.stdout + done.stderr
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from cudnn_backend_py import Attr, AttributeType, DataType, Descriptor, DescriptorType
 from cudnn_backend_py.generated.enums import CudnnEnum, OperationGraphMode
 
-__all__ = ["HOSTILE_VALUE_MAKERS", "disguise_value", "make_random_hostile_value"]
+__all__ = ["HOSTILE_VALUE_MAKERS", "make_equal_or_misreporting_value", "make_random_hostile_value"]
 
 HOSTILE_NUMBERS = (0, 1, 5, -1, 900, 2**31, 2**32, 2**63, 2**64, -(2**63) - 1, int(OperationGraphMode.NORM_FWD_TRAIN))
 HOSTILE_EXCEPTIONS = (
@@ -334,7 +334,7 @@ def make_random_hostile_value(r: random.Random) -> Any:
     return r.choice(HOSTILE_VALUE_MAKERS)(r)
 
 
-def disguise_value(value: Any, r: random.Random) -> Any:
+def make_equal_or_misreporting_value(value: Any, r: random.Random) -> Any:
     """Return an equal value of another class, or a value that only claims to be equal."""
     if type(value) is bool:
         return r.choice((np.bool_(value), ChangingIndex(int(value)), np.array(value)))
@@ -356,6 +356,6 @@ def disguise_value(value: Any, r: random.Random) -> Any:
     if type(value) is bytes:
         return r.choice((MisreportingBytes(value), bytearray(value), np.bytes_(value)))
     if type(value) is tuple:
-        items = [disguise_value(item, r) if r.random() < 0.3 else item for item in value]
+        items = [make_equal_or_misreporting_value(item, r) if r.random() < 0.3 else item for item in value]
         return r.choice((tuple(items), items, collections.deque(items), MisreportingTuple(items), EndlessList(items)))
     return value

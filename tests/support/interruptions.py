@@ -117,7 +117,7 @@ def use_descriptors() -> object:
     return None
 
 
-def convert_values() -> object:
+def set_attributes_from_custom_number_types() -> object:
     """Set attributes from values of classes with their own conversion methods."""
     for uid in range(1, 9):
         made = _make_tensor_descriptor(IndexNumber(uid), IndexSequence(2, 8, 64), IndexSequence(512, 64, 1))
@@ -188,7 +188,7 @@ WORK_FUNCTIONS: dict[str, WorkFunction] = {
     work.__name__: work
     for work in (
         use_descriptors,
-        convert_values,
+        set_attributes_from_custom_number_types,
         call_c_functions,
         capture_query_log,
         query_reasons,
@@ -329,7 +329,7 @@ INTERRUPTION_METHODS: dict[str, InterruptionMethod] = {
 }
 
 
-def _measure_work(work: WorkFunction) -> tuple[Any, float, int]:
+def _measure_duration_and_trace_events(work: WorkFunction) -> tuple[Any, float, int]:
     """Run the work; return its result, its duration, and the number of trace events."""
     work()
     began = time.perf_counter()
@@ -420,7 +420,7 @@ def interrupt_randomly(
         if method in ("trace", "profile") and name in SLOW_WORK_NAMES:
             method = "signal"
         if name not in measured:
-            measured[name] = _measure_work(WORK_FUNCTIONS[name])
+            measured[name] = _measure_duration_and_trace_events(WORK_FUNCTIONS[name])
         want, length_s, events = measured[name]
         counts["aimed"] += 1
         unraisable.clear()

@@ -20,14 +20,14 @@ from cudnn_backend_py.generated.operations import DEFAULTS
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
 __all__ = [
+    "LinkedGraphItem",
     "Network",
-    "NetworkItem",
     "assert_same_graph",
+    "convert_graph_to_linked_items",
+    "convert_logged_graph_to_linked_items",
     "find_difference",
-    "find_network_difference",
+    "find_difference_of_linked_items",
     "find_undetected_changes",
-    "make_intended_network",
-    "make_logged_network",
     "normalize_port",
 ]
 
@@ -55,7 +55,7 @@ _SPATIAL_FIELDS = {"pre_paddings": "pad", "filter_strides": "stride", "dilations
 
 
 @dataclass(frozen=True)
-class NetworkItem:
+class LinkedGraphItem:
     """A tensor or operation: a label for messages, its attributes, and its links to others by port."""
 
     label: str
@@ -63,12 +63,12 @@ class NetworkItem:
     links: tuple[tuple[str, str], ...]
 
 
-Network = Mapping[str, NetworkItem]  # by "t:uid" for tensors, "o:number" for operations
+Network = Mapping[str, LinkedGraphItem]  # by "t:uid" for tensors, "o:number" for operations
 
 
-def _make_item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> NetworkItem:
+def _make_item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> LinkedGraphItem:
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()}
-    return NetworkItem(label, tuple(sorted(plain.items())), tuple(sorted(links)))
+    return LinkedGraphItem(label, tuple(sorted(plain.items())), tuple(sorted(links)))
 
 
 def normalize_port(name: str) -> str:
@@ -81,7 +81,7 @@ def normalize_port(name: str) -> str:
 # The intended graph
 
 
-def _make_intended_tensor(tensor: Tensor) -> NetworkItem:
+def _make_item_of_graph_tensor(tensor: Tensor) -> LinkedGraphItem:
     attributes = {
         "data type": tensor.data_type.c_name,
         "dims": tensor.dims,
@@ -96,7 +96,7 @@ def _make_intended_tensor(tensor: Tensor) -> NetworkItem:
     return _make_item(f"tensor {tensor.name!r}", attributes, [("ragged offset", f"t:{ragged.uid}")] if ragged else [])
 
 
-def _find_intended_parameters(op: Op) -> dict[str, Any]:
+def _find_operation_parameters_to_compare(op: Op) -> dict[str, Any]:
     if isinstance(op, Matmul):
         return {"compute type": op.compute_type.c_name}
     if isinstance(op, Reduction):
@@ -158,39 +158,41 @@ def _find_pointwise_parameters(op: Pointwise) -> dict[str, Any]:
     return found
 
 
-def make_intended_network(graph: Graph) -> Network:
+def convert_graph_to_linked_items(graph: Graph) -> Network:
     """Return the tensors and operations of a graph as a network of linked items."""
-    network = {f"t:{tensor.uid}": _make_intended_tensor(tensor) for tensor in graph.tensors}
-    _add_intended_operations(network, graph, "o:", [])
+    network = {f"t:{tensor.uid}": _make_item_of_graph_tensor(tensor) for tensor in graph.tensors}
+    _add_items_of_graph_operations(network, graph, "o:", [])
     return network
 
 
-def _add_intended_operations(
-    network: dict[str, NetworkItem], graph: Graph, stem: str, belongs: list[tuple[str, str]]
+def _add_items_of_graph_operations(
+    network: dict[str, LinkedGraphItem], graph: Graph, stem: str, belongs: list[tuple[str, str]]
 ) -> None:
     for number, op in enumerate(graph.ops):
-        _add_intended_operation(network, op, f"{stem}{number}", belongs)
+        _add_items_of_graph_operation(network, op, f"{stem}{number}", belongs)
 
 
-def _add_intended_operation(network: dict[str, NetworkItem], op: Op, key: str, belongs: list[tuple[str, str]]) -> None:
+def _add_items_of_graph_operation(
+    network: dict[str, LinkedGraphItem], op: Op, key: str, belongs: list[tuple[str, str]]
+) -> None:
     links = [*belongs, *((normalize_port(port), f"t:{tensor.uid}") for port, tensor in op.ports() if "." not in port)]
     for name, value in op.fields.items() if isinstance(op, Operation) else ():
         if isinstance(value, Graph):
-            _add_intended_operations(network, value, f"{key}.", [(_SUB_GRAPH_LINK, key)])
+            _add_items_of_graph_operations(network, value, f"{key}.", [(_SUB_GRAPH_LINK, key)])
         elif isinstance(value, Operation):
-            _add_intended_operation(network, value, f"{key}.{name}", [])
+            _add_items_of_graph_operation(network, value, f"{key}.{name}", [])
             links.append((normalize_port(name), f"{key}.{name}"))
         elif name in _SUB_GRAPH_UID_FIELDS:
             links.append((normalize_port(name), f"t:{value}"))
     network[key] = _make_item(
-        f"operation {op.name!r}", {"operation": op.kind.c_name, **_find_intended_parameters(op)}, links
+        f"operation {op.name!r}", {"operation": op.kind.c_name, **_find_operation_parameters_to_compare(op)}, links
     )
 
 
 # The logged graph
 
 
-def _make_logged_tensor(record: Mapping[str, Any]) -> NetworkItem:
+def _make_item_of_logged_tensor(record: Mapping[str, Any]) -> LinkedGraphItem:
     attributes = {
         "data type": record["dataType"],
         "dims": record["dim"],
@@ -219,19 +221,19 @@ _RENAMED_FIELDS = {
 }
 
 
-def make_logged_network(data: Mapping[str, Any]) -> Network:
+def convert_logged_graph_to_linked_items(data: Mapping[str, Any]) -> Network:
     """Return the tensors and operations of a logged graph as a network of linked items."""
-    network: dict[str, NetworkItem] = {}
+    network: dict[str, LinkedGraphItem] = {}
     _add_logged_items(network, data, "o:", [])
     return network
 
 
 def _add_logged_items(
-    network: dict[str, NetworkItem], data: Mapping[str, Any], stem: str, belongs: list[tuple[str, str]]
+    network: dict[str, LinkedGraphItem], data: Mapping[str, Any], stem: str, belongs: list[tuple[str, str]]
 ) -> None:
     for record in data["tensors"]:
         for one in (record, *record.get("isRagged", ())):
-            item = _make_logged_tensor(one)
+            item = _make_item_of_logged_tensor(one)
             assert network.setdefault(f"t:{one['name']}", item) == item, (
                 f"{item.label} is logged twice with different properties"
             )
@@ -240,7 +242,7 @@ def _add_logged_items(
 
 
 def _add_logged_operation(
-    network: dict[str, NetworkItem], record: Mapping[str, Any], key: str, belongs: list[tuple[str, str]]
+    network: dict[str, LinkedGraphItem], record: Mapping[str, Any], key: str, belongs: list[tuple[str, str]]
 ) -> None:
     attributes, links = {}, list(belongs)
     for name, value in record.items():
@@ -282,10 +284,12 @@ def _refine_node_colours(colours: Mapping[str, Any], neighbours: Mapping[str, li
 
 def find_difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
     """Return the first difference between the intended and the logged graph, None if they are equal."""
-    return find_network_difference(make_intended_network(graph), make_logged_network(logged))
+    return find_difference_of_linked_items(
+        convert_graph_to_linked_items(graph), convert_logged_graph_to_linked_items(logged)
+    )
 
 
-def find_network_difference(mine: Network, theirs: Network) -> str | None:
+def find_difference_of_linked_items(mine: Network, theirs: Network) -> str | None:
     """Return the first difference between two networks, None if a renaming makes them equal."""
     for what in "to":
         counts = [sum(key.startswith(what) for key in side) for side in (mine, theirs)]
@@ -301,7 +305,11 @@ def find_network_difference(mine: Network, theirs: Network) -> str | None:
         if step and len(set(colours[0].values())) == len(mine):
             break
         colours = [_refine_node_colours(side, near) for side, near in zip(colours, links, strict=True)]
-    return None if _find_renaming(mine, theirs, *colours) is not None else "no one-to-one mapping of the tensors fits"
+    return (
+        None
+        if _match_graph_items_to_logged_items(mine, theirs, *colours) is not None
+        else "no one-to-one mapping of the tensors fits"
+    )
 
 
 def _find_most_similar_unmatched_pair(
@@ -321,7 +329,9 @@ def _find_most_similar_unmatched_pair(
     raise AssertionError("the sides have equally many items of each kind, so both have an odd one")
 
 
-def _describe_difference(mine: NetworkItem, theirs: NetworkItem, ours: Network, logs: Network, step: int) -> str:
+def _describe_difference(
+    mine: LinkedGraphItem, theirs: LinkedGraphItem, ours: Network, logs: Network, step: int
+) -> str:
     wanted, found = dict(mine.attributes), dict(theirs.attributes)
     if wanted != found:
         key = next(key for key in sorted({*wanted, *found}) if wanted.get(key) != found.get(key))
@@ -331,14 +341,14 @@ def _describe_difference(mine: NetworkItem, theirs: NetworkItem, ours: Network, 
     return f"the links of {mine.label} ({links}) fit nothing logged, {theirs.label} has ({other}); seen at step {step}"
 
 
-def _find_renaming(
+def _match_graph_items_to_logged_items(
     mine: Network, theirs: Network, left: Mapping[str, int], right: Mapping[str, int]
 ) -> dict[str, str] | None:
     """Return the logged item of each intended item, found by backtracking over items of equal colour."""
     order = sorted(mine, key=lambda key: (key[0] == "t", key))
     choices = {key: [other for other in theirs if right[other] == left[key]] for key in order}
 
-    def extend_renaming(index: int, known: dict[str, str]) -> dict[str, str] | None:
+    def extend_item_matching(index: int, known: dict[str, str]) -> dict[str, str] | None:
         if index == len(order):
             return known
         key = order[index]
@@ -350,12 +360,12 @@ def _find_renaming(
                 pairs[child] = twin
             merged = known | pairs
             if fits and len(set(merged.values())) == len(merged) and known.get(key, other) == other:
-                done = extend_renaming(index + 1, merged)
+                done = extend_item_matching(index + 1, merged)
                 if done is not None:
                     return done
         return None
 
-    return extend_renaming(0, {})
+    return extend_item_matching(0, {})
 
 
 def find_undetected_changes(

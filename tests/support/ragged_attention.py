@@ -17,7 +17,7 @@ RESULT_NAMES = {False: ("o", "stats"), True: ("dq", "dk", "dv")}
 
 
 @dataclass(frozen=True)
-class CallKind:
+class ShapeClassCallProperties:
     """Common properties of the calls of one shape class."""
 
     heads: int = 4
@@ -60,7 +60,7 @@ class CallKind:
 class ShapeClassCall:
     """The tensors and arguments of one call: packed tokens [t, h, d], or dense ones [b * s, h, d]."""
 
-    kind: CallKind
+    kind: ShapeClassCallProperties
     mode: BatchLayout
     lens_q: list[int]
     lens_kv: list[int]
@@ -157,7 +157,9 @@ class ShapeClassCall:
         return found
 
 
-def compute_reference_results(kind: CallKind, x: Mapping[str, Any], call: ShapeClassCall) -> dict[str, Any]:
+def compute_reference_results(
+    kind: ShapeClassCallProperties, x: Mapping[str, Any], call: ShapeClassCall
+) -> dict[str, Any]:
     """Return o, stats, dq, dk and dv of one sequence [s, h, d] in float64."""
     torch = _import_torch()
     q, k, v = (x[name].double().requires_grad_() for name in "qkv")

@@ -73,7 +73,7 @@ def _make_random_attention(rng: random.Random) -> Graph:
 
 
 @cache
-def _get_fixed_graph_json(name: str) -> str:
+def _get_predefined_graph_json(name: str) -> str:
     return json.dumps(graph_to_json({**VARIED_GRAPHS, **OPERATION_GRAPHS}[name]()))
 
 
@@ -82,7 +82,7 @@ def _make_random_graph_json(rng: random.Random) -> Json:
     if rng.random() < 0.2:
         return graph_to_json(_make_random_attention(rng))
     names = list(OPERATION_GRAPHS) if rng.random() < 0.7 else list(VARIED_GRAPHS)
-    graph: Json = json.loads(_get_fixed_graph_json(rng.choice(names)))
+    graph: Json = json.loads(_get_predefined_graph_json(rng.choice(names)))
     return graph
 
 
@@ -112,14 +112,14 @@ def _find_all_dicts(value: Any) -> Iterator[Json]:
         yield from _find_all_dicts(item)
 
 
-def _find_tensor_tables(data: Json) -> Iterator[list[Json]]:
+def _iterate_tensor_lists(data: Json) -> Iterator[list[Json]]:
     """Return the tensor lists of the graph and of its sub-graphs."""
     return (item["tensors"] for item in _find_all_dicts(data) if isinstance(item.get("tensors"), list))
 
 
 def _set_tensor_fields(data: Json, name: str, **values: Any) -> None:
     """Set fields of a tensor in all lists that contain it; None removes a field."""
-    for table in _find_tensor_tables(data):
+    for table in _iterate_tensor_lists(data):
         for tensor in table:
             if tensor["name"] == name:
                 tensor.update(values)
@@ -134,7 +134,7 @@ def _compute_packed_strides(dims: list[int]) -> list[int]:
     return strides[::-1]
 
 
-def _make_random_tensors(data: Json, rng: random.Random) -> list[Json]:
+def _choose_random_tensors(data: Json, rng: random.Random) -> list[Json]:
     """Return one random tensor, all tensors, or all tensors of one type."""
     tensors: list[Json] = data["tensors"]
     one = rng.choice(tensors)
@@ -175,7 +175,7 @@ def _change_one_size(data: Json, rng: random.Random) -> None:
 @_register_change(weight=2)
 def _change_rank(data: Json, rng: random.Random) -> None:
     cut, front = rng.random() < 0.5, rng.random() < 0.5
-    for tensor in _make_random_tensors(data, rng):
+    for tensor in _choose_random_tensors(data, rng):
         dims = list(tensor["dims"])
         if cut:
             dims = (dims[1:] if front else dims[:-1]) or [1]
@@ -188,7 +188,7 @@ def _change_rank(data: Json, rng: random.Random) -> None:
 @_register_change(weight=2)
 def _change_strides(data: Json, rng: random.Random) -> None:
     kind = rng.randrange(6)
-    for tensor in _make_random_tensors(data, rng):
+    for tensor in _choose_random_tensors(data, rng):
         dims, strides = tensor["dims"], list(tensor["strides"])
         if kind == 0:
             strides = [0] * len(dims)
@@ -209,7 +209,7 @@ def _change_strides(data: Json, rng: random.Random) -> None:
 def _change_data_type(data: Json, rng: random.Random) -> None:
     usual = ("HALF", "BFLOAT16", "FLOAT", "DOUBLE", "FP8_E4M3", "INT8", "INT32", "INT64", "BOOLEAN")
     kind = rng.choice((*usual, *DataType.__members__))
-    for tensor in _make_random_tensors(data, rng):
+    for tensor in _choose_random_tensors(data, rng):
         _set_tensor_fields(data, tensor["name"], data_type=kind)
 
 
@@ -239,7 +239,7 @@ def _change_flags(data: Json, rng: random.Random) -> None:
             {"vector_count": rng.choice((4, 32, 3)), "vector_dim": rng.randrange(4)},
         )
     )
-    for tensor in _make_random_tensors(data, rng):
+    for tensor in _choose_random_tensors(data, rng):
         _set_tensor_fields(data, tensor["name"], **values)
 
 
@@ -256,7 +256,7 @@ def _change_ragged_offset(data: Json, rng: random.Random) -> None:
             "strides": _compute_packed_strides(dims),
             "data_type": "INT32",
         }
-        for table in _find_tensor_tables(data):
+        for table in _iterate_tensor_lists(data):
             table.append(offset)
     _set_tensor_fields(data, tensor["name"], ragged_offset=offset["name"])
 
@@ -378,7 +378,7 @@ def _change_names(data: Json, rng: random.Random) -> None:
 @_register_change(weight=3)
 def _add_other_graph(data: Json, rng: random.Random) -> None:
     """Add the operations of another graph, often with a shared tensor."""
-    other: Json = json.loads(_get_fixed_graph_json(rng.choice(list(OPERATION_GRAPHS))))
+    other: Json = json.loads(_get_predefined_graph_json(rng.choice(list(OPERATION_GRAPHS))))
     first = max(tensor["uid"] for tensor in data["tensors"]) + 1
     names = {tensor["name"]: f"{tensor['name']}_2" for tensor in other["tensors"]}
     uids = {tensor["uid"]: first + index for index, tensor in enumerate(other["tensors"])}

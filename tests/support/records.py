@@ -12,8 +12,8 @@ import pytest
 __all__ = [
     "RECORD_COMMANDS",
     "RECORD_FOLDER",
-    "list_parameters_or_skip",
     "list_record_parameters",
+    "list_test_parameters_or_skipped_case",
     "read_record",
     "require_record",
 ]
@@ -58,7 +58,7 @@ def list_record_parameters(start: str) -> list[Any]:
     return [pytest.param(path, id=path.stem) for path in paths] or [_make_skipped_case(start)]
 
 
-def list_parameters_or_skip(start: str, found: Iterable[str]) -> list[Any]:
+def list_test_parameters_or_skipped_case(start: str, found: Iterable[str]) -> list[Any]:
     """Return the values found in records with this prefix as test parameters, or one skipped case."""
     return list(found) or [_make_skipped_case(start)]
 

@@ -18,7 +18,7 @@ ATTENTION_SHAPES = (
 )
 
 
-def compare_with_flash() -> Iterator[dict[str, Any]]:
+def compare_with_torch_flash_attention() -> Iterator[dict[str, Any]]:
     """Yield for each type and shape the relative Frobenius errors of o, dq, dk and dv, of this package and of torch."""
     for data_type in (DataType.HALF, DataType.BFLOAT16):
         for shape in ATTENTION_SHAPES:

@@ -15,7 +15,7 @@ from cudnn_backend_py.graph import Op, Tensor, attention
 from cudnn_backend_py.interpreter import OPERATIONS, pointwise
 from cudnn_backend_py.interpreter.run import Run
 
-__all__ = ["SCALE_FACTORS", "WRONG_MODES", "WRONG_SCALES", "WrongScale", "use_wrong_mode", "use_wrong_scale"]
+__all__ = ["SCALE_FACTORS", "WRONG_MODES", "WRONG_SCALES", "WrongScale", "use_wrong_pointwise_mode", "use_wrong_scale"]
 
 D, P, T = DescriptorType, PointwiseMode, DataType
 IN_MEMORY: dict[str, Any] = {"virtual": False}
@@ -28,7 +28,7 @@ def use_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
     """Make the interpreter multiply the first result of a kind of operation by a factor."""
     right = OPERATIONS[kind]
 
-    def compute_wrongly(run: Run, op: Op) -> None:
+    def compute_with_scaled_result(run: Run, op: Op) -> None:
         first = next(iter(op.outputs().values())).uid
         write = run.write_value
 
@@ -41,7 +41,7 @@ def use_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
         finally:
             del run.write_value  # type: ignore[method-assign]
 
-    OPERATIONS[kind] = compute_wrongly
+    OPERATIONS[kind] = compute_with_scaled_result
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ def use_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
 
 
 @contextmanager
-def use_wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
+def use_wrong_pointwise_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
     """Make the interpreter compute another pointwise mode in place of `mode`."""
     tables: tuple[dict[PointwiseMode, Any], ...] = (pointwise.UNARY, pointwise.BINARY, pointwise.BACKWARD)
     (table,) = (table for table in tables if mode in table)

@@ -19,7 +19,7 @@ from cudnn_backend_py.diagnose.fork import TIMEOUT_REMARK
 from tests.torture.harness import VERSIONS
 from tests.torture.remedies import TARGETS, make_random_graphs
 
-__all__ = ["compare_answers", "make_random_queries"]
+__all__ = ["compare_verdicts_of_idle_and_busy_machine", "make_random_queries"]
 
 QUERY_LIMIT_S = 600.0
 _MIN_REFUSED_SHARE = 0.8  # smallest share of refused graphs
@@ -50,7 +50,9 @@ def explain_in_parallel(queries: Sequence[Query], processes: int) -> list[Verdic
         return list(pool.map(judge.run_query, queries))
 
 
-def compare_answers(alone: Sequence[Verdict], busy: Sequence[Verdict]) -> tuple[Counter[str], list[str]]:
+def compare_verdicts_of_idle_and_busy_machine(
+    alone: Sequence[Verdict], busy: Sequence[Verdict]
+) -> tuple[Counter[str], list[str]]:
     """Return counts, and a line for each pair of verdicts that differ without a report of a time limit."""
     counts: Counter[str] = Counter()
     lines = []
@@ -89,7 +91,7 @@ def main(given: Sequence[str] | None = None) -> int:
         answers.append(explain_in_parallel(queries, processes))
         times.append(time.monotonic())
         print(f"{len(queries)} graphs, {processes} at a time: {times[-1] - times[-2]:.0f} s", flush=True)
-    counts, lines = compare_answers(*answers)
+    counts, lines = compare_verdicts_of_idle_and_busy_machine(*answers)
     counts["built"] = sum(question.build for question in queries)
     print("\n".join([*(f"{count:>6}  {what}" for what, count in sorted(counts.items())), *lines]))
     print(f"{len(lines)} differ")

@@ -269,7 +269,7 @@ class ChangingEnvironment:
         named |= {f"{PATCHED_VERSION}.{patch}": source for patch, source in self.patches.items()}
         return named
 
-    def find_target_content(self, target: str) -> str:
+    def find_gpu_name_of_target(self, target: str) -> str:
         """Return the described GPU that a target name currently refers to."""
         return self.targets[self.place / target] if target.endswith(".json") else target
 
@@ -290,13 +290,17 @@ class ChangingEnvironment:
         named, targets, versions = drawn
         switch = os.environ.get(TF32_VARIABLE)
         return {
-            (graph, target, version): judge_in_fresh_process(graph, self.find_target_content(target), source, switch)
+            (graph, target, version): judge_in_fresh_process(
+                graph, self.find_gpu_name_of_target(target), source, switch
+            )
             for graph in named
             for target in targets
             for version, source in versions.items()
         }
 
-    def check_answers(self, who: str, wanted: Mapping[Any, Cell], found: Mapping[Any, Cell], *, also: str = "") -> None:
+    def check_matrix_cells(
+        self, who: str, wanted: Mapping[Any, Cell], found: Mapping[Any, Cell], *, also: str = ""
+    ) -> None:
         for place, cell in found.items():
             self.counts[f"queries answered by {who}"] += 1
             if also and cell.cause == also:
@@ -311,7 +315,7 @@ class ChangingEnvironment:
         for graph, target, version in self.chance.sample(list(wanted), min(4, len(wanted))):
             question = Query(named[graph], target, None if version == "default" else version)
             found = Cell.from_verdict(self.judge.run_query(question))
-            self.check_answers("a running judge", wanted, {(graph, target, version): found})
+            self.check_matrix_cells("a running judge", wanted, {(graph, target, version): found})
 
     def _judge_matrix(self, drawn: Any, executor: Executor | None = None) -> dict[tuple[str, str, str], Cell]:
         named, targets, versions = drawn
@@ -321,17 +325,17 @@ class ChangingEnvironment:
 
     def judge_in_children(self) -> None:
         drawn = self.make_random_matrix_query()
-        self.check_answers("children", self.find_expected_answers(drawn), self._judge_matrix(drawn))
+        self.check_matrix_cells("children", self.find_expected_answers(drawn), self._judge_matrix(drawn))
 
     def judge_in_threads(self) -> None:
         drawn = self.make_random_matrix_query()
-        self.check_answers(
+        self.check_matrix_cells(
             "an executor of threads", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.threads)
         )
 
     def judge_in_processes(self) -> None:
         drawn = self.make_random_matrix_query()
-        self.check_answers(
+        self.check_matrix_cells(
             "an executor of processes", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.processes)
         )
 
@@ -342,7 +346,7 @@ class ChangingEnvironment:
         code = f"import sys\nsys.argv = {['', arguments]!r}\n{NEW_MATRIX_PROGRAM}"
         done = run_code(code, cwd=self.place, environment={**os.environ, "PYTHONPATH": _START_PYTHON_PATH})
         lines = json.loads(done.stdout.splitlines()[-1])
-        self.check_answers("a new process", wanted, {tuple(place): Cell.from_dict(cell) for *place, cell in lines})
+        self.check_matrix_cells("a new process", wanted, {tuple(place): Cell.from_dict(cell) for *place, cell in lines})
 
     def judge_during_change(self) -> None:
         """Check that answers are all from before a change or all from after it, or report changed library files."""
@@ -363,7 +367,9 @@ class ChangingEnvironment:
         )
         given = [place for place, cell in found.items() if cell.cause != FILES_CHANGED_CODE]
         is_later = any(found[place] != before[place] for place in given)
-        self.check_answers("children during a change", after if is_later else before, found, also=FILES_CHANGED_CODE)
+        self.check_matrix_cells(
+            "children during a change", after if is_later else before, found, also=FILES_CHANGED_CODE
+        )
 
     @contextmanager
     def _make_change_during_block(self, change: Callable[[], None]) -> Iterator[None]:

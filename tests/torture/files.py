@@ -38,7 +38,7 @@ from cudnn_backend_py.frontend.notebooks import read_cells
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.encoded import decode_graph, encode_graph
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
-from cudnn_backend_py.importers.files import open_graph_file, read_graph_data
+from cudnn_backend_py.importers.files import open_graph_file, read_graphs_or_errors_from_file
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
 from cudnn_backend_py.importers.records import read_log
 from cudnn_backend_py.interpreter.data import load_arrays
@@ -153,7 +153,7 @@ def _read_support_table(path: Path) -> str:
 
 
 def _read_any_graph(path: Path) -> str:
-    return "\n".join(str(graph) for graph in read_graph_data(str(path)))
+    return "\n".join(str(graph) for graph in read_graphs_or_errors_from_file(str(path)))
 
 
 def _read_log_breakdown(path: Path) -> str:

@@ -15,7 +15,7 @@ from cudnn_backend_py import DescriptorType, Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, lint, render_text, whatif
 from cudnn_backend_py.diagnose.report.html import render_verdict_html
 from cudnn_backend_py.graph import graph_to_json
-from cudnn_backend_py.graph.guard import collect_reports
+from cudnn_backend_py.graph.guard import collect_error_reports
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.known_issues import find_known_issues
 from cudnn_backend_py.rewrite.changes import iterate_changes
@@ -89,7 +89,7 @@ def _judge_and_check(judge: Judge, question: Query, *, shown: bool) -> Counter[s
 def _check_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
     """Run the checks that need no cuDNN."""
     names = {tensor.name for tensor in graph.tensors}
-    with collect_reports() as lines:
+    with collect_error_reports() as lines:
         known_issues = find_known_issues(graph, find_profile(question.target).sm, (9, 19, 0))
         found = lint(graph)
         tried = list(iterate_changes(graph)) if rng.random() < 0.05 and len(graph.ops) < 30 else []

@@ -66,7 +66,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
 def _install_wheel(root: Path, wheel: Path) -> None:
     """Install a wheel into the version store without pip."""
     with versions._lock_store(root) as (changed, _):
-        versions._place_wheel(
+        versions._unpack_wheel_atomically(
             wheel, changed / INSTALLED_FOLDER_NAME, versions._CUDNN_FILE, versions._make_progress(False)
         )
 
@@ -100,7 +100,7 @@ def _patch_wheel(wheel: Path, change: Callable[[bytearray], None]) -> None:
     wheel.write_bytes(data)
 
 
-def _make_directory_entry_change(
+def _make_zip_directory_entry_change(
     offset: int, value: bytes, name: bytes = LIBRARY_FILE.encode()
 ) -> Callable[[bytearray], None]:
     """Return a function that changes bytes of a file's entry in the central directory, at an offset."""
@@ -118,7 +118,7 @@ def _write_zip_bomb(wheel: Path) -> None:
     content = bytes(1 << 24)
     with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("nvidia/bomb", content)
-    _patch_wheel(wheel, _make_directory_entry_change(24, (100).to_bytes(4, "little"), b"nvidia/bomb"))
+    _patch_wheel(wheel, _make_zip_directory_entry_change(24, (100).to_bytes(4, "little"), b"nvidia/bomb"))
 
 
 def _write_too_many_files(wheel: Path) -> None:
@@ -158,15 +158,15 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
     "duplicate": lambda chance, wheel: _add_file_to_wheel(wheel, LIBRARY_FILE, b"another library"),
     "file and folder": lambda chance, wheel: _add_file_to_wheel(wheel, f"{LIBRARY_FILE}/inside"),
     "second library": lambda chance, wheel: _add_file_to_wheel(wheel, "nvidia/cudnn/lib/libcudnn.so.9"),
-    "encrypted": lambda chance, wheel: _patch_wheel(wheel, _make_directory_entry_change(8, b"\x01\x00")),
+    "encrypted": lambda chance, wheel: _patch_wheel(wheel, _make_zip_directory_entry_change(8, b"\x01\x00")),
     "odd method": lambda chance, wheel: _patch_wheel(
-        wheel, _make_directory_entry_change(10, chance.choice((b"\x0c", b"\x63")))
+        wheel, _make_zip_directory_entry_change(10, chance.choice((b"\x0c", b"\x63")))
     ),
     "size of gigabytes": lambda chance, wheel: _patch_wheel(
-        wheel, _make_directory_entry_change(24, b"\xff\xff\xff\x7f")
+        wheel, _make_zip_directory_entry_change(24, b"\xff\xff\xff\x7f")
     ),
-    "overlapping": lambda chance, wheel: _patch_wheel(wheel, _make_directory_entry_change(20, b"\xff\xff\xff\x7f")),
-    "elsewhere": lambda chance, wheel: _patch_wheel(wheel, _make_directory_entry_change(42, chance.randbytes(3))),
+    "overlapping": lambda chance, wheel: _patch_wheel(wheel, _make_zip_directory_entry_change(20, b"\xff\xff\xff\x7f")),
+    "elsewhere": lambda chance, wheel: _patch_wheel(wheel, _make_zip_directory_entry_change(42, chance.randbytes(3))),
     "bomb": lambda chance, wheel: _write_zip_bomb(wheel),
     "huge count": lambda chance, wheel: _write_too_many_files(wheel),
     "huge RECORD": lambda chance, wheel: _write_huge_record(wheel),

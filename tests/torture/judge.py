@@ -40,7 +40,7 @@ VerdictSummary = tuple[str, str, int, Outcome, int]
 
 def run_random_round(seed: int, _folder: Path) -> Counter[str]:
     """Run queries, some of them interrupted, and compare each answer with that of an uninterrupted judge."""
-    find_expected_answers()
+    find_expected_verdict_summaries()
     with Judge() as one:
         return _JudgeRound(random.Random(seed), one).run_steps()
 
@@ -63,7 +63,7 @@ def make_distinct_queries() -> tuple[Query, ...]:
 
 
 @cache
-def find_expected_answers() -> dict[Query, VerdictSummary]:
+def find_expected_verdict_summaries() -> dict[Query, VerdictSummary]:
     """Return the answers of an uninterrupted judge."""
     with Judge() as calm:
         return {question: _summarize_verdict(calm.run_query(question)) for question in make_distinct_queries()}
@@ -91,7 +91,7 @@ class _JudgeRound:
             if number % EVENT_INTERVAL_STEPS == EVENT_INTERVAL_STEPS - 1:
                 self.chance.choice(rare)()
             else:
-                self.check_answer(*self.run_random_query(self.judge.run_query))
+                self.check_query_verdict(*self.run_random_query(self.judge.run_query))
         return self.counts
 
     def run_random_query(self, run_query: Callable[[Query], Verdict]) -> tuple[Query, Verdict]:
@@ -99,17 +99,17 @@ class _JudgeRound:
         self.counts["queries"] += 1
         return question, run_query(question)
 
-    def check_answer(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
+    def check_query_verdict(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
         """Compare an answer with the expected one; with `whole` False, it may also be missing."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
             raise BrokenGuarantee(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
         if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED_CODES:
             self.counts["queries that could not be judged"] += 1
             return
-        if _summarize_verdict(verdict) != find_expected_answers()[question]:
+        if _summarize_verdict(verdict) != find_expected_verdict_summaries()[question]:
             cause = verdict.cause and verdict.cause.headline
             raise BrokenGuarantee(
-                f"expected {find_expected_answers()[question]}, found {_summarize_verdict(verdict)}: {cause}"
+                f"expected {find_expected_verdict_summaries()[question]}, found {_summarize_verdict(verdict)}: {cause}"
             )
         self.counts["right answers"] += 1
 
@@ -122,7 +122,7 @@ class _JudgeRound:
         kind = self.chance.choice(INTERRUPTIONS)
         self._run_interrupted_by_exception(
             kind,
-            lambda: self.check_answer(*self.run_random_query(self.judge.run_query)),
+            lambda: self.check_query_verdict(*self.run_random_query(self.judge.run_query)),
             moment or self.make_random_delay_s(),
             0.0,
         )
@@ -138,7 +138,7 @@ class _JudgeRound:
         again = float(10 ** self.chance.uniform(-5, -2.5))
         self._run_interrupted_by_exception(
             kind,
-            lambda: self.check_answer(*self.run_random_query(self.judge.run_query)),
+            lambda: self.check_query_verdict(*self.run_random_query(self.judge.run_query)),
             self.make_random_delay_s(),
             again,
         )
@@ -166,7 +166,7 @@ class _JudgeRound:
     def judge_with_short_limit(self) -> None:
         hurried = Judge(limit_s=self.make_random_delay_s())
         hurried._processes = self.judge._processes  # use those of the other judge, with a shorter limit
-        self.check_answer(*self.run_random_query(hurried.run_query), whole=False)
+        self.check_query_verdict(*self.run_random_query(hurried.run_query), whole=False)
         self.counts["short time limits"] += 1
 
     def kill_child_during_query(self) -> None:
@@ -178,7 +178,7 @@ class _JudgeRound:
                 os.kill(pid, self.chance.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGRTMIN + 3)))
 
         with _run_handler_after(kill_child, self.make_random_delay_s()):
-            self.check_answer(*self.run_random_query(self.judge.run_query), whole=False)
+            self.check_query_verdict(*self.run_random_query(self.judge.run_query), whole=False)
         self.judge.close()  # if the kill came after this query, the next one needs new processes
         self.counts["killed child processes"] += 1
 
@@ -186,8 +186,8 @@ class _JudgeRound:
         """Use the same judge in a forked process, and in the parent at the same time."""
         child = os.fork()
         if child == 0:
-            _check_and_exit(lambda: self.check_answer(*self.run_random_query(self.judge.run_query)))
-        self.check_answer(*self.run_random_query(self.judge.run_query))
+            _check_and_exit(lambda: self.check_query_verdict(*self.run_random_query(self.judge.run_query)))
+        self.check_query_verdict(*self.run_random_query(self.judge.run_query))
         self._wait_for_fork(child)
         self.counts["queries"] += 1
         self.counts["right answers"] += 1
@@ -213,8 +213,8 @@ class _JudgeRound:
                 raise
             os._exit(1)
         if os.getpid() != parent:
-            _check_and_exit(lambda: self.check_answer(question, verdict))
-        self.check_answer(question, verdict)
+            _check_and_exit(lambda: self.check_query_verdict(question, verdict))
+        self.check_query_verdict(question, verdict)
         for child in children:
             self._wait_for_fork(child)
 
@@ -230,7 +230,7 @@ class _JudgeRound:
             coming = [(question, pool.submit(self.judge.run_query, question)) for question in chosen]
             self.interrupt_query()
             for question, answer in coming:
-                self.check_answer(question, answer.result())
+                self.check_query_verdict(question, answer.result())
         self.counts["queries"] += len(chosen)
         self.counts["queries of threads"] += len(chosen)
 
@@ -241,7 +241,7 @@ class _JudgeRound:
 
         async def run_query(question: Query, limit_s: float | None) -> None:
             try:
-                self.check_answer(question, await asyncio.wait_for(asyncio.to_thread(judge, question), limit_s))
+                self.check_query_verdict(question, await asyncio.wait_for(asyncio.to_thread(judge, question), limit_s))
             except TimeoutError:
                 self.counts["tasks cancelled"] += 1
 

@@ -41,7 +41,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
         counts[f"killed writers on {kind}"] += 1
     counts += fill_disk(chance, folder / "full")
     if seed % ROUNDS_PER_REAL_PLAN == 0:
-        counts += damage_real_plans(chance, folder / "real")
+        counts += damage_records_of_cudnn_plans(chance, folder / "real")
     return counts
 
 
@@ -139,7 +139,7 @@ def _replace_entry_file(kind: str, one: Path, other: Path) -> None:
         one.mkdir()
 
 
-def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
+def damage_records_of_cudnn_plans(chance: random.Random, folder: Path) -> Counter[str]:
     """Store a plan of cuDNN, store its record with a changed field, and check that no other plan is read."""
     from cudnn_backend_py import build
     from cudnn_backend_py.diagnose.explanation import control_graph

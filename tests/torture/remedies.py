@@ -18,13 +18,13 @@ from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, whatif
 from cudnn_backend_py.diagnose.remedy import Remedy
 from cudnn_backend_py.graph import graph_to_json
-from cudnn_backend_py.graph.guard import collect_reports
+from cudnn_backend_py.graph.guard import collect_error_reports
 from cudnn_backend_py.graph.replace import replace_tensors, try_to_make_graph
 from cudnn_backend_py.graph.strides import make_strides_in_order
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.change_sequence import find_change_sequence
 from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
-from cudnn_backend_py.system.version import version_numbers
+from cudnn_backend_py.system.version import parse_version_numbers
 from tests.support.randomly_changed_graphs import iterate_random_mutants
 from tests.torture.harness import VERSIONS, BrokenGuarantee
 from tools.campaign.graphs import make_random_graph
@@ -49,7 +49,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
             if judge.run_query(question).outcome is not Outcome.NOT_SUPPORTED:
                 continue
             counts["refused"] += 1
-            with collect_reports() as lines:
+            with collect_error_reports() as lines:
                 found = whatif(graph, target, version=version, judge=judge, limit=8)
             if lines:
                 raise _make_broken_guarantee(question, "\n".join(lines))
@@ -61,7 +61,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
 
 def make_random_graphs(rng: random.Random, version: str | None) -> Iterator[Graph]:
     """Yield an endless stream of random graphs: valid ones, and small ones with unusual features."""
-    numbers = None if version is None else version_numbers(version)[:3]
+    numbers = None if version is None else parse_version_numbers(version)[:3]
     made = iterate_random_mutants(rng)
     while True:
         if rng.random() < 0.3:

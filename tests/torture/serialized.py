@@ -14,7 +14,7 @@ from typing import Any
 from cudnn_backend_py import explain
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.frontend import serialize
-from cudnn_backend_py.frontend.runner import Placement
+from cudnn_backend_py.frontend.runner import InternalTensorPlacement
 from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
 from cudnn_backend_py.target import Target, open_target
 from tests.support.damaged_texts import assert_safe_to_print, mutate_json
@@ -44,11 +44,11 @@ def _serialize_plan() -> bytes:
     graph = VARIED_GRAPHS["matmul f16 64"]()
     plans: list[Any] = []
     explain(graph, _open_sm90_target(), build=True, plans=plans)
-    return serialize.serialize_plan(plans[0], Placement(graph, {}, {}))
+    return serialize.serialize_plan(plans[0], InternalTensorPlacement(graph, {}, {}))
 
 
 def _damage_bytes(rng: random.Random, content: dict[str, Any]) -> bytes:
-    data = bytearray(rng.choice([_serialize_plan(), write_ubjson(_remove_package_data(content))]))
+    data = bytearray(rng.choice([_serialize_plan(), write_ubjson(_remove_data_added_by_package(content))]))
     for _ in range(rng.randrange(1, 6)):
         at, what = rng.randrange(min(len(data), 6000)), rng.random()
         if what < 0.5:
@@ -61,7 +61,7 @@ def _damage_bytes(rng: random.Random, content: dict[str, Any]) -> bytes:
 
 
 def _damage_frontend_data(rng: random.Random, content: dict[str, Any]) -> bytes:
-    theirs = _remove_package_data(content) | (_PLACEMENT_FIELDS if rng.random() < 0.6 else {})
+    theirs = _remove_data_added_by_package(content) | (_PLACEMENT_FIELDS if rng.random() < 0.6 else {})
     code = theirs.pop(_CODE_KEY)
     if rng.random() < 0.4:
         code = json.dumps(mutate_json(rng, json.loads(code)))
@@ -69,21 +69,21 @@ def _damage_frontend_data(rng: random.Random, content: dict[str, Any]) -> bytes:
     return write_ubjson({**changed, _CODE_KEY: code} if isinstance(changed, dict) else changed)
 
 
-def _damage_package_data(rng: random.Random, content: dict[str, Any]) -> bytes:
+def _damage_data_added_by_package(rng: random.Random, content: dict[str, Any]) -> bytes:
     own = json.dumps(mutate_json(rng, json.loads(content[_PACKAGE_DATA_KEY])))
     return write_ubjson(
         {**content, _PACKAGE_DATA_KEY: own, _CHECKSUM_KEY: serialize._compute_checksum(own, content[_CODE_KEY])}
     )
 
 
-def _remove_package_data(content: dict[str, Any]) -> dict[str, Any]:
+def _remove_data_added_by_package(content: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key not in (_PACKAGE_DATA_KEY, _CHECKSUM_KEY)}
 
 
 DAMAGE_BY_NAME: dict[str, Callable[[random.Random, dict[str, Any]], bytes]] = {
     "bytes": _damage_bytes,
     "cudnn-frontend": _damage_frontend_data,
-    "own": _damage_package_data,
+    "own": _damage_data_added_by_package,
 }
 
 

@@ -17,7 +17,7 @@ from .families.attention import (
 from .families.convolutions import add_convolution
 from .families.elementwise import add_operation_of_any_mode, add_pointwise_graph, add_reduction_graph
 from .families.fusions import add_fusion
-from .families.norms import add_batch_norm_part, add_norm, add_norm_backward
+from .families.norms import add_batch_norm_suboperation, add_norm, add_norm_backward
 from .families.others import (
     add_block_scaled_matmul,
     add_data_movement,
@@ -38,7 +38,7 @@ GRAPH_FAMILIES: dict[str, Callable[[RandomGraphBuilder], Graph | None]] = {
     "reduction": add_reduction_graph,
     "norm": add_norm,
     "norm backward": add_norm_backward,
-    "batch norm": add_batch_norm_part,
+    "batch norm": add_batch_norm_suboperation,
     "resample": add_resample,
     "moves": add_data_movement,
     "experts": add_expert_matmul,

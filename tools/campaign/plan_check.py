@@ -18,7 +18,11 @@ from cudnn_backend_py.generated.enums import DescriptorType
 from cudnn_backend_py.graph import Graph, Tensor
 from cudnn_backend_py.graph.formats import get_largest_finite, is_integer, round_to_data_type
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.interpreter.data import from_memory, make_inputs, to_memory
+from cudnn_backend_py.interpreter.data import (
+    convert_numbers_to_memory_image,
+    make_inputs,
+    read_numbers_from_memory_image,
+)
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.engine import EngineConfig, OperationGraph
 from cudnn_backend_py.plans.plan import Plan, build_plan
@@ -76,13 +80,13 @@ class OutputDifferences:
     overrun_tensors: list[str] = field(default_factory=list)
 
     @property
-    def wrong_texts(self) -> list[str]:
+    def descriptions_of_wrong_outputs(self) -> list[str]:
         """The differences as text; empty if all outputs are right."""
         said = [str(one) for one in self.comparisons if not one.is_right]
         return said + [f"{name}: memory after it is written" for name in self.overrun_tensors]
 
     @property
-    def wrong_tensors(self) -> list[str]:
+    def names_of_wrong_outputs(self) -> list[str]:
         """Names of the wrong outputs."""
         return [one.output for one in self.comparisons if not one.is_right] + self.overrun_tensors
 
@@ -163,7 +167,7 @@ def run_plan(plan: Plan, inputs: Mapping[str | int, NumberArray]) -> tuple[dict[
     try:
         stage.run(plan, stage.pack(plan))
         results = {
-            tensor.name: from_memory(tensor, stage.read(tensor))
+            tensor.name: read_numbers_from_memory_image(tensor, stage.read(tensor))
             for tensor in graph.variant_pack_tensors
             if tensor.uid in written
         }
@@ -199,7 +203,7 @@ def _make_memory_content(tensor: Tensor, numbers: NumberArray | None) -> NDArray
     image = np.full(tensor.span_bytes, 0xFF, np.uint8)
     if numbers is None:
         return image
-    held = np.ascontiguousarray(to_memory(tensor, numbers)).reshape(-1).view(np.uint8)
+    held = np.ascontiguousarray(convert_numbers_to_memory_image(tensor, numbers)).reshape(-1).view(np.uint8)
     return held if held.size > image.size else np.concatenate([held, image[held.size :]])
 
 

@@ -155,7 +155,7 @@ class RandomGraphBuilder:
 
     # chains
 
-    def add_operation_with_chain(
+    def add_operation_with_elementwise_chain(
         self,
         make: Callable[[dict[str, Any]], Tensor],
         dims: tuple[int, ...],
@@ -186,9 +186,9 @@ class RandomGraphBuilder:
             return make(self.make_stored_options(dims, kind))
         spills = self.make_random_bool(0.12)  # the output of the operation is also stored
         z = make(self.make_stored_options(dims, kind) if spills else self.make_virtual_options(dims))
-        return self.add_chain(z, length, channel=channel, kind=kind, reduces=reduces)
+        return self.add_elementwise_chain(z, length, channel=channel, kind=kind, reduces=reduces)
 
-    def add_chain(
+    def add_elementwise_chain(
         self,
         z: Tensor,
         length: int,
@@ -226,11 +226,11 @@ class RandomGraphBuilder:
         if what == "gradient":
             mode = self.choose(*GRADIENT_MODES)
             return g.pointwise(
-                mode, self.add_tensor("x", dims), dy=z, **options, parameters=self.choose_parameters(mode)
+                mode, self.add_tensor("x", dims), dy=z, **options, parameters=self.choose_activation_parameters(mode)
             )
         if what == "select":
             leaf = self.add_tensor("leaf", dims)
-            mask = self.add_mask(leaf, between, channel)
+            mask = self.add_comparison_mask(leaf, between, channel)
             return g.pointwise(_P.BINARY_SELECT, z, self.choose_operand(dims, channel=channel), mask, **options)
         if what == "positive":
             safe = g.pointwise(_P.ADD, g.pointwise(_P.ABS, z, **between), self.add_scalar(rank, 0.5), **between)
@@ -242,9 +242,9 @@ class RandomGraphBuilder:
             leaf = g.pointwise(mode, self.add_tensor("leaf", dims), **between)
             return g.pointwise(self.choose(_P.ADD, _P.MUL, _P.MAX), z, leaf, **options)
         mode = self.choose(*SMOOTH_MODES)
-        return g.pointwise(mode, z, **options, parameters=self.choose_parameters(mode))
+        return g.pointwise(mode, z, **options, parameters=self.choose_activation_parameters(mode))
 
-    def add_mask(self, leaf: Tensor, between: dict[str, Any], channel: int | None) -> Tensor:
+    def add_comparison_mask(self, leaf: Tensor, between: dict[str, Any], channel: int | None) -> Tensor:
         """Add a comparison of a stored tensor with an operand, or of an index with another index."""
         g = self.g
         strides = between["strides"]
@@ -269,7 +269,7 @@ class RandomGraphBuilder:
         kind = DataType.FLOAT if self.make_random_bool(0.95) else None
         return self.g.pointwise(mode or self.choose(*COMPARISON_MODES), x, b, strides=strides, compute_type=kind)
 
-    def choose_parameters(self, mode: PointwiseMode) -> dict[str, Any]:
+    def choose_activation_parameters(self, mode: PointwiseMode) -> dict[str, Any]:
         """Return random parameters of an activation, or none."""
         if self.make_random_bool(0.6):
             return {}

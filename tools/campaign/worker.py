@@ -109,8 +109,13 @@ class _Worker:
                 say(outcome="not interpreted", data=kind, words=str(error)[:_MAX_MESSAGE_LENGTH])
                 return
             say(seconds={"interpret": time.perf_counter() - began})
-            if found.wrong_texts:
-                say(outcome="differs", data=kind, words=found.wrong_texts[:3], largest=_find_largest_error(found))
+            if found.descriptions_of_wrong_outputs:
+                say(
+                    outcome="differs",
+                    data=kind,
+                    words=found.descriptions_of_wrong_outputs[:3],
+                    largest=_find_largest_error(found),
+                )
 
     def _judge_on_device(
         self, graph: Graph, got: PlanOrRefusal, kinds: list[str], request: dict[str, Any], say: AnswerWriter
@@ -134,13 +139,13 @@ class _Worker:
                 return
             compared = sum(one.compared for one in found.comparisons)
             say(outcome="compared", data=kind, seconds=seconds, elements=compared, largest=_find_largest_error(found))
-            if not found.wrong_texts:
+            if not found.descriptions_of_wrong_outputs:
                 continue
-            faults = _find_known_issue_codes(graph, got, found.wrong_tensors)
+            faults = _find_known_issue_codes(graph, got, found.names_of_wrong_outputs)
             say(
                 outcome="differs",
                 data=kind,
-                words=found.wrong_texts[:3],
+                words=found.descriptions_of_wrong_outputs[:3],
                 largest=_find_largest_error(found),
                 faults=faults,
             )
@@ -186,10 +191,10 @@ class _Worker:
             finally:
                 got.plan.close()
             if not found.difference_kinds & failure[1].difference_kinds or _find_known_issue_codes(
-                smaller, got, found.wrong_tensors
+                smaller, got, found.names_of_wrong_outputs
             ):
                 return False
-            last = {"words": found.wrong_texts[:2], "engine": got.engine, "data": data}
+            last = {"words": found.descriptions_of_wrong_outputs[:2], "engine": got.engine, "data": data}
             say(smaller=graph_to_json(smaller), text=str(smaller), **last)
             return True
 

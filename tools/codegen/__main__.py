@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from cudnn_backend_py.system.version import version_numbers
+from cudnn_backend_py.system.version import parse_version_numbers
 
 from . import header, model, writer
 
@@ -22,7 +22,7 @@ def read_pinned_version() -> tuple[int, ...]:
     """Return the version of the header to read: NEWEST in the Makefile, which is also the installed cuDNN."""
     found = re.search(r"^NEWEST := (.+)$", (_REPOSITORY_FOLDER / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert found, "the Makefile has no line NEWEST := VERSION"
-    return version_numbers(found[1])
+    return parse_version_numbers(found[1])
 
 
 PINNED_VERSION = read_pinned_version()

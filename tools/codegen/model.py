@@ -11,7 +11,7 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.system.version import VersionTuple, version_numbers
+from cudnn_backend_py.system.version import VersionTuple, parse_version_numbers
 
 from .header import DocumentedAttribute, Enumerator, EnumType, Header
 
@@ -110,7 +110,7 @@ class FactsFile:
         """Return the first version of an enumerator: from these facts, otherwise from the header."""
         for pattern, version in self.data["enumerator_since"].items():
             if fnmatchcase(member.c_name, pattern):
-                major, minor, patch = version_numbers(version)
+                major, minor, patch = parse_version_numbers(version)
                 if (major, minor, patch) != member.since:
                     self.used.add(("enumerator_since", pattern))
                 return major, minor, patch
@@ -319,8 +319,12 @@ class _DescriptorModelBuilder:
             field=self._make_field_name(kind, name, known["element"]),
             since=self.facts.since(member),
             documented=says is not None,
-            filled=tuple(a for a in ATTRIBUTE_ASPECTS if _is_changed_aspect(a, original, known) and not original[a]),
-            corrected=tuple(a for a in ATTRIBUTE_ASPECTS if _is_changed_aspect(a, original, known) and original[a]),
+            filled=tuple(
+                a for a in ATTRIBUTE_ASPECTS if _is_changed_attribute_property(a, original, known) and not original[a]
+            ),
+            corrected=tuple(
+                a for a in ATTRIBUTE_ASPECTS if _is_changed_attribute_property(a, original, known) and original[a]
+            ),
             change_reasons=tuple(change_reasons),
             types=known["types"],
             count=known["count"],
@@ -370,7 +374,7 @@ def _convert_fact_value(aspect: str, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _is_changed_aspect(aspect: str, original: dict[str, Any], known: dict[str, Any]) -> bool:
+def _is_changed_attribute_property(aspect: str, original: dict[str, Any], known: dict[str, Any]) -> bool:
     if aspect == "role" and original["role"] is None and known["role"] == "input":
         return False
     return bool(original[aspect] != known.get(aspect))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.system.version import version_text
+from cudnn_backend_py.system.version import format_version_numbers
 
 from .model import FIRST_VERSION, OPERATION_FACT_NAMES, Attribute, DescriptorModel, EnumModel, GeneratedModel
 
@@ -41,7 +41,7 @@ def generate_all_files(model: GeneratedModel) -> dict[str, str]:
         "prototypes.py": _write_prototypes_module,
     }
     out = {name: _format_python(name, source(model), model) for name, source in sources.items()}
-    out["REPORT.md"] = insert_hash(write_report(model), "<!-- {} -->")
+    out["REPORT.md"] = insert_hash(make_header_upgrade_report(model), "<!-- {} -->")
     out["graph.schema.json"] = insert_hash(_make_graph_schema(model), '  "$comment": "{}",')
     return out
 
@@ -91,7 +91,7 @@ def _format_python(name: str, body: str, model: GeneratedModel) -> str:
 
 
 def _format_version(version: Iterable[int] | None) -> str:
-    return "not said" if version is None else version_text(version)
+    return "not said" if version is None else format_version_numbers(version)
 
 
 def _write_package_module(model: GeneratedModel) -> str:
@@ -516,7 +516,7 @@ def _find_enums_of_fields(descriptor: DescriptorModel, given: dict[str, Any], mo
 # ------------------------------------------------------------------------------------------ REPORT.md
 
 
-def write_report(model: GeneratedModel) -> str:
+def make_header_upgrade_report(model: GeneratedModel) -> str:
     """Return the report for the review of a header upgrade."""
     attributes = [a for d in model.descriptors for a in d.attributes]
     placed = {a.name for a in attributes}
@@ -574,13 +574,13 @@ def _format_report_section(title: str, items: Iterable[str]) -> list[str]:
 def _format_report_table(title: str, rows: list[tuple[Attribute, tuple[str, ...]]]) -> list[str]:
     lines = [f"## {title}", "", "| attribute | what | now | why |", "|---|---|---|---|"]
     for attribute, aspects in sorted(rows, key=lambda row: row[0].name):
-        now = "; ".join(f"{aspect} {_format_aspect(attribute, aspect)}" for aspect in aspects)
+        now = "; ".join(f"{aspect} {_format_attribute_property(attribute, aspect)}" for aspect in aspects)
         why = "; ".join(attribute.change_reasons)
         lines.append(f"| CUDNN_ATTR_{attribute.name} | {', '.join(aspects)} | {now} | {why} |")
     return [*lines, ""]
 
 
-def _format_aspect(attribute: Attribute, aspect: str) -> str:
+def _format_attribute_property(attribute: Attribute, aspect: str) -> str:
     value = getattr(attribute, aspect)
     if aspect == "count":
         low, high = value

@@ -23,7 +23,7 @@ from typing import Any
 
 from cudnn_backend_py.audit.report import AuditReport
 from cudnn_backend_py.execution.timing import without_garbage_collection
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.system.child import make_call_command
 from cudnn_backend_py.why.cost import StepTime, format_overhead, judge_overhead, measure_step_time
 from tests.support.audited_programs import CORRECT_PROGRAMS, PROGRAMS_WITH_KNOWN_ISSUES
@@ -69,7 +69,7 @@ def run_audit_command(file: str, versions: Sequence[str], reduce_s: float) -> di
     return found
 
 
-def audit_and_examine_program(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
+def audit_program_and_its_stored_cases(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
     """Audit one program, examine its cases until the known issue is found, and return the findings."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
@@ -149,7 +149,7 @@ def audit_programs(
     """Yield the findings of each audited program."""
     with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(
-            lambda name: audit_and_examine_program(name, versions, reduce_s),
+            lambda name: audit_program_and_its_stored_cases(name, versions, reduce_s),
             names or [*PROGRAMS_WITH_KNOWN_ISSUES, *CORRECT_PROGRAMS],
         )
 
@@ -388,7 +388,9 @@ def main() -> int:
     parser.add_argument("--block", type=float, default=0.5, help="shortest time of a block in seconds")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    record = start_record(f"audit-{options.what}", ("cudnn_backend_py", "python", "cudnn", "gpus", "driver version"))
+    record = make_measurement_record_header(
+        f"audit-{options.what}", ("cudnn_backend_py", "python", "cudnn", "gpus", "driver version")
+    )
     if options.what == "faults":
         rows = []
         for row in audit_programs(options.cudnn, options.reduce, options.workers, options.only):

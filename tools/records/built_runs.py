@@ -32,7 +32,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.formats import encode
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, get_tolerance
 from tests.support.child import run_python
@@ -148,7 +148,7 @@ def main() -> None:
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     with ThreadPoolExecutor(WORKER_COUNT) as pool:
         graphs = dict(zip(TYPICAL_GRAPHS, pool.map(run_in_child, TYPICAL_GRAPHS), strict=True))
-    print(write_record({**start_record(RECORD_KIND, facts), "graphs": graphs}, arguments.record))
+    print(write_record({**make_measurement_record_header(RECORD_KIND, facts), "graphs": graphs}, arguments.record))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, open_target, reference
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.formats import round_to_data_type
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.known_issues import KnownIssueWarning, find_known_issues
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
@@ -239,7 +239,7 @@ def make_record(found: list[dict[str, Any]]) -> dict[str, Any]:
     wrong = [item for item in found if item["outcome"] not in ("agrees", "refused")]
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     return {
-        **start_record(RECORD_KIND, facts),
+        **make_measurement_record_header(RECORD_KIND, facts),
         "levels": SCORE_LEVELS,
         "outcomes": dict(Counter(item["outcome"] for item in found)),
         "engines": dict(Counter(item.get("engine", "").partition("_")[0] for item in found)),

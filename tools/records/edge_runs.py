@@ -29,7 +29,7 @@ from cudnn_backend_py.execution.run import execute
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.graph.formats import decode, encode, get_largest_finite, get_storage_type, is_integer
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.known_issues import find_issues_explaining_failure
 from cudnn_backend_py.plans.plan import Plan
@@ -348,11 +348,13 @@ def make_record(records: Iterable[CaseRecord]) -> CaseRecord:
     by_name = {record["name"]: record for record in records}
     cases = {name: _shorten_record(by_name[name]) for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name in by_name}
     problems = {
-        name: _select_kept_fields(record) for name, record in sorted(by_name.items()) if name.startswith("random/")
+        name: _make_stored_random_case_record(record)
+        for name, record in sorted(by_name.items())
+        if name.startswith("random/")
     }
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     return {
-        **start_record(RECORD_KIND, facts),
+        **make_measurement_record_header(RECORD_KIND, facts),
         "elements": sum(record.get("elements", 0) for record in by_name.values()),
         "counts": dict(Counter(f"{name.split('/')[0]}: {item['outcome']}" for name, item in sorted(by_name.items()))),
         "cases": cases,
@@ -366,7 +368,7 @@ def _shorten_record(record: CaseRecord) -> str:
     return " ".join([record["outcome"], *record.get("engines", ()), *([str(more)[:600]] if more else [])])
 
 
-def _select_kept_fields(record: CaseRecord) -> CaseRecord:
+def _make_stored_random_case_record(record: CaseRecord) -> CaseRecord:
     shares = {kind: float(f"{share:.3g}") for kind, share in record.get("shares", {}).items()}
     kept = ("title", "outcome", "engines", "faults", "words")
     passed_over = {"passed over": len(record["refused"])} if record.get("refused") else {}

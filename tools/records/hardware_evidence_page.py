@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from cudnn_backend_py.diagnose.evidence import PUBLISHED_RESULTS
-from cudnn_backend_py.system.version import version_numbers, version_text
+from cudnn_backend_py.system.version import format_version_numbers, parse_version_numbers
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.verification.graphs import FAMILIES
 from tools.hardware_evidence import KIND_COMPARED, KIND_KNOWN_ISSUES, KIND_RUN, EvidenceRow, read_table
@@ -47,7 +47,7 @@ def make_hardware_evidence_page(rows: Iterable[EvidenceRow] | None = None) -> st
     lines = [f"| architecture | cuDNN | {' | '.join(_TABLE_COLUMNS)} |", f"|---|---|{'---|' * len(_TABLE_COLUMNS)}"]
     for sm in sorted(known):
         versions = {(row.cudnn, row.cuda) for row in found if row.sm == sm}
-        for cudnn, cuda in sorted(versions, key=lambda pair: (version_numbers(pair[0]), pair[1])) or [("", 0)]:
+        for cudnn, cuda in sorted(versions, key=lambda pair: (parse_version_numbers(pair[0]), pair[1])) or [("", 0)]:
             here = [row for row in found if (row.sm, row.cudnn, row.cuda) == (sm, cudnn, cuda)]
             cells = (_format_cell([row for row in here if row.family == family]) for family in _TABLE_COLUMNS)
             lines.append(_format_line(f"sm_{sm}", f"{cudnn}, CUDA {cuda}" if cuda else cudnn, *cells))
@@ -64,7 +64,7 @@ def _list_published_rows() -> list[EvidenceRow]:
             counts[TARGET_BY_GPU_NAME[gpu][1], version, _DIRECTIONS[direction == "bwd"]] += count
     benchmarks = {(sm, version) for sm, version, _ in counts}
     for result in PUBLISHED_RESULTS:
-        if (result.sm, version := version_text(result.version)) not in benchmarks:
+        if (result.sm, version := format_version_numbers(result.version)) not in benchmarks:
             counts[result.sm, version, _DIRECTIONS[result.backward]] += 1
     return [
         EvidenceRow(sm, version, 0, family, _KIND_PUBLISHED, "", "", count, count, "")

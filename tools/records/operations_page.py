@@ -9,7 +9,7 @@ from typing import Any
 
 from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.interpreter import OPERATIONS as INTERPRETED
-from cudnn_backend_py.plans.refusals import find_reason_after_most_checks, read_refusals
+from cudnn_backend_py.plans.refusals import find_innermost_reason_of_longest_chain, read_refusals
 from tests.support.typical_graphs import (
     BLOCK_SCALED_ENGINES,
     FRONTEND_METHODS,
@@ -88,7 +88,7 @@ def describe_outcome(found: Mapping[str, Any]) -> str:
     needs = _NEEDED_VERSION_PATTERN.search(found["words"])
     if needs:
         return f"needs {needs[1]}"
-    reason = find_reason_after_most_checks(read_refusals(found["words"]))
+    reason = find_innermost_reason_of_longest_chain(read_refusals(found["words"]))
     words = (found["words"] if reason is None else reason.statement).splitlines()[0]
     return f"refused: `{words.removeprefix('cudnn-status: ')}`"
 

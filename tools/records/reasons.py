@@ -18,7 +18,7 @@ from cudnn_backend_py import GraphError
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.plans.refusals import Reason
-from cudnn_backend_py.system.version import version_numbers
+from cudnn_backend_py.system.version import parse_version_numbers
 from tests.support.randomly_changed_graphs import iterate_random_mutants
 from tools.website.reasons import make_search_key
 
@@ -63,7 +63,7 @@ def collect_reasons(table: dict[str, Any], seed: int, version: str | None, secon
             }
             row = rows.setdefault(make_search_key(reason.text), fresh)
             row["operations"] = sorted(kinds & set(row["operations"]))
-            row["versions"] = sorted({*row["versions"], verdict.cudnn.partition("+")[0]}, key=version_numbers)
+            row["versions"] = sorted({*row["versions"], verdict.cudnn.partition("+")[0]}, key=parse_version_numbers)
             row["sm"] = sorted({*row["sm"], verdict.sm})
         if time.monotonic() > end:
             break

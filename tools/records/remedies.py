@@ -22,7 +22,7 @@ from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Query, Verdict, judge, render_text
 from cudnn_backend_py.diagnose.causes.options import AttentionOptions, read_options
 from cudnn_backend_py.diagnose.surveys.attention import GRAPH_FORMS, TARGETS, SupportTable, attention_rows
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.native import library
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from tools.repository import ROOT
@@ -205,7 +205,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args(given)
-    record = start_record("remedies")
+    record = make_measurement_record_header("remedies")
     record["rounds"] = []
     for one in _check_versions(arguments):
         record["rounds"].append(one)

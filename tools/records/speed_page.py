@@ -24,7 +24,7 @@ def read_h200_record(name: str) -> Any:
     return json.loads((ROOT / "logs" / f"{name}-{RECORD_SUFFIX}.json").read_text(encoding="utf-8"))
 
 
-def get_figure(record: RecordData, *path: str) -> Any:
+def get_measured_number(record: RecordData, *path: str) -> Any:
     """Return a figure of a record, None if it was not measured."""
     found: Any = record
     for key in path:
@@ -63,7 +63,7 @@ def format_model_rows(record: RecordData) -> Iterator[str]:
         rows += [(f"{way}, {epoch}", (way, epoch, "tokens_per_second")) for epoch in epochs]
     rows += [(way, (way, "tokens_per_second")) for way in ("serving", "serving, captured")]
     for title, path in rows:
-        figures = [get_figure(makers, *path) for makers in record["makers"].values()]
+        figures = [get_measured_number(makers, *path) for makers in record["makers"].values()]
         cells = ["-" if value is None else f"{value:,.0f}" for value in figures]
         yield f"| {title} | {' | '.join(cells)} |"
 

@@ -278,7 +278,7 @@ def main() -> None:
             "PYTHONPATH": str(options.torch.resolve() if options.torch else ""),
             "XDG_CACHE_HOME": str(home / "cache"),
         }
-        call = f"i.start_record('ten-tasks', {ENVIRONMENT_FACTS})"
+        call = f"i.make_measurement_record_header('ten-tasks', {ENVIRONMENT_FACTS})"
         probe = f"import json, cudnn_backend_py.info as i; print(json.dumps({call}))"
         said = subprocess.check_output(["python", "-c", probe], env=environment, cwd=home, text=True)
         tasks, failed = [], []

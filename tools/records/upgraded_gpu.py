@@ -20,7 +20,7 @@ from cudnn_backend_py.diagnose.surveys.inputs import read_judging_environments
 from cudnn_backend_py.diagnose.surveys.upgrade import SLOWDOWN_LIMIT
 from cudnn_backend_py.graph import Graph, load_graph, save_graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.tuning.upgrade import TimePair, _time_all_graphs
 from tools.records.upgraded import make_random_graphs
@@ -91,7 +91,7 @@ def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float
         for one in checked["changes"]
     }
     return {
-        **start_record("upgrade-gpu-record"),
+        **make_measurement_record_header("upgrade-gpu-record"),
         "gpu_name": shared_target().profile.title,
         "versions": [checked["changes"][0][which]["cudnn"] for which in ("old", "new")],
         "counts": checked["counts"],

@@ -21,11 +21,11 @@ from tools.website.pages import (
     format_json,
     list_known_issues,
     list_operations,
-    write_commands,
-    write_enums,
-    write_files,
-    write_gallery,
-    write_reasons,
+    make_commands_page,
+    make_enums_page,
+    make_graph_gallery_page,
+    make_reasons_page,
+    make_source_files_page,
 )
 from tools.website.reasons import make_lookup_table
 
@@ -114,11 +114,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     header = GENERATED_PAGES["cudnn_backend_py/generated/REPORT.md"]
     texts[header] = f"---\nsearch:\n  boost: 0.2\n---\n\n{texts[header]}"  # long lists of names, last in search results
     texts |= {
-        "gallery.md": write_gallery(),
-        "reference/commands.md": write_commands(),
-        "reference/enums.md": write_enums(),
-        "reference/files.md": write_files(),
-        "tables/reasons.md": write_reasons(),
+        "gallery.md": make_graph_gallery_page(),
+        "reference/commands.md": make_commands_page(),
+        "reference/enums.md": make_enums_page(),
+        "reference/files.md": make_source_files_page(),
+        "tables/reasons.md": make_reasons_page(),
         "tables/faults.json": format_json(
             {"schema": "cudnn-backend-py/faults", "version": 1, "faults": list_known_issues()}
         ),

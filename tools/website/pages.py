@@ -25,19 +25,19 @@ from cudnn_backend_py.diagnose.framework_messages import (
 from cudnn_backend_py.diagnose.report.drawing import draw_graph
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.known_issues import FAULTS
-from cudnn_backend_py.system.version import version_numbers
-from tools.website.reasons import ReasonEntry, list_entries, list_rules, make_message_anchor
+from cudnn_backend_py.system.version import parse_version_numbers
+from tools.website.reasons import ReasonEntry, list_reason_entries, list_rules, make_message_anchor
 
 __all__ = [
     "ROOT",
     "find_graph_files",
     "list_known_issues",
     "list_operations",
-    "write_commands",
-    "write_enums",
-    "write_files",
-    "write_gallery",
-    "write_reasons",
+    "make_commands_page",
+    "make_enums_page",
+    "make_graph_gallery_page",
+    "make_reasons_page",
+    "make_source_files_page",
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def find_graph_files() -> list[Path]:
     ]
 
 
-def write_gallery() -> str:
+def make_graph_gallery_page() -> str:
     """Return the page of examples: each graph with its drawing, its text and the command that judges it."""
     parts = [
         "---\nhide: [navigation]\n---\n\n# Gallery of graphs\n\n"
@@ -108,7 +108,7 @@ def _list_commands(command: click.Command, path: str) -> Iterator[tuple[str, cli
                 yield from _list_commands(one, f"{path} {name}")
 
 
-def write_commands() -> str:
+def make_commands_page() -> str:
     """Return the page of commands: the help text of each, in the sections of the main help."""
     parts = [
         "# Commands\n\nThe help of every command. Common options, exit codes and completion: "
@@ -128,7 +128,7 @@ def write_commands() -> str:
 # enums
 
 
-def write_enums() -> str:
+def make_enums_page() -> str:
     """Return the page of all enums of the header, with numbers and the versions that added them."""
     parts = [
         "---\nsearch:\n  boost: 0.2\n---\n\n# Enums\n\n"
@@ -160,7 +160,7 @@ def _read_first_line(path: Path) -> str:
     return re.split(r"(?<=[.]) ", words)[0]
 
 
-def write_files() -> str:
+def make_source_files_page() -> str:
     """Return the page of source files by folder of the package, with the first line of their docstrings."""
     package = ROOT / "cudnn_backend_py"
     parts = [
@@ -183,10 +183,10 @@ def write_files() -> str:
 # reasons
 
 
-def write_reasons() -> str:
+def make_reasons_page() -> str:
     """Return the page of cuDNN's reasons, by rule."""
-    found = list(list_entries())
-    versions = sorted({one for entry in found for one in entry.versions}, key=version_numbers)
+    found = list(list_reason_entries())
+    versions = sorted({one for entry in found for one in entry.versions}, key=parse_version_numbers)
     parts = [
         "---\nsearch:\n  boost: 0.3\n---\n\n# cuDNN's reasons\n\n"
         "Paste a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow to find "
@@ -198,7 +198,7 @@ def write_reasons() -> str:
         f"{len(found):,} reasons of cuDNN {', '.join(versions)} for refused graphs, by the rule that reads them. Their "
         "numbers are those of one example graph; `cudnn-backend explain` finds the cause for your own graph.\n"
     ]
-    parts.append(_write_message_section())
+    parts.append(_make_message_section())
     for rule in list_rules():
         mine = [entry for entry in found if entry.rule == rule.name]
         parts.append(f"\n## {rule.title} {{ #{rule.anchor} }}\n\n{rule.text}\n")
@@ -206,7 +206,7 @@ def write_reasons() -> str:
     return "".join(parts)
 
 
-def _write_message_section() -> str:
+def _make_message_section() -> str:
     """Return the section of messages of other programs: the meaning, and how each program shows cuDNN's reasons."""
     how = "".join(f"\n| {name or 'any other'} | {text} |" for name, text in LOG_INSTRUCTIONS.items())
     parts = [f"\n## Messages of programs {{ #messages }}\n\n| program | cuDNN's own reasons |\n|---|---|{how}\n"]

@@ -20,7 +20,7 @@ from cudnn_backend_py.diagnose.framework_messages import MESSAGE_ENTRIES, STATUS
 __all__ = [
     "ReasonEntry",
     "RuleHeading",
-    "list_entries",
+    "list_reason_entries",
     "list_rules",
     "make_lookup_table",
     "make_message_anchor",
@@ -74,10 +74,10 @@ class ReasonEntry:
 @cache
 def list_rules() -> tuple[RuleHeading, ...]:
     """Return the headings of the page, in the order in which rules are applied."""
-    return tuple(RuleHeading(one.name, one.title, _split_rule_docstring(one)) for one in read_rules())
+    return tuple(RuleHeading(one.name, one.title, _convert_rule_docstring_to_markdown(one)) for one in read_rules())
 
 
-def _split_rule_docstring(rule: RuleText) -> str:
+def _convert_rule_docstring_to_markdown(rule: RuleText) -> str:
     """Return the parts of a rule's docstring as Markdown; for the last three headings only the text."""
     if set(rule.parts) == {"Problem"}:
         return rule.problem
@@ -85,7 +85,7 @@ def _split_rule_docstring(rule: RuleText) -> str:
 
 
 @cache
-def list_entries() -> tuple[ReasonEntry, ...]:
+def list_reason_entries() -> tuple[ReasonEntry, ...]:
     """Return an entry for every reason of the table."""
     return tuple(_make_entries(json.loads(REASONS_TABLE_PATH.read_text(encoding="utf-8"))))
 
@@ -105,7 +105,7 @@ def make_lookup_table() -> dict[str, Any]:
     by_name = {rule.name: rule for rule in list_rules()}
     reasons = [
         [make_search_key(one.text), make_search_key(one.statement), one.anchor, one.statement, by_name[one.rule].title]
-        for one in list_entries()
+        for one in list_reason_entries()
     ]
     statuses = [[status, by_name[name].anchor, by_name[name].title] for status, name in RULE_BY_STATUS.items()]
     patterns = [

@@ -32,7 +32,7 @@ from ...graph.attention import Attention
 from ...graph.attention.recognize import read_attention
 from ...importers.files import open_graph_file
 from ...importers.graphs import read_graphs
-from ...info import start_record, write_record
+from ...info import make_measurement_record_header, write_record
 from ...native.libcudnn import library
 from ...plans.build import shared_target
 from ...printable import printable
@@ -40,7 +40,7 @@ from ...system.streams import format_markdown_table, is_terminal
 from ...system.typed_data import read_fields
 from ...system.untrusted_files import read_json
 from ...target import find_profile
-from ...terminal import WordTable, open_console, render_as_text
+from ...terminal import BorderlessTextTable, open_console, render_as_text
 from ...tuning.statistics import Timing
 from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
 from .contenders import (
@@ -191,7 +191,7 @@ def read_log_cases(path: str) -> list[ComparisonCase]:
             continue
         p = use.problem
         direction: Direction = "backward" if use.backward else "forward"
-        plain, why = _to_plain_problem(p)
+        plain, why = _convert_to_dense_problem(p)
         seq = f"{p.seq_q}/{p.seq_kv}" if p.seq_kv != p.seq_q else str(p.seq_q)
         name = (
             format_problem(plain) if plain else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
@@ -223,7 +223,7 @@ _OPTIONS_OF_NO_PLAIN_PROBLEM = (
 )
 
 
-def _to_plain_problem(p: Attention) -> tuple[Attention | None, str]:
+def _convert_to_dense_problem(p: Attention) -> tuple[Attention | None, str]:
     """Return the equivalent dense problem that torch and flash-attn accept, or the reason why there is none."""
     options = [name for name in (*_OPTIONS_OF_NO_PLAIN_PROBLEM, "page_size") if getattr(p, name)]
     if p.left_bound is not None or p.right_bound not in (None, 0):
@@ -279,7 +279,7 @@ class Comparison:
         return shlex.join(["cudnn-backend", "plan", "compare", self.what, *versions, *target, *much])
 
 
-def _make_our_contenders(
+def _make_package_contenders(
     p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
 ) -> Iterator[tuple[str, Callable[[], Any], Any]]:
     """Yield (name, call, context) for our functions that can run a problem; add tags to `plans`."""
@@ -315,7 +315,7 @@ def _make_torch_contenders(
     scores = p.batch * p.heads * p.seq_q * p.seq_kv
     backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MAX_SCORES]
     found: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
-    for name, call, context in _make_our_contenders(p, direction, buffers, plans):
+    for name, call, context in _make_package_contenders(p, direction, buffers, plans):
         found[name] = call, context or nullcontext
     for name, call, context in make_torch_calls(p, direction, buffers, backends):
         found[name] = call, context
@@ -344,7 +344,7 @@ def _make_comparison_row(
         title = _format_row_title(child)
         configs[title] = _time_built_configs(built[name], child, rounds)
         notes += [f"{title}: {built[name].refused}"] * (built[name].refused != "")
-        for suffix, one in _select_first_and_best(configs[title]):
+        for suffix, one in _select_first_and_fastest_config(configs[title]):
             gpu[title + suffix], plans[title + suffix] = one["gpu"], one["tag"]
             if "host" in one:
                 host[title + suffix] = one["host"]
@@ -393,7 +393,7 @@ def _make_common_row_fields(case: ComparisonCase) -> dict[str, Any]:
     return {"shape": case.name, "direction": case.direction, **flops}
 
 
-def _select_first_and_best(configs: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _select_first_and_fastest_config(configs: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the heuristics' first config, and the fastest if it beats the first beyond noise."""
     if not configs:
         return
@@ -523,7 +523,9 @@ def run_comparison(
             fix="--target h100 lists the plans that would be compared",
         )
     record = {
-        **start_record("compare", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        **make_measurement_record_header(
+            "compare", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+        ),
         "command": wanted.command,
         "shapes": len({case.name for case in cases}),
         "cases": len(cases),
@@ -612,7 +614,7 @@ def _list_contender_names(record: Mapping[str, Any]) -> list[str]:
 def make_time_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
     """Return the table of GPU times or host times."""
     names = _list_contender_names(record)
-    table = WordTable(title=f"{'GPU' if what == 'gpu' else 'Host'} time of attention, microseconds")
+    table = BorderlessTextTable(title=f"{'GPU' if what == 'gpu' else 'Host'} time of attention, microseconds")
     table.add_column("")
     table.add_column("")
     for name in names:
@@ -684,7 +686,7 @@ def _list_unstarted_cases(record: Mapping[str, Any]) -> list[str]:
 
 def format_all_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of GPU and host times, if any, and of the plans."""
-    plans = WordTable("shape", "direction", "plans")
+    plans = BorderlessTextTable("shape", "direction", "plans")
     for row in record["rows"]:
         plans.add_row(row["shape"], row["direction"], "\n".join(f"{a}: {b}" for a, b in row["plans"].items()))
     return [*(make_time_table(record, what) for what in ("gpu", "host") if "described" not in record), plans]

@@ -14,7 +14,7 @@ from ...rewrite.changes import Change, find_attention_dims, join_names
 from ...rewrite.dims import DimClass, resize_dims
 from ..verdict import Basis, Cause
 from .case import RefusalCase, blame_change, blame_exact_change, format_quote, format_statement, get_data_type_word
-from .rules import _is_tensor_named, format_target_remedy, name_head_dims, register_phrase_rule
+from .rules import _is_tensor_named, format_supporting_targets_remedy, name_head_dims, register_phrase_rule
 from .together import REFUSED_ALONE_DETAIL, blame_combined_options, blame_options, blame_other_options
 
 __all__ = ["blame_options"]
@@ -88,7 +88,11 @@ def _explain_by_one_smaller_dim(refused: _RefusedHeadDims) -> Cause | None:
     if alone is None:
         return None
     what, found, limit = re.split(r": | -> ", alone.title)
-    rest = [one for one in refused.dims if one.size != int(limit) and not _is_about_dims(alone, case.graph, one)]
+    rest = [
+        one
+        for one in refused.dims
+        if one.size != int(limit) and not _does_change_concern_head_dims(alone, case.graph, one)
+    ]
     next_to = f" next to {rest[0].size} of {name_head_dims(case.graph, rest)[12:-3]}" if rest else ""
     headline = (
         f"{what} is {found}, at most {limit} is supported{next_to} on sm_{case.target.sm}{format_quote(refused.reason)}"
@@ -130,7 +134,7 @@ def _explain_by_limit(refused: _RefusedHeadDims) -> Cause | None:
         smaller = resize_dims(case.graph, refused.dims, limit) if limit < refused.size else None
         if smaller is not None and case.supports(smaller):
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
-            elsewhere = format_target_remedy(case.supporting_architectures)
+            elsewhere = format_supporting_targets_remedy(case.supporting_architectures)
             return refused.blame(refused.largest, refused.format_upper_limit(limit), Basis.MEASURED, detail, elsewhere)
     return None
 
@@ -153,7 +157,7 @@ _HEAD_DIM_EXPLANATIONS: tuple[Callable[[_RefusedHeadDims], Cause | None], ...] =
 )
 
 
-def _is_about_dims(change: Change, graph: Graph, one: DimClass) -> bool:
+def _does_change_concern_head_dims(change: Change, graph: Graph, one: DimClass) -> bool:
     """Return whether a change concerns one of these head dims."""
     names = {graph.tensor(uid).name for uid, _ in one.axes}
     return not names.isdisjoint(change.tensors)
@@ -195,7 +199,11 @@ def explain_low_precision(case: RefusalCase, reason: Reason) -> Cause | None:
         needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
         headline = f"{found}, {needed}{format_quote(reason)}"
         return Cause(
-            "data-type", headline, Basis.MEASURED, "the same graph was judged there", format_target_remedy(others)
+            "data-type",
+            headline,
+            Basis.MEASURED,
+            "the same graph was judged there",
+            format_supporting_targets_remedy(others),
         )
     change = case.find_remedy("data_type")
     if change is not None:

@@ -13,7 +13,7 @@ from ...rewrite.relations import BLOCK_SCALES
 from ...target import Target
 from ..verdict import Basis, Cause
 from .case import RefusalCase, describe_found_and_needed_values, get_data_type_word
-from .rules import format_target_remedy
+from .rules import format_supporting_targets_remedy
 
 __all__ = ["FIRST_SM_WITH_BLOCK_SCALES", "explain_block_scale", "explain_scale_dims", "has_block_scales"]
 
@@ -51,7 +51,7 @@ def explain_block_scale(case: RefusalCase) -> Cause | None:
     names = ", ".join(dict.fromkeys(op.display_name() for op in scaled))
     headline = f"block-scaled {', '.join(kinds)} ({names}) is not supported on sm_{case.target.sm}"
     headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
-    remedy, judged = format_target_remedy(others), "the same graph was judged there"
+    remedy, judged = format_supporting_targets_remedy(others), "the same graph was judged there"
     if change is not None:
         headline, judged = f"{headline} with {change.title}", f"the graph with {change.title} was judged there"
         remedy = f"{change.title} ({change.effect}), and {remedy}"

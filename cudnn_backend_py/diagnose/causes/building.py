@@ -13,7 +13,7 @@ from ...graph.ir import Graph
 from ...rewrite.changes import Change, iterate_changes
 from ..verdict import Basis, Cause
 from .case import RefusalCase, describe_found_and_needed_values, format_quote, order_reasons
-from .rules import format_target_remedy
+from .rules import format_supporting_targets_remedy
 from .together import OPTION_CHANGE_KINDS
 
 __all__ = ["BUILD_CHANGE_KINDS", "explain_build_failure"]
@@ -67,7 +67,7 @@ def explain_build_failure(case: RefusalCase) -> Cause | None:
             headline,
             Basis.MEASURED,
             _format_build_detail(case, "there"),
-            format_target_remedy(others),
+            format_supporting_targets_remedy(others),
         )
     headline = f"{found.headline}: {where}{quoted}"
     return Cause("no-plan-builds", headline, Basis.MEASURED, _format_build_detail(case, found.title), found.remedy)
@@ -93,7 +93,7 @@ def _find_buildable_variation(case: RefusalCase) -> _Variation | None:
         if (
             one.change.title not in case.wrong_claims
             and case.supports(one.change.graph)
-            and case.store_exact_change(one.change)
+            and case.store_change_if_exact(one.change)
         ):
             return one
     return None

@@ -26,7 +26,7 @@ from ...target import Target, open_target
 from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause, RemedyCheck
 from .options import AttentionOptions, read_options
-from .phrases import explain_type_numbers, is_about_other_architecture, is_vague
+from .phrases import is_about_other_architecture, is_vague, name_data_types_given_as_numbers
 from .refused_part import RefusedOptions, find_refused_options
 
 __all__ = [
@@ -220,7 +220,7 @@ class RefusalCase:
 
     def judge_variation(self, graph: Graph, target: Target | None = None) -> bool | None:
         """Return whether cuDNN supports a variation, also for another target; None beyond the limit of variations."""
-        if not self._take_variation_from_limit():
+        if not self._use_up_variation_if_allowed():
             return None
         if self.budget is None:
             return self.passes_support_check(graph, target)
@@ -238,7 +238,7 @@ class RefusalCase:
         where = target or self.target
         return is_supported(graph, where, self.modes) and not is_known_to_fail_building(graph, where)
 
-    def _take_variation_from_limit(self) -> bool:
+    def _use_up_variation_if_allowed(self) -> bool:
         self.variations_left -= 1
         return self.measure and self.variations_left >= 0 and (self.budget is None or self.budget.left > 0)
 
@@ -256,10 +256,10 @@ class RefusalCase:
         return (
             change.title not in self.wrong_claims
             and all(map(self.supports, change.graphs))
-            and self.store_exact_change(change)
+            and self.store_change_if_exact(change)
         )
 
-    def store_exact_change(self, change: Change) -> bool:
+    def store_change_if_exact(self, change: Change) -> bool:
         """Store a change for verification if it is exact; always return True."""
         if change.effect == "exact":
             self.claims[change.title] = change
@@ -280,7 +280,7 @@ class RefusalCase:
         kinds = ("alignment", "layout", "pad_channels", "dims")
         return None if self.is_attention else self.find_remedy(*kinds, keep=lambda change: change.effect == "exact")
 
-    def find_split(self) -> Change | None:
+    def find_supported_split_in_two_graphs(self) -> Change | None:
         """Return the first split of the graph in two that cuDNN supports."""
         made = (change for change in iterate_changes(self.graph, ("split",)) if change.graphs)
         for change in islice(made, _MAX_SPLITS) if self.measure else ():
@@ -458,8 +458,8 @@ def format_statement(reason: Reason) -> str:
 def format_quote(reason: Reason) -> str:
     """Return the reason's statement for a headline; empty for a bare C++ condition."""
     words = format_statement(reason)
-    numbers = explain_type_numbers(words)
-    return f" (cuDNN: {words}{f'; {numbers}' if numbers else ''})" if _is_readable(words) else ""
+    numbers = name_data_types_given_as_numbers(words)
+    return f" (cuDNN: {words}{f'; {numbers}' if numbers else ''})" if _is_prose_message(words) else ""
 
 
 _CODE_WORD = re.compile(
@@ -467,7 +467,7 @@ _CODE_WORD = re.compile(
 )  # names of variables inside cuDNN, such as live_entrance_nodes
 
 
-def _is_readable(words: str) -> bool:
+def _is_prose_message(words: str) -> bool:
     silent = words.endswith(SILENT_TEXT) or _CODE_WORD.search(words) is not None
     return not silent and re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...graph.guard import call_and_report_errors, report_line
+from ...graph.guard import call_and_report_errors, report_error_line
 from ...graph.ir import Graph
 from ...rewrite.change_sequence import ChangeSequence
 from ...rewrite.changes import Change
@@ -46,6 +46,6 @@ def compare_solution_results(graph: Graph, solution: ChangeSequence | None) -> C
     failed = Comparison("not compared", "the interpreter failed")
     found = call_and_report_errors("the comparison of results", failed, compare, graph, solution)
     if found.state == "different":
-        report_line(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
+        report_error_line(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
         return None
     return found

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 
-from ...graph.guard import call_and_report_errors, collect_reports, report_line
+from ...graph.guard import call_and_report_errors, collect_error_reports, report_error_line
 from ...graph.ir import Graph, Op, Parameters
 from ...graph.strides import has_overlapping_elements
 from ...known_issues import find_known_issues
-from ...plans.refusals import Reason, find_reason_after_most_checks
+from ...plans.refusals import Reason, find_innermost_reason_of_longest_chain
 from ...rewrite.changes import AttentionDims, Change, find_attention_dims, iterate_changes
 from ...rewrite.unusual import OTHER_RESULTS, find_deviations
 from ...target import Target
@@ -36,7 +36,7 @@ from .case import (
     format_statement,
 )
 from .claims import verify_exact_changes
-from .phrases import find_change_kinds, find_device_queries, find_rules, is_vague
+from .phrases import find_change_kinds, find_queried_device_properties, find_rules, is_vague
 from .rules import (
     PHRASE_RULES,
     RULES,
@@ -47,10 +47,10 @@ from .rules import (
     explain_pattern_removed,
     explain_two_graphs,
     format_architectures,
-    format_target_remedy,
+    format_supporting_targets_remedy,
     get_rule_name,
 )
-from .unusual import are_only_operations_refused, blame_unusual_properties, is_every_set_reported
+from .unusual import are_only_operations_refused, blame_unusual_properties, names_every_refused_property_set
 
 __all__ = [
     "DEVICE_NEEDED_CODE",
@@ -99,9 +99,9 @@ def find_cause(
     case = _make_refusal_case(refused, graph, target, modes, measure, build, step)
     cause = _apply_message_rules(case)
     if cause is not None:
-        return _complete_remedy(case, cause)
-    cause = _name_missing_product(case, _find_cause_in_fork(case, _find_most_certain_cause))
-    return _complete_remedy(case, _blame_missing_device(case, cause))
+        return _add_remedy_check_note(case, cause)
+    cause = _name_missing_matmul(case, _find_cause_in_fork(case, _find_most_certain_cause))
+    return _add_remedy_check_note(case, _blame_missing_device_or_keep(case, cause))
 
 
 def find_build_cause(
@@ -125,7 +125,7 @@ def find_build_cause(
     case = _make_refusal_case(failed, graph, target, modes, measure, True, step)
     found = _find_cause_in_fork(case, lambda one: _apply_rule(explain_build_failure, one))
     headline = f"engine configs passed their support check ({len(failed)}), and no plan of them can be built"
-    cause = _complete_remedy(case, found)
+    cause = _add_remedy_check_note(case, found)
     return cause or Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here")
 
 
@@ -142,7 +142,7 @@ def _make_refusal_case(
     return RefusalCase(refused, graph, target, modes, may, budget=PlanBudget() if build else None, step=step)
 
 
-def _complete_remedy(case: RefusalCase, cause: Cause | None) -> Cause | None:
+def _add_remedy_check_note(case: RefusalCase, cause: Cause | None) -> Cause | None:
     """Return the cause with a note on how its remedy was checked, unless the rule states it.
 
     The remedy also names known issues on the architectures that it recommends, and the headline says which
@@ -190,7 +190,7 @@ def find_graph_cause(
     """Return why cuDNN refused the operation graph itself; None if no rule matches its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = _make_refusal_case(refused, graph, target, modes, measure, build, step)
-    cause = _complete_remedy(case, _find_cause_in_fork(case, _find_graph_cause_in_process))
+    cause = _add_remedy_check_note(case, _find_cause_in_fork(case, _find_graph_cause_in_process))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
@@ -200,8 +200,8 @@ def _find_cause_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause |
     Without querying cuDNN where that does not help.
     """
 
-    def find_with_reports(one: RefusalCase) -> tuple[Cause | None, list[str], dict[str, Change]]:
-        with collect_reports() as lines:
+    def find_cause_and_reports(one: RefusalCase) -> tuple[Cause | None, list[str], dict[str, Change]]:
+        with collect_error_reports() as lines:
             return find(one), lines, one.claims
 
     late: list[str] = []
@@ -211,14 +211,16 @@ def _find_cause_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause |
             one = dataclasses.replace(
                 case, crashing_variations=deadly, claims={}, count=partial(_VARIATION_NUMBER.pack_into, shared, 0)
             )
-            found = run_in_fork(partial(find_with_reports, one), lambda: None, what=_SEARCH_TITLE, late=late.append)
+            found = run_in_fork(
+                partial(find_cause_and_reports, one), lambda: None, what=_SEARCH_TITLE, late=late.append
+            )
             (number,) = _VARIATION_NUMBER.unpack_from(shared)
             if found is not None or late or number in (0, *deadly) or len(deadly) == _MAX_CRASHING_VARIATIONS:
                 break
             deadly |= {number}
     cause, lines, claims = found or (find(dataclasses.replace(case, measure=False)), [], {})
     for line in [*late, *lines]:
-        report_line(line)
+        report_error_line(line)
     if cause is not None and claims:
         cause, wrong = verify_exact_changes(case.graph, cause, claims)
         if wrong:
@@ -253,7 +255,7 @@ def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause |
     """Return the refused unusual properties as the cause, unless a measured cause already covers them; else None."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
     if measured and call_and_report_errors(
-        "the check of the reported properties", True, is_every_set_reported, case, measured.headline
+        "the check of the reported properties", True, names_every_refused_property_set, case, measured.headline
     ):
         return None
     found = _apply_rule(blame_unusual_properties, case)
@@ -273,7 +275,7 @@ def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause |
     return dataclasses.replace(measured, headline=headline, remedy="; or ".join(remedies))
 
 
-def _name_missing_product(case: RefusalCase, cause: Cause | None) -> Cause | None:
+def _name_missing_matmul(case: RefusalCase, cause: Cause | None) -> Cause | None:
     """Name the missing matmul in a cause where all that helps is to leave out an operation that needs one."""
     if cause is None or not cause.remedy.startswith("without the operation"):
         return cause
@@ -288,9 +290,9 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
             return nearest
     said = _apply_phrase_rules(case)
     if nearer := _prefer_unusual_properties(case, said):
-        return _add_other_changes(case, nearer)
+        return _add_alternative_changes_to_cause(case, nearer)
     if said is not None and said.basis is Basis.MEASURED:
-        return _add_other_changes(case, said)
+        return _add_alternative_changes_to_cause(case, said)
     found = (
         _apply_rule(blame_options, case)
         or _apply_rule(explain_pattern_removed, case)
@@ -298,10 +300,14 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
         or _apply_rule(_blame_architecture, case)
         or _apply_rule(_blame_change_and_architecture, case)
     )
-    return _add_other_changes(case, found) if found is not None else said or blame_most_specific_reason(case)
+    return (
+        _add_alternative_changes_to_cause(case, found)
+        if found is not None
+        else said or blame_most_specific_reason(case)
+    )
 
 
-def _add_other_changes(case: RefusalCase, cause: Cause) -> Cause:
+def _add_alternative_changes_to_cause(case: RefusalCase, cause: Cause) -> Cause:
     """Add other changes that make cuDNN support the graph to the cause; attention graphs are left unchanged.
 
     Problem
@@ -313,7 +319,9 @@ def _add_other_changes(case: RefusalCase, cause: Cause) -> Cause:
     Since
         Any version.
     """
-    return call_and_report_errors("the search for other changes that help", cause, _find_other_changes, case, cause)
+    return call_and_report_errors(
+        "the search for other changes that help", cause, _add_alternative_changes_by_basis, case, cause
+    )
 
 
 _COMBINABLE_CAUSE_CODES = (
@@ -323,14 +331,14 @@ _COMBINABLE_CAUSE_CODES = (
 )  # codes of causes that may be refused only together with something else
 
 
-def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
+def _add_alternative_changes_by_basis(case: RefusalCase, cause: Cause) -> Cause:
     if case.is_attention:
         return _add_change_of_determinism(case, cause)
     if cause.basis is not Basis.MEASURED or cause.code not in _COMBINABLE_CAUSE_CODES:
         return cause
     said, remedies = [], [cause.remedy]
     if cause.code == "data-type":
-        alone = case.find_split() or case.find_remedy("drop_operation", keep=_can_keep_results)
+        alone = case.find_supported_split_in_two_graphs() or case.find_remedy("drop_operation", keep=_preserves_results)
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
     if cause.code != "data-type" and (change := case.find_remedy("data_type", keep=_changes_several_tensors)):
@@ -341,7 +349,7 @@ def _find_other_changes(case: RefusalCase, cause: Cause) -> Cause:
         remedies.append(f"{change.title} ({change.effect})")
     if "sm_" not in cause.headline and (others := case.supporting_architectures):
         said.append(format_architectures(case, others, graph="the graph as it is"))
-        remedies.append(format_target_remedy(others))
+        remedies.append(format_supporting_targets_remedy(others))
     said = [one for one in said if one not in cause.headline]
     each = [one for remedy in remedies for one in remedy.split("; or ")]
     remedy = "; or ".join(dict.fromkeys(filter(None, each)))
@@ -362,7 +370,7 @@ def _add_change_of_determinism(case: RefusalCase, cause: Cause) -> Cause:
     )
 
 
-def _can_keep_results(change: Change) -> bool:
+def _preserves_results(change: Change) -> bool:
     """Return whether a change preserves the results, with removed parts computed outside."""
     return OTHER_RESULTS not in change.title
 
@@ -388,7 +396,7 @@ def _apply_phrase_rules(case: RefusalCase) -> Cause | None:
     return first
 
 
-def _blame_missing_device(case: RefusalCase, other: Cause | None) -> Cause | None:
+def _blame_missing_device_or_keep(case: RefusalCase, other: Cause | None) -> Cause | None:
     """Return the given cause, or a new one if an engine was refused only because there is no device to query.
 
     Problem
@@ -406,7 +414,7 @@ def _blame_missing_device(case: RefusalCase, other: Cause | None) -> Cause | Non
         return other
     for candidate in case.refused:
         for reason in candidate.reasons:
-            what = find_device_queries(str(reason), case.target.sm)
+            what = find_queried_device_properties(str(reason), case.target.sm)
             if what is not None and not (what.startswith("a cuBLASLt") and _has_unknown_block_scales(case.graph)):
                 headline = f"engine {candidate.engine} needs a GPU, to query {what}"
                 detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
@@ -547,7 +555,7 @@ def _blame_change_and_architecture(case: RefusalCase) -> Cause | None:
         if others:
             contrast = describe_found_and_needed_values(case.graph, change)
             headline = f"{format_architectures(case, others, how=' with another change')}: {contrast}"
-            remedy = f"{format_target_remedy(others)}; and {change.advice}"
+            remedy = f"{format_supporting_targets_remedy(others)}; and {change.advice}"
             return Cause(
                 "architecture", headline, Basis.MEASURED, "the graph with this change was judged there", remedy
             )
@@ -593,7 +601,7 @@ def blame_most_specific_reason(case: RefusalCase) -> Cause | None:
     if not innermost:
         return _blame_missing_engine(case)
     specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.specific_reasons]
-    reason = find_reason_after_most_checks(specific or case.refused)
+    reason = find_innermost_reason_of_longest_chain(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)
     which = (

@@ -11,12 +11,12 @@ __all__ = [
     "DEVICE_NEED_BY_PATTERN",
     "REASON_PHRASES",
     "ReasonPhrase",
-    "explain_type_numbers",
     "find_change_kinds",
-    "find_device_queries",
+    "find_queried_device_properties",
     "find_rules",
     "is_about_other_architecture",
     "is_vague",
+    "name_data_types_given_as_numbers",
 ]
 
 
@@ -156,7 +156,7 @@ def is_about_other_architecture(text: str, sm: int) -> bool:
     return bool(named) and not _DEMAND_PATTERN.search(said) and not set(named) & set(_OWN_FAMILIES.get(sm // 10, ()))
 
 
-def explain_type_numbers(text: str) -> str:
+def name_data_types_given_as_numbers(text: str) -> str:
     """Name the data types that cuDNN's message gives as numbers: "compute type 3 is INT8"; empty without numbers."""
     known = {int(kind): kind.name for kind in DataType}
     found = re.findall(r"(?i)((?:compute|data|math|accumulat\w+) ?type) (\d+)\b", text)
@@ -165,7 +165,7 @@ def explain_type_numbers(text: str) -> str:
     )
 
 
-def find_device_queries(text: str, sm: int = 0) -> str | None:
+def find_queried_device_properties(text: str, sm: int = 0) -> str | None:
     """Return the device properties that a refused engine queries, from a reason ``STATUS: text``.
 
     None where it asks nothing, or serves no such architecture.

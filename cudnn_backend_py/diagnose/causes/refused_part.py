@@ -105,7 +105,7 @@ class _RefusedOptionSearch:
         sets: list[tuple[str, ...]] = []
         left = frozenset(self.options)
         while len(sets) < _MAX_REFUSED_SETS and self._is_supported_with(left) is False:
-            found = self._find_refused_sets(left, () if sets else cures)
+            found = self._find_refused_option_sets(left, () if sets else cures)
             if not found:
                 break
             sets += found
@@ -133,7 +133,7 @@ class _RefusedOptionSearch:
             rest, self.needs, lambda kept: self._is_supported_with(kept | more if option in kept else kept)
         ).find_all()
 
-    def _find_refused_sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    def _find_refused_option_sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
         """Return the options refused alone; if none, one refused set with all options that help if left out."""
         core = self._add_needed_options(cures)
         single = self._find_options_refused_alone(

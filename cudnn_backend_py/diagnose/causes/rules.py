@@ -25,7 +25,7 @@ from ...rewrite.changes.layout import align_to_elements
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.shapes import add_missing_norm_tensors
 from ...rewrite.unusual import find_deviations
-from ...system.version import cuda_version_text
+from ...system.version import format_cuda_version_number
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause
 from .case import (
@@ -52,7 +52,7 @@ __all__ = [
     "explain_architecture",
     "explain_no_product",
     "explain_pattern_removed",
-    "format_target_remedy",
+    "format_supporting_targets_remedy",
     "get_rule_name",
     "name_head_dims",
 ]
@@ -89,7 +89,7 @@ def _find_first_reason(refused: Sequence[Candidate], status: str, words: str = "
     return None
 
 
-def format_target_remedy(others: Sequence[str]) -> str:
+def format_supporting_targets_remedy(others: Sequence[str]) -> str:
     """Return a remedy text that names the other targets that support the graph; empty if there are none."""
     return f"judge for {' or '.join(others[:3])}, with this cuDNN" if others else ""
 
@@ -127,7 +127,7 @@ def explain_shared_memory_per_block_insufficient(case: RefusalCase) -> Cause | N
     limit = int(target.profile.properties["maxSharedMemoryPerBlockOptin"])
     engine = found[0].engine
     here = f"sm_{target.sm} has {_format_kib(limit)} at most"
-    remedy = format_target_remedy(case.supporting_architectures)
+    remedy = format_supporting_targets_remedy(case.supporting_architectures)
     needed = None
     if case.measure and not target.is_live:
         needed = _find_needed_shared_memory(case.graph, target, limit, case.modes)
@@ -242,7 +242,7 @@ def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
     if needed is None:
         return None
     library, major = case.target.library, needed[1].partition(".")[0]
-    built = cuda_version_text(library.cuda_version)
+    built = format_cuda_version_number(library.cuda_version)
     headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{format_quote(reason)}"
     install = f"cudnn-backend cudnn install {library.version} --cuda {major}"
     remedy = f"use its build for CUDA {major} ({install})"
@@ -322,7 +322,7 @@ def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | N
         contrasts += [] if more is None else [describe_found_and_needed_values(change.graph, more)]
         headline = f"{format_architectures(case, others, how=how)}: {'; '.join(contrasts)}{format_quote(reason)}"
         steps = [change.title, *([] if more is None else [more.title])]
-        remedy = f"{format_target_remedy(others)}; and {'; and '.join(steps)}"
+        remedy = f"{format_supporting_targets_remedy(others)}; and {'; and '.join(steps)}"
         return Cause("shape", headline, Basis.MEASURED, "the graph with these changes was judged there", remedy)
     return None
 
@@ -653,7 +653,7 @@ def explain_misalignment(case: RefusalCase) -> Cause | None:
     change = next(align_to_elements(case.graph), None)
     if change is None or not case.supports(change.graph):
         return None
-    case.store_exact_change(change)
+    case.store_change_if_exact(change)
     said = next((reason for reason in case.specific_reasons if "alignment" in reason.text), None)
     return blame_change("alignment", case, change, said)
 
@@ -731,7 +731,7 @@ def explain_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
         where + format_quote_for_cause_code("architecture", reason),
         Basis.MEASURED,
         "the same graph was judged there",
-        format_target_remedy(others),
+        format_supporting_targets_remedy(others),
     )
 
 
@@ -794,7 +794,7 @@ def explain_two_graphs(case: RefusalCase, reason: Reason | None = None) -> Cause
     Since
         Any version.
     """
-    cut = None if case.is_attention else case.find_split()
+    cut = None if case.is_attention else case.find_supported_split_in_two_graphs()
     if cut is None:
         return None
     before, after = ({op.name for op in graph.ops} for graph in cut.graphs)

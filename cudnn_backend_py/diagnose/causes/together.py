@@ -42,7 +42,7 @@ def blame_options(case: RefusalCase) -> Cause | None:
     """
     blame, options = case.refused_options, case.options
     if blame is None or options is None:
-        return _find_refused_changes(case) if options is None and case.is_attention else None
+        return _blame_options_to_remove(case) if options is None and case.is_attention else None
     if not blame.options:
         return None
     parts = [_describe_refused_set(case, options, one, blame) for one in blame.sets]
@@ -97,7 +97,7 @@ def _describe_refused_set(
     names = [options.found[key].name for key in keys]
     where = f"not supported on sm_{case.target.sm}"
     for key in keys:
-        if limit := _find_supported_sizes(case, options, key, keys):
+        if limit := _describe_supported_sizes(case, options, key, keys):
             beside = " together with ".join(options.found[other].name for other in keys if other != key)
             beside = f" together with {beside}" if beside else ""
             return f"{options.found[key].name}{beside}: {where}, {limit}"
@@ -109,7 +109,7 @@ def _describe_refused_set(
 _HEAD_DIM_STEP = 8  # of head dims
 
 
-def _find_supported_sizes(case: RefusalCase, options: AttentionOptions, key: str, keys: Sequence[str]) -> str:
+def _describe_supported_sizes(case: RefusalCase, options: AttentionOptions, key: str, keys: Sequence[str]) -> str:
     """Find the supported sizes of an option by judging; return them as text, empty for options without a size."""
     option, kept = options.found[key], options.add_needed_options(keys)
     if not option.sizes:
@@ -145,7 +145,7 @@ def blame_combined_options(case: RefusalCase, key: str) -> Cause | None:
 # graphs that are no attention problem known here
 
 
-def _find_refused_changes(case: RefusalCase) -> Cause | None:
+def _blame_options_to_remove(case: RefusalCase) -> Cause | None:
     """Find which options must be removed to make the graph supported, and return them as the cause."""
     if not case.measure:
         return None

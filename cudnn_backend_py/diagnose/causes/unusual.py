@@ -11,13 +11,19 @@ from collections.abc import Sequence
 
 from ...rewrite.change_sequence import EFFECTS
 from ...rewrite.changes import Change
-from ...rewrite.unusual import OTHER_RESULTS, Deviation, find_deviations, find_required_operations, undo_deviations
+from ...rewrite.unusual import (
+    OTHER_RESULTS,
+    Deviation,
+    find_deviations,
+    find_operations_causing_deviations,
+    undo_deviations,
+)
 from ..verdict import Basis, Cause
 from .case import RefusalCase, format_quote, format_statement
 from .refused_part import RefusedOptions, SupportQuery, find_refused_options
 from .rules import explain_two_graphs
 
-__all__ = ["are_only_operations_refused", "blame_unusual_properties", "is_every_set_reported"]
+__all__ = ["are_only_operations_refused", "blame_unusual_properties", "names_every_refused_property_set"]
 
 _MAX_VARIATIONS = 48  # about one graph: some 5 ms each
 _MAX_UNUSUAL_PROPERTIES = 16  # unusual things that are looked at
@@ -76,7 +82,7 @@ def blame_unusual_properties(case: RefusalCase) -> Cause | None:
     if len(extra) > 1:
         names = ", ".join(one.what.removeprefix("operation ") for one in extra)
         parts.append(f"operations {names} do not fit into this graph")
-    headline = "; and also ".join(parts) + _format_quotes(case, sets[0])
+    headline = "; and also ".join(parts) + _quote_first_message_on_properties(case, sets[0])
     aspects = [one.aspect for one in sets[0]]
     if set(blame.remedies) & set(blame.options):
         detail = "with only that property made usual, cuDNN supports the graph"
@@ -91,7 +97,7 @@ def blame_unusual_properties(case: RefusalCase) -> Cause | None:
     )
 
 
-def is_every_set_reported(case: RefusalCase, headline: str) -> bool:
+def names_every_refused_property_set(case: RefusalCase, headline: str) -> bool:
     """Return whether a headline names the tensors and properties of every refused set."""
     found = _find_refused_properties(case)
     if found is None:
@@ -163,7 +169,7 @@ def _find_refused_deviations(case: RefusalCase, options: dict[str, Deviation]) -
 def _find_smallest_refused_sets(
     case: RefusalCase, options: dict[str, Deviation], run_query: SupportQuery
 ) -> RefusedOptions | None:
-    needs = find_required_operations(case.graph, list(options.values()))
+    needs = find_operations_causing_deviations(case.graph, list(options.values()))
     if run_query(frozenset()) is True:
         return find_refused_options(options, needs, run_query)
     for natural in reversed(options):  # that the rest of the graph cannot be without
@@ -189,7 +195,7 @@ def _describe_refused_set(case: RefusalCase, one: Sequence[Deviation], blame: Re
     return f"{' and '.join(item.what for item in one)}: not supported together on sm_{case.target.sm}{beside}"
 
 
-def _format_quotes(case: RefusalCase, one: Sequence[Deviation]) -> str:
+def _quote_first_message_on_properties(case: RefusalCase, one: Sequence[Deviation]) -> str:
     """Return a quote of the first cuDNN message that mentions one of these properties; empty if there is none."""
     patterns = [_PATTERN_BY_PROPERTY[item.aspect] for item in one]
     fitting = (
@@ -213,7 +219,7 @@ def _format_replacements(
     cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
     for one in cures[:_MAX_REMEDIES]:
         if (changed := undo_deviations(case.graph, [one])) is not None:
-            case.store_exact_change(Change("usual", one.title, one.effect, (), (changed,)))
+            case.store_change_if_exact(Change("usual", one.title, one.effect, (), (changed,)))
     if cures:
         return "; or ".join(dict.fromkeys(format_replacement(one) for one in cures[:_MAX_REMEDIES]))
     together = [one[0] for one in sets]

@@ -50,7 +50,7 @@ def make_cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
         "CONTROL": control.make_function("control_operations"),
         "OPERATIONS": operations.make_function("operations"),
         "MODES": ", ".join(f'{{CUDNN_HEUR_MODE_{mode}, "{mode}"}}' for mode in verdict.modes),
-        "ASKS_DEVICE": ", ".join(map(_format_string, _find_missing_device_text(verdict))),
+        "ASKS_DEVICE": ", ".join(map(_format_string, _find_missing_device_phrases(verdict))),
         "LACKS_ENGINES": str(verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE).lower(),
         "GRAPH_STRING": _format_string(graph.name),
         "TARGET_STRING": _format_string(f"{profile.title} (sm_{profile.sm})"),
@@ -58,7 +58,7 @@ def make_cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
     return re.sub(r"@([A-Z_]+)@", lambda match: texts[match[1]], _PROGRAM_TEMPLATE)
 
 
-def _find_missing_device_text(verdict: Verdict) -> Sequence[str]:
+def _find_missing_device_phrases(verdict: Verdict) -> Sequence[str]:
     """Return the phrases of cuDNN's messages that report a missing device; empty if the graph was judged."""
     unjudged = verdict.cause is not None and verdict.cause.code in UNJUDGED_CAUSE_CODES
     return list(DEVICE_NEED_BY_PATTERN) if unjudged else []

@@ -93,8 +93,8 @@ def render_page(
     UsageError
         ``report-lengths`` if there are not as many graphs or remedies as verdicts.
     """
-    drawn = _check_lengths("graphs", graphs, verdicts)
-    found = _check_lengths("remedies", remedies, verdicts)
+    drawn = _check_one_item_per_verdict("graphs", graphs, verdicts)
+    found = _check_one_item_per_verdict("remedies", remedies, verdicts)
     asked = [(verdict, graph, cures or ()) for verdict, graph, cures in zip(verdicts, drawn, found, strict=True)]
     return _render_template(
         "report.html.j2",
@@ -107,7 +107,9 @@ def render_page(
     )
 
 
-def _check_lengths(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]) -> Sequence[_T | None]:
+def _check_one_item_per_verdict(
+    name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]
+) -> Sequence[_T | None]:
     if given is None:
         return [None] * len(verdicts)
     if len(given) != len(verdicts):

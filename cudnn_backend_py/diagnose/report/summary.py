@@ -171,17 +171,17 @@ def format_graph_line(text: str) -> str:
     )
     short = chain if len(operations) == 1 else f"{len(operations)} operations"
     forms = (
-        (_name_tensors(inputs), chain, _name_tensors(outputs)),
-        (_name_tensors(inputs), short, _name_tensors(outputs)),
-        (_name_tensors(inputs), short, f"{len(outputs)} outputs"),
-        (f"{len(inputs)} inputs", short, _name_tensors(outputs)),
+        (_format_tensors_by_kind(inputs), chain, _format_tensors_by_kind(outputs)),
+        (_format_tensors_by_kind(inputs), short, _format_tensors_by_kind(outputs)),
+        (_format_tensors_by_kind(inputs), short, f"{len(outputs)} outputs"),
+        (f"{len(inputs)} inputs", short, _format_tensors_by_kind(outputs)),
         (f"{len(inputs)} inputs", short, f"{len(outputs)} outputs"),
     )
     lines = [" -> ".join(form) for form in forms]
     return next((line for line in lines if len(line) <= MAX_COLUMNS - _LABEL_COLUMNS), lines[-1])
 
 
-def _name_tensors(kinds: dict[str, str]) -> str:
+def _format_tensors_by_kind(kinds: dict[str, str]) -> str:
     """Return tensor names with type and dims; equal types and dims of neighbours are written once."""
     groups = groupby(kinds.items(), key=lambda item: item[1])
     return ", ".join(f"{', '.join(name for name, _ in same)} {kind}" for kind, same in groups)

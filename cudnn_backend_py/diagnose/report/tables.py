@@ -12,7 +12,7 @@ from rich.text import Text
 from ...graph import Graph
 from ...printable import printable
 from ...system.streams import format_markdown_table
-from ...terminal import WordTable, render_as_text
+from ...terminal import BorderlessTextTable, render_as_text
 from ..remedy import Remedies, Remedy
 from ..surveys.attention import SupportTable
 from ..surveys.baseline import CheckedVerdict
@@ -55,7 +55,7 @@ def render_matrix(matrix: Matrix) -> Group:
 def render_support_table(table: SupportTable) -> Group:
     """Return a table with a row for each kind of attention graph; numbers in cells refer to the reasons below."""
     reasons: dict[str, int] = {}
-    rows = WordTable("attention", "written as", *table.targets, title=f"cuDNN {table.cudnn}")
+    rows = BorderlessTextTable("attention", "written as", *table.targets, title=f"cuDNN {table.cudnn}")
     for name, forms in table.cells.items():
         for form, cells in forms.items():
             texts = []
@@ -72,13 +72,16 @@ def format_matrix_markdown(matrix: Matrix) -> str:
     """Return the tables of :func:`render_matrix` as Markdown."""
     lines = []
     for graph in matrix.graphs:
-        rows, marks, causes = _number_causes(matrix, graph)
+        rows, marks, causes = _assign_marks_to_causes(matrix, graph)
         cells = {(target, version): cell for (name, target, version), cell in matrix.cells.items() if name == graph}
         lines += [f"## {_escape_markdown(graph)}", ""]
         lines += format_markdown_table(
             map(_escape_markdown, ("target", *matrix.versions)),
             (
-                [_escape_markdown(target), *("" if cell is None else _format_mark(cell, marks).plain for cell in row)]
+                [
+                    _escape_markdown(target),
+                    *("" if cell is None else _format_cell_with_cause_mark(cell, marks).plain for cell in row),
+                ]
                 for target, row in rows.items()
             ),
         )
@@ -106,13 +109,13 @@ def _format_full_wheel_commands(lacking: Iterable[str]) -> list[Text]:
 
 def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
     """Return the table of a graph, its causes, and the remarks that do not apply to every cell."""
-    rows, marks, causes = _number_causes(matrix, graph)
+    rows, marks, causes = _assign_marks_to_causes(matrix, graph)
     tables: list[RenderableType] = [make_line(graph, "bold")]
     for first in range(0, len(matrix.versions), _MAX_VERSION_COLUMNS):
         part = slice(first, first + _MAX_VERSION_COLUMNS)
-        table = WordTable("target", *map(printable, matrix.versions[part]))
+        table = BorderlessTextTable("target", *map(printable, matrix.versions[part]))
         for target, row in rows.items():
-            shown = (Text("") if cell is None else _format_mark(cell, marks) for cell in row[part])
+            shown = (Text("") if cell is None else _format_cell_with_cause_mark(cell, marks) for cell in row[part])
             table.add_row(make_line(target), *shown)
         tables += [table, Text("")]
     told = (make_line(f"{mark:<4}", _LETTER_STYLES[mark[0]]).append(make_line(text)) for mark, text in causes.items())
@@ -120,7 +123,7 @@ def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> li
     return [*tables, *told, *_render_remarks(cells, everywhere)]
 
 
-def _number_causes(
+def _assign_marks_to_causes(
     matrix: Matrix, graph: str
 ) -> tuple[dict[str, list[Cell | None]], dict[tuple[str, str], str], dict[str, str]]:
     """Return a graph's cells by target, the mark of each (letter, cause), and each mark's text.
@@ -152,7 +155,7 @@ def _join_alternatives(names: Sequence[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _format_mark(cell: Cell, marks: Mapping[tuple[str, str], str]) -> Text:
+def _format_cell_with_cause_mark(cell: Cell, marks: Mapping[tuple[str, str], str]) -> Text:
     return Text(marks.get((cell.letter, cell.headline), cell.letter), _LETTER_STYLES[cell.letter])
 
 
@@ -169,10 +172,10 @@ def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str]
             for one in (text for text in said if text not in told):
                 where.setdefault((label, one), []).append(place)
     for (label, one), places in sorted(where.items(), key=lambda item: item[0][0]):
-        yield Text.assemble((f"{label}{_describe_places(places, cells)}: ", "bold yellow"), make_line(one))
+        yield Text.assemble((f"{label}{_format_targets_and_versions(places, cells)}: ", "bold yellow"), make_line(one))
 
 
-def _describe_places(places: Sequence[tuple[str, str]], cells: Mapping[tuple[str, str], Cell]) -> str:
+def _format_targets_and_versions(places: Sequence[tuple[str, str]], cells: Mapping[tuple[str, str], Cell]) -> str:
     """Return text that names the targets and versions of these cells; empty if they are all cells."""
     if len(places) == len(cells):
         return ""
@@ -279,7 +282,7 @@ def render_since(since: Since) -> Group:
         lines.append(
             Text(f"not judged: {', '.join(since.inferred_versions)}; assumed: support begins and ends once", "dim")
         )
-    table = WordTable("version", "", "cause")
+    table = BorderlessTextTable("version", "", "cause")
     for version, cell in since.asked.items():
         table.add_row(
             make_line(version), Text(cell.outcome.value, _LETTER_STYLES[cell.letter]), make_line(cell.headline)

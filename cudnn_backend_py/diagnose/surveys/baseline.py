@@ -44,7 +44,7 @@ __all__ = [
     "ExpectedVerdict",
     "check_baseline",
     "compare_with_baseline",
-    "find_exit_code",
+    "compute_baseline_exit_code",
     "read_baseline",
     "update_baseline",
 ]
@@ -173,7 +173,7 @@ class CheckedVerdict:
         )
 
 
-def find_exit_code(checked: Iterable[CheckedVerdict]) -> int:
+def compute_baseline_exit_code(checked: Iterable[CheckedVerdict]) -> int:
     """Return 0 without changes, 1 with changes, 2 if a graph could not be judged, unless that is expected."""
     return max((2 if one.is_unexpectedly_unjudged else int(one.changed) for one in checked), default=0)
 

@@ -10,7 +10,7 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...graph.ir import check_graph
 from ...native.version_store import VersionRequest
-from ...system.version import is_same_version, parse_leading_numbers, version_numbers, version_text
+from ...system.version import format_version_numbers, is_same_version, parse_leading_numbers, parse_version_numbers
 from ...target import Profile
 from ...versions.judging_environment import (
     JudgingEnvironment,
@@ -28,8 +28,8 @@ __all__ = [
     "choose_wheels",
     "count_cores",
     "find_exact_version_name",
-    "find_own_version",
     "find_version_number",
+    "find_version_this_process_loads",
     "read_graphs",
     "read_judging_environments",
     "read_targets",
@@ -41,7 +41,7 @@ DEFAULT_VERSION = "default"  # name of the cuDNN this process would load
 def available_versions() -> tuple[str, ...]:
     """Return every cuDNN that can judge, oldest first, including the default library's version."""
     names = {one.version_with_cuda for one in list_judging_versions()}
-    names |= {f"{version_text(one.version[:3])}+cu{one.cuda}" for one in list_own_libraries()}
+    names |= {f"{format_version_numbers(one.version[:3])}+cu{one.cuda}" for one in list_own_libraries()}
     return tuple(sorted(names, key=parse_leading_numbers))
 
 
@@ -49,7 +49,7 @@ def find_version_number(name: str) -> str:
     """Return the cuDNN version for a name; for ``default`` that of the cuDNN this process would load."""
     if name.startswith("latest"):
         return find_exact_version_name(name)
-    return (find_own_version() or name) if name == DEFAULT_VERSION else name
+    return (find_version_this_process_loads() or name) if name == DEFAULT_VERSION else name
 
 
 def choose_wheels(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
@@ -76,10 +76,10 @@ def find_exact_version_name(name: str) -> str:
     if (own := find_own_library(name)) is not None:
         numbers, cuda = own.version, own.cuda
     elif (there := find_installed(name)) is not None:
-        numbers, cuda = version_numbers(there.version), there.cuda
+        numbers, cuda = parse_version_numbers(there.version), there.cuda
     else:
         return name
-    exact = version_text(numbers if len(wanted.numbers) > 3 else numbers[:3])
+    exact = format_version_numbers(numbers if len(wanted.numbers) > 3 else numbers[:3])
     return f"{exact}+cu{cuda}" + (f"-{wanted.flavor}" if wanted.flavor else "")
 
 
@@ -126,7 +126,7 @@ def read_judging_environments(
     }
 
 
-def find_own_version() -> str | None:
+def find_version_this_process_loads() -> str | None:
     """Return the version of the cuDNN this process would load, such as ``9.28.0+cu12``; None if there is none."""
     return query_version(read_judging_environment(None))
 

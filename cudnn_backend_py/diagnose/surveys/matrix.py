@@ -35,7 +35,7 @@ from .inputs import (
     read_targets,
 )
 
-__all__ = ["AnswerCache", "Cell", "Matrix", "find_cache_folder", "matrix"]
+__all__ = ["Cell", "Matrix", "MatrixCellCache", "find_cache_folder", "matrix"]
 
 SCHEMA = "cudnn-backend-py/matrix"
 SCHEMA_VERSION = 1
@@ -271,7 +271,7 @@ def matrix(
     }
     keys = {triple: question.key() or str(triple) for triple, question in questions.items()}
     wanted = {keys[triple]: question for triple, question in questions.items()}
-    answers = AnswerCache(cache)
+    answers = MatrixCellCache(cache)
     found = {}
     if not fresh:
         found = {key: cell for key, question in wanted.items() if (cell := answers.find(question)) is not None}
@@ -319,7 +319,7 @@ def _group_by_setup(asked: Iterable[KeyedQuery]) -> dict[JudgingEnvironment, deq
     return groups
 
 
-def _answer_batch(questions: Sequence[Query], limit_s: float) -> list[Cell]:
+def _judge_query_batch(questions: Sequence[Query], limit_s: float) -> list[Cell]:
     """Answer a batch of queries in an executor's process."""
     return [_judge_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
 
@@ -333,7 +333,7 @@ def _run_in_executor(
         listed = list(group)
         for start in range(0, len(listed), _BATCH_SIZE):
             batch = listed[start : start + _BATCH_SIZE]
-            futures[executor.submit(_answer_batch, [question for _, question in batch], limit_s)] = batch
+            futures[executor.submit(_judge_query_batch, [question for _, question in batch], limit_s)] = batch
     try:
         for future in as_completed(futures):
             batch = futures[future]
@@ -423,7 +423,7 @@ class _QueryQueue:
 # Kept answers
 
 
-def make_answer_folder(folder: Path) -> KeyedRecordFolder:
+def make_cached_cell_folder(folder: Path) -> KeyedRecordFolder:
     """Return the folder of cached answers, with one file per query key."""
     private = PrivateFolder(
         folder,
@@ -434,13 +434,13 @@ def make_answer_folder(folder: Path) -> KeyedRecordFolder:
     return KeyedRecordFolder(private, schema=_CACHE_SCHEMA, suffix="answer", max_bytes=None)
 
 
-class AnswerCache:
+class MatrixCellCache:
     """A folder with one small file per answer."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._files = make_answer_folder(folder or find_cache_folder())
+        self._files = make_cached_cell_folder(folder or find_cache_folder())
         self._files.create()
-        self._by = _hash_own_code()
+        self._by = _hash_package_code()
 
     def get_or_judge(self, question: Query, children: Judge) -> Cell:
         """Return the cached verdict on a query, or judge it and cache the verdict."""
@@ -473,7 +473,7 @@ class AnswerCache:
         self._files.write(key, {"by": self._by, **labels, "cell": asdict(cell)})
 
 
-def _hash_own_code() -> str:
+def _hash_package_code() -> str:
     """Return a hash of this package's code; cached answers of other code are not reused.
 
     Judging processes run the code that is on disk when they start, so it is read again for each survey.

@@ -17,8 +17,8 @@ from ...system.version import parse_leading_numbers
 from ..judges import Judge
 from ..query import GPU, Query, read_target
 from ..verdict import Outcome
-from .inputs import DEFAULT_VERSION, available_versions, find_own_version, read_judging_environments
-from .matrix import AnswerCache, Cell
+from .inputs import DEFAULT_VERSION, available_versions, find_version_this_process_loads, read_judging_environments
+from .matrix import Cell, MatrixCellCache
 
 __all__ = ["Since", "since"]
 
@@ -201,14 +201,14 @@ def since(
     check_graph(graph)
     given = read_judging_environments(available_versions() if versions is None else versions)
     setups = {
-        (find_own_version() or DEFAULT_VERSION) if name == DEFAULT_VERSION else name: setup
+        (find_version_this_process_loads() or DEFAULT_VERSION) if name == DEFAULT_VERSION else name: setup
         for name, setup in given.items()
     }
     if not setups:
         raise UsageError("there are no versions to judge", code="matrix-empty")
     profile = read_target(target) or GPU
     ordered = sorted(setups, key=parse_leading_numbers)
-    answers = AnswerCache(cache)
+    answers = MatrixCellCache(cache)
     asked: dict[str, Cell] = {}
     with Judge(limit_s=limit_s) as children:
 
@@ -237,15 +237,17 @@ def _bisect(versions: list[str], supports: SupportCheck) -> None:
         return
     oldest, newest = supports(versions[0]), supports(versions[-1])
     if oldest != newest:
-        _find_edge(versions, supports)
+        _bisect_to_support_change(versions, supports)
     elif not oldest:
-        inside = next((index for index in _order_probes(len(versions)) if supports(versions[index])), None)
+        inside = next(
+            (index for index in _iterate_indices_in_bisection_order(len(versions)) if supports(versions[index])), None
+        )
         if inside is not None:
-            _find_edge(versions[: inside + 1], supports)
-            _find_edge(versions[inside:], supports)
+            _bisect_to_support_change(versions[: inside + 1], supports)
+            _bisect_to_support_change(versions[inside:], supports)
 
 
-def _find_edge(versions: list[str], supports: SupportCheck) -> None:
+def _bisect_to_support_change(versions: list[str], supports: SupportCheck) -> None:
     """Bisect to two neighbouring versions with different answers; the ends of `versions` differ."""
     while len(versions) > 2:
         middle = len(versions) // 2
@@ -256,7 +258,7 @@ def _find_edge(versions: list[str], supports: SupportCheck) -> None:
             versions = versions[middle:] if answer == supports(versions[0]) else versions[: middle + 1]
 
 
-def _order_probes(count: int) -> Iterator[int]:
+def _iterate_indices_in_bisection_order(count: int) -> Iterator[int]:
     """Yield the indices of a list in probing order: the middle, the quarters, the eighths, ..."""
     parts = 2
     seen = set()

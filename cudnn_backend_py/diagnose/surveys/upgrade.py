@@ -127,7 +127,7 @@ class Change:
             Difference("workspace", f"{old.workspace_bytes} bytes", f"{new.workspace_bytes} bytes"),
         ]
         if not self.has_same_code:
-            found.append(Difference("code", _format_code(old), _format_code(new)))
+            found.append(Difference("code", _format_compiled_kernels(old), _format_compiled_kernels(new)))
         return found
 
     def _compare_times(self) -> tuple[Difference, ...]:
@@ -405,7 +405,7 @@ def _judge_all_queries(
     """Yield verdicts as they complete; None for a query not started before `until`."""
 
     def judge_before_deadline(question: Query) -> Verdict | None:
-        return _judge_without_variations(judge.run_query, question) if time.monotonic() < until else None
+        return _judge_without_building_variations(judge.run_query, question) if time.monotonic() < until else None
 
     with ThreadPoolExecutor(workers) as pool:
         asked = {pool.submit(judge_before_deadline, question): key for key, question in questions.items()}
@@ -417,7 +417,7 @@ def _judge_all_queries(
                 future.cancel()
 
 
-def _judge_without_variations(run_query: Callable[[Query], Verdict], question: Query) -> Verdict:
+def _judge_without_building_variations(run_query: Callable[[Query], Verdict], question: Query) -> Verdict:
     """Return the verdict on a query; the cause of a refusal is searched without building variations of the graph."""
     verdict = run_query(replace(question, causes=False))
     if verdict.outcome is not Outcome.NOT_SUPPORTED:
@@ -461,7 +461,7 @@ def _format_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _format_code(plan: Candidate) -> str:
+def _format_compiled_kernels(plan: Candidate) -> str:
     if plan.kernels is None:
         return "in cuDNN's libraries"
     return "; ".join(map(str, plan.kernels))

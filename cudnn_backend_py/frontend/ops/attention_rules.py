@@ -14,7 +14,7 @@ from ...graph.attention import deterministic_config
 from ...graph.data_types import HALF_TYPES
 from ...graph.strides import packed_strides
 from ...plans.choice import EngineChoice
-from ...system.version import Version, VersionTuple, version_text
+from ...system.version import Version, VersionTuple, format_version_numbers
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
 from ..errors import make_attribute_not_set_error, make_not_supported_error
 from ..tensors import tensor
@@ -264,8 +264,8 @@ def find_reason_against_unified_sdpa(request: AttentionRequest, context: Context
             return f"the unified SDPA operation is not supported with {what}"
         if wanted and since is not None and version < since:
             return (
-                f"the unified SDPA operation is not supported with {what} before cuDNN {version_text(since)}, "
-                f"this is {version_text(version)}"
+                f"the unified SDPA operation is not supported with {what} before cuDNN "
+                f"{format_version_numbers(since)}, this is {format_version_numbers(version)}"
             )
     return None
 
@@ -353,7 +353,7 @@ def _check_dropout(request: AttentionRequest, say: _RuleChecker) -> None:
 def _check_known_bugs(request: AttentionRequest, version: Version, say: _RuleChecker) -> None:
     say.refuse_unsupported(
         version in ((9, 10, 0), (9, 10, 1)),
-        f"SDPA in FP16/BF16 is not supported on cuDNN {version_text(version)} due to known bugs",
+        f"SDPA in FP16/BF16 is not supported on cuDNN {format_version_numbers(version)} due to known bugs",
         fix="use cuDNN 9.10.2 or newer",
     )
     say.refuse_unsupported(
@@ -382,7 +382,7 @@ def _check_stats_layout(request: AttentionRequest, version: Version, since: Vers
         say.refuse_unsupported(
             True,
             f"stats that are neither ragged nor packed as b, h, s are not supported below cuDNN "
-            f"{version_text(since)}, their strides are {stats.stride}",
+            f"{format_version_numbers(since)}, their strides are {stats.stride}",
             fix=f"give them the strides {list(packed_strides(tuple(stats.dim)))}",
         )
 
@@ -496,7 +496,7 @@ def _check_cumulative_lengths(request: AttentionRequest, version: Version, say: 
     say.refuse_unsupported(totals and not request.is_ragged, _RAGGED_ONLY_MESSAGE)
     say.refuse_unsupported(
         request.stats_log2 and request.stats and version < (9, 27, 0),
-        f"stats_use_log2 is not supported before cuDNN 9.27, this is {version_text(version)}",
+        f"stats_use_log2 is not supported before cuDNN 9.27, this is {format_version_numbers(version)}",
         fix="use cuDNN 9.27 or newer, or multiply Stats by log2(e)",
     )
 

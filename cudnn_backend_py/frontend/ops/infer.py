@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...graph.strides import channels_last, copy_stride_order
-from ...system.version import version_text
+from ...system.version import format_version_numbers
 from ..enums import data_type, scalar_type
 from ..errors import make_attribute_not_set_error, make_invalid_value_error, make_not_supported_error
 from ..tensors import tensor
@@ -60,10 +60,10 @@ class OpNode(Node):
 
     def _expand_scalars(self) -> None:
         """Give scalars with a value in the graph the rank of the other tensors."""
-        scalars = [item for item in self.inputs.values() if _has_value(item)]
+        scalars = [item for item in self.inputs.values() if _is_compile_time_scalar(item)]
         if not scalars:
             return
-        others = [len(item.dim) for item in self.inputs.values() if not _has_value(item)]
+        others = [len(item.dim) for item in self.inputs.values() if not _is_compile_time_scalar(item)]
         if not others and not any(item.dim for item in self.outputs.values()):
             raise make_attribute_not_set_error(
                 f"every input of {self.tag.lower()} {self.name!r} is a number, so the dims of its result cannot "
@@ -78,7 +78,7 @@ class OpNode(Node):
             item.stride = [1] * rank
 
 
-def _has_value(item: tensor) -> bool:
+def _is_compile_time_scalar(item: tensor) -> bool:
     return item.value is not None or item.scalar_type is scalar_type.COMPILE_TIME_CONST
 
 
@@ -92,7 +92,7 @@ def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
     """
     if to.context.version < version:
         raise make_not_supported_error(
-            f"{what} is not supported by cuDNN {version_text(to.context.version)}",
+            f"{what} is not supported by cuDNN {format_version_numbers(to.context.version)}",
             fix=f"use cuDNN {version[0]}.{version[1]} or later",
         )
 

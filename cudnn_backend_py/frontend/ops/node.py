@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import CudnnBackendError
 from ...generated.enums import DataType, TensorReordering
 from ...graph import GraphBuilder
-from ...graph.booleans import BOOLEANS_IN_MEMORY, describe_booleans
+from ...graph.booleans import BOOLEANS_IN_MEMORY, describe_boolean_memory_format
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...known_issues import KnownIssueWarning, find_known_issues, warn_about_issues, warn_once
 from ..enums import data_type, to_data_type
@@ -42,7 +42,7 @@ class FrontendKnownIssueWarning(KnownIssueWarning):
 def warn_about_known_issues(graph: Graph, sm: int, version: VersionTuple) -> None:
     """Warn about each known issue of a graph, and about boolean buffers."""
     warn_about_issues(find_known_issues(graph, sm, version), FrontendKnownIssueWarning)
-    if said := describe_booleans(graph):
+    if said := describe_boolean_memory_format(graph):
         warn_once(BOOLEANS_IN_MEMORY, said, FrontendKnownIssueWarning)
 
 

@@ -12,7 +12,7 @@ from ..ir import Graph
 from .builder import SINGLE_OPS_SINCE
 from .known_issue import AttentionUse, Form, KnownIssue
 from .known_issues import HAZARDS, check_measured_issues, find_measured_issues
-from .problem import Attention, Implementation, ScoreModifier, make_problem
+from .problem import Attention, Implementation, ScoreModifier, resolve_problem_or_options
 from .unified import build_unified_backward, build_unified_forward, is_unified_preferred
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def sdpa_forward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = make_problem(problem, Attention, options)
+    p = resolve_problem_or_options(problem, Attention, options)
     unified = implementation == "unified" or (
         implementation == "auto" and (p.block_mask or is_unified_preferred(p, version))
     )
@@ -119,7 +119,7 @@ def sdpa_backward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = make_problem(problem, Attention, options)
+    p = resolve_problem_or_options(problem, Attention, options)
     options_of_forward = {
         "paged K and V": p.page_size is not None,
         "a block mask": p.block_mask,

@@ -89,27 +89,31 @@ def _add_softmax(f: AttentionBuilder, score: Tensor, data_type: DataType) -> Ten
         f.g.ops.append(f.make_softmax_operation(score, y))
         return y
     p = f.p
-    top = f.reduction(ReduceTensorOp.MAX, score, f.row_dims, **_make_row_output_options(f, "max", p.max and not p.sink))
+    top = f.reduction(
+        ReduceTensorOp.MAX, score, f.row_dims, **_make_per_row_output_options(f, "max", p.max and not p.sink)
+    )
     if p.sink:
-        top = f.pointwise(_MODE.MAX, top, f.get_per_head_tensor("sink"), **_make_row_output_options(f, "max", p.max))
+        top = f.pointwise(
+            _MODE.MAX, top, f.get_per_head_tensor("sink"), **_make_per_row_output_options(f, "max", p.max)
+        )
     exp = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, score, top, name="shifted"), name="exp")
-    total = f.add_sum(exp, f.row_dims, **_make_row_output_options(f, "sum_exp", p.sum_exp and not p.sink))
+    total = f.add_sum(exp, f.row_dims, **_make_per_row_output_options(f, "sum_exp", p.sum_exp and not p.sink))
     if p.sink:
         share = f.pointwise(
             _MODE.EXP, f.pointwise(_MODE.SUB, f.get_per_head_tensor("sink"), top, name="sink_shifted"), name="sink_exp"
         )
-        total = f.pointwise(_MODE.ADD, total, share, **_make_row_output_options(f, "sum_exp", p.sum_exp))
+        total = f.pointwise(_MODE.ADD, total, share, **_make_per_row_output_options(f, "sum_exp", p.sum_exp))
     if p.stats or not (p.max or p.sum_exp):
         f.pointwise(
             _MODE.ADD,
             top,
             f.pointwise(_MODE.LOG, total, name="log_sum"),
-            **_make_row_output_options(f, "stats", p.stats),
+            **_make_per_row_output_options(f, "stats", p.stats),
         )
     return f.pointwise(_MODE.DIV, exp, total, name="p", data_type=data_type)
 
 
-def _make_row_output_options(f: AttentionBuilder, name: str, wanted: bool) -> dict[str, Any]:
+def _make_per_row_output_options(f: AttentionBuilder, name: str, wanted: bool) -> dict[str, Any]:
     """Return the output options of a per-row result: the tensor in memory if it is requested, else a name only."""
     return {"out": f.get_per_row_tensor(name)} if wanted else {"name": f"row_{name}"}
 

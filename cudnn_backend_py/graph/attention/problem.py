@@ -29,7 +29,7 @@ __all__ = [
     "UncheckedAttention",
     "check_heads",
     "make_dense_problem",
-    "make_problem",
+    "resolve_problem_or_options",
 ]
 
 Alignment = Literal["top_left", "bottom_right"]
@@ -311,7 +311,7 @@ _LAID_OUT = ("q", "k", "v", "o", "stats")  # the tensors whose layout the caller
 Problem = TypeVar("Problem")
 
 
-def make_problem(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
+def resolve_problem_or_options(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
     """Return the given problem, or make one from its fields.
 
     Raises

@@ -26,7 +26,7 @@ from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorRe
 from ..data_types import HALF_TYPES
 from ..ir import Graph, Tensor
 from .builder import LOWEST, AttentionBuilder
-from .problem import Attention, make_problem
+from .problem import Attention, resolve_problem_or_options
 
 __all__ = ["SmallAttention", "mha_bprop", "mha_fprop"]
 
@@ -168,7 +168,7 @@ def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False
     GraphError
         What :class:`SmallAttention` refuses; ``attention-option`` for `store_s` with neither softmax nor dropout.
     """
-    p = make_problem(problem, SmallAttention, options)
+    p = resolve_problem_or_options(problem, SmallAttention, options)
     drops = bool(p.dropout or p.dropout_mask)
     _refuse_if(
         store_s and not (p.softmax or drops),
@@ -295,7 +295,7 @@ def mha_bprop(problem: SmallAttention | None = None, /, **options: Any) -> Graph
     GraphError
         What :class:`SmallAttention` refuses; ``attention-option`` without softmax or, with dbias, without a scale.
     """
-    p = make_problem(problem, SmallAttention, options)
+    p = resolve_problem_or_options(problem, SmallAttention, options)
     _refuse_if(not p.softmax, "the backward pattern needs a softmax, got softmax=False")
     f = AttentionBuilder(p.problem, "mha_bprop", None)
     q, k, v, do = (

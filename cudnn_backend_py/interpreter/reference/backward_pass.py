@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from .checks import Floats, check_outputs, read_floats
 from .forward_pass import replace_infinity
-from .problem import Options, ScoreTiles, repeat_heads, sum_groups
+from .problem import Options, ScoreTiles, repeat_heads, sum_over_grouped_heads
 
 __all__ = ["BackwardResults", "backward"]
 
@@ -92,14 +92,16 @@ def backward(
         np.exp(prob, out=prob)
 
         d_out = d_o[:, :, rows]
-        dv[:, :, cols] = sum_groups(np.swapaxes(p.apply_dropout(prob, rows, cols), 2, 3) @ d_out, dv.shape[1])
+        dv[:, :, cols] = sum_over_grouped_heads(
+            np.swapaxes(p.apply_dropout(prob, rows, cols), 2, 3) @ d_out, dv.shape[1]
+        )
         d_prob = p.apply_dropout(d_out @ np.swapaxes(repeat_heads(p.v[:, :, cols], heads), 2, 3), rows, cols)
         d_score = prob * (d_prob - row_sum[:, :, rows])
         if dbias is not None:
-            _add_summed_gradient(dbias, d_score, rows, cols)
+            _add_tile_to_broadcast_gradient(dbias, d_score, rows, cols)
         d_score = p.scale * p.backpropagate_modified_scores(d_score, scaled)
         dq[:, :, rows] += d_score @ repeat_heads(p.k[:, :, cols], heads)
-        dk[:, :, cols] = sum_groups(np.swapaxes(d_score, 2, 3) @ p.q[:, :, rows], dk.shape[1])
+        dk[:, :, cols] = sum_over_grouped_heads(np.swapaxes(d_score, 2, 3) @ p.q[:, :, rows], dk.shape[1])
 
     dsink = None
     if p.sink is not None:
@@ -107,7 +109,7 @@ def backward(
     return BackwardResults(dq, dk, dv, dbias, dsink)
 
 
-def _add_summed_gradient(total: Floats, part: Floats, rows: slice, cols: slice) -> None:
+def _add_tile_to_broadcast_gradient(total: Floats, part: Floats, rows: slice, cols: slice) -> None:
     """Add a tile of score gradients to a tensor that broadcasts to the scores, summing over its broadcast dims."""
     single = tuple(axis for axis, dim in enumerate(total.shape) if dim == 1)
     everything = slice(None)

@@ -22,7 +22,7 @@ from .checks import (
 )
 from .masks import Mask
 
-__all__ = ["Options", "ScoreModifier", "ScoreTiles", "repeat_heads", "sum_groups"]
+__all__ = ["Options", "ScoreModifier", "ScoreTiles", "repeat_heads", "sum_over_grouped_heads"]
 
 Alignment = Literal["top_left", "bottom_right"]
 
@@ -228,7 +228,7 @@ def repeat_heads(x: Floats, heads: int) -> Floats:
     return x if x.shape[1] == heads else np.repeat(x, heads // x.shape[1], axis=1)
 
 
-def sum_groups(x: Floats, heads: int) -> Floats:
+def sum_over_grouped_heads(x: Floats, heads: int) -> Floats:
     """Sum over the query heads that share a head: the adjoint of :func:`repeat_heads`."""
     batch, all_heads, *rest = x.shape
     if all_heads == heads:

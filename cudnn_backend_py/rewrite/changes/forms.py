@@ -121,7 +121,7 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
     memory = find_tensors_in_memory(graph)
     for rows in reshape_reduction_to_matrix(graph):
         new = {tensor.name: rows.tensor(tensor.name) for tensor in memory[:6]}
-        shown = ", ".join(filter(None, (_format_image(t, new[t.name]) for t in memory[:6])))
+        shown = ", ".join(filter(None, (_format_layout_change(t, new[t.name]) for t in memory[:6])))
         title = f"rows and columns as 1 x 1 images, channels last: {shown}"
         yield Change("flatten", title, "exact", tuple(t.name for t in memory), (rows,))
     batched = add_batch_dim(graph)
@@ -134,7 +134,7 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
         yield Change("flatten", title, "exact", tuple(t.name for t in memory), (pooled,))
 
 
-def _format_image(old: Tensor, new: Tensor) -> str:
+def _format_layout_change(old: Tensor, new: Tensor) -> str:
     """Return the dims of a matrix and of the image that replaces it, or the strides if only these differ."""
     if old.dims != new.dims:
         return f"{old.name} {list(old.dims)} -> {list(new.dims)}"
@@ -144,7 +144,7 @@ def _format_image(old: Tensor, new: Tensor) -> str:
 
 
 @register_change_maker("lengths")
-def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
+def _reshape_length_and_offset_tensors(graph: Graph) -> Iterator[Change]:
     """Yield the graph with sequence lengths and ragged offsets reshaped to (n, 1, 1, 1)."""
     dims = find_lengths_to_reshape(graph)
     offsets = [t.ragged_offset for op in iterate_all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]

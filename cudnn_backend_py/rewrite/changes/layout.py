@@ -13,7 +13,7 @@ from ...graph.replace import (
     make_packed_tensor,
 )
 from ...graph.strides import channels_last, has_overlapping_elements, make_strides_in_order, packed_strides
-from ..unusual.deviation import IMAGE, has_other_layout
+from ..unusual.deviation import IMAGE, has_layout_unlike_strides
 from .change import (
     ATTENTION,
     Change,
@@ -99,7 +99,9 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
 def _change_strides_of_size_1_dims(graph: Graph, tensors: list[Tensor]) -> Iterator[Change]:
     """Yield the graph with channels-last strides also for dims of size 1, which cuDNN 9.14 checks."""
     new = {t.uid: channels_last(t.dims) for t in tensors if t.rank >= IMAGE}
-    wrong = [t for t in tensors if t.uid in new and t.strides != new[t.uid] and not has_other_layout(t, new[t.uid])]
+    wrong = [
+        t for t in tensors if t.uid in new and t.strides != new[t.uid] and not has_layout_unlike_strides(t, new[t.uid])
+    ]
     if wrong:
         shown = ", ".join(f"{t.name} {list(t.strides)} -> {list(new[t.uid])}" for t in wrong[:4])
         title = f"strides of dims of size 1 as in channels last (NHWC): {shown}"
@@ -127,7 +129,7 @@ def _make_packed_strides(tensor: Tensor) -> tuple[int, ...]:
 def _change_strides(
     graph: Graph, tensors: list[Tensor], wanted: Callable[[Tensor], tuple[int, ...]], title: str, least: int = 1
 ) -> Iterator[Change]:
-    wrong = [tensor for tensor in tensors if has_other_layout(tensor, wanted(tensor))]
+    wrong = [tensor for tensor in tensors if has_layout_unlike_strides(tensor, wanted(tensor))]
     if len(wrong) < least:
         return
     shown = f"{list(wrong[0].strides)} -> {list(wanted(wrong[0]))}" if len(wrong) == 1 else ""

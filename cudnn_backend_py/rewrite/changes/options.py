@@ -45,7 +45,7 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
         for port, tensor in op.outputs().items():
             if tensor.virtual or tensor.uid in read or port not in ("y", "c"):
                 continue
-            if _is_side_output(op, tensor):
+            if _is_per_row_or_scalar_output(op, tensor):
                 yield from _drop_output(graph, op, tensor, "drop_stats", results)
     yield from _drop_attention_fields(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
     for op in graph.ops:
@@ -84,7 +84,7 @@ def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str, results: Colle
     )
 
 
-def _is_side_output(op: Op, tensor: Tensor) -> bool:
+def _is_per_row_or_scalar_output(op: Op, tensor: Tensor) -> bool:
     return isinstance(op, Reduction | Pointwise) and (tensor.dims[-1] == 1 or math.prod(tensor.dims) == 1)
 
 
@@ -236,7 +236,7 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
     yield from _remove_first_operations(graph)
 
 
-def _is_main_operation(op: Op) -> bool:
+def _is_matmul_conv_norm_or_attention(op: Op) -> bool:
     """Return whether an operation is a main one of a graph, such as a matmul, a convolution, a norm or attention."""
     return op.kind in MAIN_OPERATIONS or op.kind in ATTENTION
 
@@ -246,7 +246,7 @@ def _remove_each_operation(graph: Graph) -> Iterator[Change]:
     read, top = find_read_uids(graph), {id(op) for op in graph.ops}
     for op in iterate_all_ops(graph):
         outputs = list(op.outputs().values())
-        if _is_main_operation(op) or not outputs:
+        if _is_matmul_conv_norm_or_attention(op) or not outputs:
             continue
         same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims]
         if same and len(outputs) == 1:
@@ -271,7 +271,7 @@ def _remove_first_operations(graph: Graph) -> Iterator[Change]:
     """Yield the graph without all operations of one kind that read only tensors in memory."""
     first: dict[str, list[Op]] = {}
     for op in graph.ops:
-        if not _is_main_operation(op) and not any(tensor.virtual for tensor in op.inputs().values()):
+        if not _is_matmul_conv_norm_or_attention(op) and not any(tensor.virtual for tensor in op.inputs().values()):
             first.setdefault(format_kind(op), []).append(op)
     for name, ops in first.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
@@ -285,8 +285,8 @@ def _move_operations_outside(graph: Graph, ops: list[Op], shared: list[Tensor], 
     new = {tensor.uid: dataclasses.replace(tensor, virtual=False) for tensor in shared}
     ids = {id(op) for op in ops}
 
-    def build_rest() -> Graph:
+    def build_graph_without_moved_ops() -> Graph:
         return keep_only_ops(graph, replace_tensors_in_ops(tuple(op for op in graph.ops if id(op) not in ids), new))
 
     if len(ids) < len(graph.ops):
-        yield from yield_change("drop_operation", title, "idea", shared, build_rest)
+        yield from yield_change("drop_operation", title, "idea", shared, build_graph_without_moved_ops)

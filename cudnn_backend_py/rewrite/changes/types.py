@@ -43,7 +43,7 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
     memory = find_tensors_in_memory(graph)
     yield from _compute_integers_in_int32(graph)
     yield from change_scale_types(graph)
-    yield from _change_rare_types(graph, memory)
+    yield from _change_to_most_frequent_type(graph, memory)
     for old, facts in DATA_TYPES.items():
         groups = _group_tensors_of_type(graph, memory, old) if facts.others else []
         for new in facts.others:
@@ -104,7 +104,7 @@ def _is_statistic(tensor: Tensor) -> bool:
     return tensor.data_type is _T.FLOAT and (math.prod(tensor.dims) == 1 or (tensor.rank > 2 and tensor.dims[-1] == 1))
 
 
-def _change_rare_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
+def _change_to_most_frequent_type(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
     """Yield the graph where tensors of a rarer floating-point type, or integer operands, get the most frequent one."""
     floats = [tensor for tensor in memory if tensor.data_type in _FLOATS and not _is_statistic(tensor)]
     counted = {kind: sum(t.data_type is kind for t in floats) for kind in {t.data_type for t in floats}}
@@ -215,7 +215,9 @@ def _change_compute_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph computed in float32 instead of half precision or double; comparisons instead of boolean, too."""
     new = _T.FLOAT
     for old in sorted((*HALF_TYPES, _T.DOUBLE, _T.BOOLEAN)):
-        found = [op for op in graph.ops if _find_compute_type(op) is old and (old is not _T.BOOLEAN or _compares(op))]
+        found = [
+            op for op in graph.ops if _find_compute_type(op) is old and (old is not _T.BOOLEAN or _is_comparison(op))
+        ]
         if not found:
             continue
         title = f"computation in {format_type(old)} -> {format_type(new)}"
@@ -230,7 +232,7 @@ def _change_compute_types(graph: Graph) -> Iterator[Change]:
         )
 
 
-def _compares(op: Op) -> bool:
+def _is_comparison(op: Op) -> bool:
     return isinstance(op, Pointwise) and op.mode.name.startswith("CMP_")
 
 

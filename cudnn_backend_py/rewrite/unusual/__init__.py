@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 
 from ...graph.ir import Graph
 from ...graph.replace import try_to_make_graph
-from .blocks import find_unusual_orders, find_unusual_scales
+from .blocks import find_unusual_scales, find_unusual_tensor_reorderings
 from .deviation import OTHER_RESULTS, Deviation, get_operation_key
 from .layout import find_low_alignments, find_unusual_layouts
-from .operations import find_extra_operations, find_stored_intermediates
+from .operations import find_operations_besides_main_one, find_stored_intermediates
 from .parameters import find_unusual_parameters
 from .sizes import find_broadcasts, find_inconsistent_dims, find_unusual_norm_dims, find_unusual_sizes
 from .types import find_unusual_compute_types, find_unusual_types, find_unusual_virtual_types
 
-__all__ = ["OTHER_RESULTS", "Deviation", "find_deviations", "find_required_operations", "undo_deviations"]
+__all__ = ["OTHER_RESULTS", "Deviation", "find_deviations", "find_operations_causing_deviations", "undo_deviations"]
 
 
 def find_deviations(graph: Graph) -> list[Deviation]:
@@ -31,7 +31,7 @@ def find_deviations(graph: Graph) -> list[Deviation]:
     return list(found.values())
 
 
-def find_required_operations(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
+def find_operations_causing_deviations(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
     """Return, by deviation key, the operations without which the deviation cannot occur."""
     extra = {get_operation_key(op): f"operation {get_operation_key(op)}" for op in graph.ops}
     known = {one.key for one in found}
@@ -73,10 +73,10 @@ _LOOKS: tuple[Callable[[Graph], Iterator[Deviation]], ...] = (
     find_unusual_scales,
     find_unusual_virtual_types,
     find_unusual_layouts,
-    find_unusual_orders,
+    find_unusual_tensor_reorderings,
     find_low_alignments,
     find_unusual_sizes,
     find_stored_intermediates,
     find_broadcasts,
-    find_extra_operations,
+    find_operations_besides_main_one,
 )

@@ -27,16 +27,16 @@ from .deviation import (
 __all__ = [
     "find_block_scaled_port",
     "find_block_scales",
-    "find_scale_strides",
-    "find_unusual_orders",
+    "find_packed_strides_of_block_scales",
     "find_unusual_scales",
-    "find_usual_format",
+    "find_unusual_tensor_reorderings",
+    "find_usual_block_scaled_type",
 ]
 
 _D, _T = DescriptorType, DataType
 
 
-def find_scale_strides(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+def find_packed_strides_of_block_scales(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Yield each F8_128x4 block scale of a matmul, with the packed strides that kernels expect."""
     of_product = _find_matmul_scale_operations(graph)
     for op, scale, axis in find_block_scales(graph):
@@ -84,7 +84,7 @@ def find_block_scaled_port(op: Op) -> str:
     return "x" if op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE else "y"
 
 
-def find_usual_format(graph: Graph) -> DataType | None:
+def find_usual_block_scaled_type(graph: Graph) -> DataType | None:
     """Return the most frequent standard type of block-scaled tensors; else the type that matches the scales."""
     ops = [op for op in graph.ops if op.kind in BLOCK_SCALES]
     small = [dict(op.ports())[find_block_scaled_port(op)] for op in ops]
@@ -99,7 +99,7 @@ def find_usual_format(graph: Graph) -> DataType | None:
 
 def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
     """Yield block scales outside of the formats MXFP8 and NVFP4: block sizes, types, orders or dims."""
-    usual, of_product = find_usual_format(graph), _find_matmul_scale_operations(graph)
+    usual, of_product = find_usual_block_scaled_type(graph), _find_matmul_scale_operations(graph)
     wrong: dict[tuple[DataType, DataType], list[Tensor]] = {}
     for op, scale, axis in find_block_scales(graph):
         x, y = op.fields["x"], op.fields["y"]
@@ -163,7 +163,7 @@ def _set_block_size(graph: Graph, uid: int, old: int, new: int, axis: int) -> Gr
     return Graph(replace_tensors_in_ops(tuple(ops), scales), graph.name)
 
 
-def find_unusual_orders(graph: Graph) -> Iterator[Deviation]:
+def find_unusual_tensor_reorderings(graph: Graph) -> Iterator[Deviation]:
     """Yield tensors with an element order that only block scales should have."""
     scales = {scale.uid for _, scale, _ in find_block_scales(graph)}
     for tensor in graph.tensors:

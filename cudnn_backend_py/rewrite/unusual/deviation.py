@@ -24,7 +24,7 @@ __all__ = [
     "find_tensors_in_memory",
     "format_type",
     "get_operation_key",
-    "has_other_layout",
+    "has_layout_unlike_strides",
     "is_integer_product",
     "make_dims_deviation",
     "make_operation_change",
@@ -129,16 +129,16 @@ def find_axis_order_name(tensor: Tensor) -> str:
     """Return the name of a tensor's axis order, such as NHWC; empty if its dims allow several orders."""
     if sum(dim > 1 for dim in tensor.dims) < 2:
         return ""
-    rows = not has_other_layout(tensor, packed_strides(tensor.dims))
+    rows = not has_layout_unlike_strides(tensor, packed_strides(tensor.dims))
     if tensor.rank < IMAGE:
         return "row-major" if rows else "other"
-    last = not has_other_layout(tensor, channels_last(tensor.dims))
+    last = not has_layout_unlike_strides(tensor, channels_last(tensor.dims))
     if rows and last:
         return ""
     return "NCHW" if rows else "NHWC" if last else "other"
 
 
-def has_other_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
+def has_layout_unlike_strides(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     """Return whether strides describe a different layout than the tensor's own, ignoring dims of size 1."""
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 

@@ -18,14 +18,14 @@ from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import make_packed_tensor
 from ...graph.strides import channels_last, copy_stride_order, make_column_major_strides, packed_strides
 from ..relations import BLOCK_SCALES
-from .blocks import find_scale_strides
+from .blocks import find_packed_strides_of_block_scales
 from .deviation import (
     IMAGE,
     Deviation,
     find_axis_order_name,
     find_tensors_in_memory,
     get_operation_key,
-    has_other_layout,
+    has_layout_unlike_strides,
     make_shared_deviation,
     set_tensor_fields,
 )
@@ -57,7 +57,7 @@ class _AxisOrders:
 
 
 def _find_axis_orders(graph: Graph, tensors: list[Tensor]) -> _AxisOrders:
-    scales = {t.uid: wanted for t, wanted in find_scale_strides(graph)}
+    scales = {t.uid: wanted for t, wanted in find_packed_strides_of_block_scales(graph)}
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)} | _find_dequantized_operands(graph)
     words = {t.uid: find_axis_order_name(t) for t in tensors if t.uid not in scales}
     memory = [t for t in tensors if not t.virtual] or tensors
@@ -87,7 +87,7 @@ def _make_matmul_strides(tensor: Tensor, orders: _AxisOrders) -> Strides | None:
         return make_column_major_strides(tensor.dims)
     return (
         packed_strides(tensor.dims)
-        if word == "other" and has_other_layout(tensor, make_column_major_strides(tensor.dims))
+        if word == "other" and has_layout_unlike_strides(tensor, make_column_major_strides(tensor.dims))
         else None
     )
 
@@ -96,14 +96,14 @@ def _make_ordered_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
     return orders.make_usual_strides(tensor.dims)
 
 
-def _keep_strides(tensor: Tensor, orders: _AxisOrders) -> None:
+def _make_no_strides(tensor: Tensor, orders: _AxisOrders) -> None:
     return None
 
 
 # The first rule that applies gives the strides a tensor should have; None where they are usual.
 _RULES: tuple[tuple[Callable[[Tensor, _AxisOrders], object], Callable[[Tensor, _AxisOrders], Strides | None]], ...] = (
     (lambda tensor, orders: tensor.uid in orders.scales, lambda tensor, orders: orders.scales[tensor.uid]),
-    (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _keep_strides),
+    (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _make_no_strides),
     (lambda tensor, orders: tensor.span_elements != math.prod(tensor.dims), _make_packed_strides),
     (lambda tensor, orders: tensor.uid in orders.operands, _make_matmul_strides),
     (lambda tensor, orders: orders.has_unusual_order(tensor), _make_ordered_strides),
@@ -116,9 +116,9 @@ def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
     tensors = [t for t in graph.tensors if not t.by_value and t.uid not in reshaped and t.ragged_offset is None]
     orders = _find_axis_orders(graph, tensors)
     for tensor in tensors:
-        rule = next((rule for applies, rule in _RULES if applies(tensor, orders)), _keep_strides)
+        rule = next((rule for applies, rule in _RULES if applies(tensor, orders)), _make_no_strides)
         wanted = rule(tensor, orders)
-        if wanted is None or not has_other_layout(tensor, wanted):
+        if wanted is None or not has_layout_unlike_strides(tensor, wanted):
             continue
         copied = ", with elements copied" if 0 in tensor.strides else ""
         word = orders.words[tensor.uid] if rule is _make_ordered_strides and orders.usual else ""

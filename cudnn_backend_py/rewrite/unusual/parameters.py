@@ -77,13 +77,13 @@ def _make_reduction_deviation(op: Reduction) -> Deviation:
         f"{op.name}: reduction {found} -> {more}",
         effect,  # type: ignore[arg-type]
         (op.name,),
-        (lambda graph: _take_absolute_values(graph, key, plain))
+        (lambda graph: _insert_absolute_value_before_reduction(graph, key, plain))
         if plain is not None
         else make_operation_change(op, lambda one: replace(one, operator=ReduceTensorOp.ADD)),
     )
 
 
-def _take_absolute_values(graph: Graph, key: int, operator: ReduceTensorOp) -> Graph:
+def _insert_absolute_value_before_reduction(graph: Graph, key: int, operator: ReduceTensorOp) -> Graph:
     """Return the graph where a pointwise operation takes the absolute values that a reduction reads."""
     op = next((one for one in graph.ops if get_operation_key(one) == key), None)
     if op is None:
@@ -174,25 +174,25 @@ def _find_unusual_convolution(graph: Graph, op: Operation) -> Iterator[Deviation
     before, after, strides, dilations = steps
     for name, word, values in (("filter_strides", "stride", strides), ("dilations", "dilation", dilations)):
         if max(values, default=1) > 1:
-            yield _make_geometry_deviation(
+            yield _make_convolution_field_deviation(
                 op, name, f"a {word} of {list(values)}", f"a {word} of 1", **{name: (1,) * spatial}
             )
     if before != after:
         even = {"pre_paddings": before, "post_paddings": before}
         found = f"padding {list(before)} before and {list(after)} after"
-        yield _make_geometry_deviation(op, "padding", found, "the same on both sides", **even)
+        yield _make_convolution_field_deviation(op, "padding", found, "the same on both sides", **even)
     taps = weights.dims[2:]
     if any(max(one, other) >= tap for one, other, tap in zip(before, after, taps, strict=True)) and max(before) > 0:
         none = {"pre_paddings": (0,) * spatial, "post_paddings": (0,) * spatial}
         found = f"padding {list(before)} as large as the filter {list(taps)}"
-        yield _make_geometry_deviation(op, "wide padding", found, "none", **none)
+        yield _make_convolution_field_deviation(op, "wide padding", found, "none", **none)
 
 
 def _make_strides_like_image(image: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
     return packed_strides(dims) if find_axis_order_name(image) == "NCHW" else channels_last(dims)
 
 
-def _make_geometry_deviation(op: Operation, name: str, found: str, usual: str, **fields: Any) -> Deviation:
+def _make_convolution_field_deviation(op: Operation, name: str, found: str, usual: str, **fields: Any) -> Deviation:
     def apply_change(graph: Graph) -> Graph:
         ops = [one for one in graph.ops if get_operation_key(one) == get_operation_key(op)]
         if not ops or not isinstance(ops[0], Operation):

@@ -16,7 +16,7 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ..relations import BLOCK_SCALES, NORMS
-from .blocks import find_block_scaled_port, find_usual_format
+from .blocks import find_block_scaled_port, find_usual_block_scaled_type
 from .deviation import (
     Deviation,
     find_results_of_kind,
@@ -56,7 +56,7 @@ FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 
 def _find_types_by_port(graph: Graph) -> dict[int, DataType]:
     """Return, by uid, the data type that an operation's port requires of its tensor."""
-    small = find_usual_format(graph)
+    small = find_usual_block_scaled_type(graph)
     found: dict[int, DataType] = {}
     for op in graph.ops:
         if isinstance(op, Reduction) and not op.y.virtual:
@@ -145,11 +145,11 @@ def _set_float32_computation(graph: Graph | None, but: Collection[str]) -> Graph
     """Return the graph with its operations computing in float32, except those with a key in `but`."""
     if graph is None:
         return None
-    ops = (op if _make_compute_key(op) in but else _set_compute_type(op, _T.FLOAT) for op in graph.ops)
+    ops = (op if _make_compute_type_key(op) in but else _set_compute_type(op, _T.FLOAT) for op in graph.ops)
     return Graph(tuple(ops), graph.name)
 
 
-def _make_compute_key(op: Op) -> str:
+def _make_compute_type_key(op: Op) -> str:
     return f"compute {get_operation_key(op)}"
 
 
@@ -158,12 +158,12 @@ def find_unusual_virtual_types(graph: Graph) -> Iterator[Deviation]:
     given = {one.data_type for one in find_tensors_in_memory(graph)}
     for tensor in graph.tensors:
         if tensor.virtual:
-            needed = _find_usual_type_between(graph.users([tensor.uid]), tensor, given)
+            needed = _find_usual_type_of_virtual_tensor(graph.users([tensor.uid]), tensor, given)
             if tensor.data_type is not needed:
                 yield _make_type_deviation(tensor, f"virtual tensor {tensor.name}", needed)
 
 
-def _find_usual_type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataType]) -> DataType:
+def _find_usual_type_of_virtual_tensor(users: Sequence[Op], tensor: Tensor, given: Collection[DataType]) -> DataType:
     """Return the usual type of a virtual tensor between the operations that write and read it.
 
     Parameters
@@ -243,7 +243,7 @@ def find_unusual_compute_types(graph: Graph) -> Iterator[Deviation]:
             continue
         of_types = f" of {', '.join(sorted(map(format_type, kinds)))}" if usual is _T.INT32 else ""
         yield Deviation(
-            _make_compute_key(op),
+            _make_compute_type_key(op),
             "compute type",
             f"{op.name} ({op.display_name()}{of_types}) computes in {format_type(kind)}",
             format_type(usual),

@@ -61,7 +61,7 @@ from ...interpreter.arithmetic import make_length_mask
 from ...interpreter.attention import find_masked_scores
 from ...interpreter.data import has_unknown_element_order
 from ...known_issues import AttentionUse
-from .common_factor import compute_relative_excess, find_common_factor
+from .common_factor import compute_relative_size_difference, find_common_error_factor
 from .perturbed_run import PerturbedRun, run_perturbed
 from .rules import (
     DATA_MOVEMENT_KINDS,
@@ -198,7 +198,7 @@ class ExpectedOutput:
             ratio = np.where(inside, np.where(bound > 0, off / bound, 0.0), np.inf)
             ratio = np.where(np.isfinite(off) & (bound > 0), np.where(inside, ratio, off / bound), ratio)
             ratio = np.where(self.defined & ~(np.isnan(ratio) & inside), ratio, 0.0)
-            drift, factor = self._measure_common_error(found, middle)
+            drift, factor = self._measure_systematic_error_and_factor(found, middle)
         flat = int(np.argmax(np.where(np.isnan(ratio), np.inf, ratio))) if ratio.size else 0
         place = tuple(int(index) for index in np.unravel_index(flat, ratio.shape)) if ratio.size else ()
         at = place if ratio.size else ...
@@ -216,7 +216,9 @@ class ExpectedOutput:
             factor,
         )
 
-    def _measure_common_error(self, found: FloatArray, middle: FloatArray) -> tuple[float | None, float | None]:
+    def _measure_systematic_error_and_factor(
+        self, found: FloatArray, middle: FloatArray
+    ) -> tuple[float | None, float | None]:
         """Return the systematic error of an output, and the factor by which all elements are off, if any."""
         kind = self.tensor.data_type
         if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
@@ -232,7 +234,7 @@ class ExpectedOutput:
         got, right, exact, sizes = (item[counted] for item in (found, middle, self.center, size))
         drift = float(np.sqrt(np.mean(np.square((got - exact) / sizes))))
         rounding = np.maximum(np.abs(exact) * get_unit_roundoff(kind), compute_half_smallest_positive(kind))
-        return drift, find_common_factor(got, right, exact, rounding, self.relative_excesses, self.bias)
+        return drift, find_common_error_factor(got, right, exact, rounding, self.relative_excesses, self.bias)
 
 
 def _round_values_to_data_type(values: FloatArray, kind: DataType) -> FloatArray:
@@ -279,15 +281,17 @@ def compute_expected_outputs(
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
-                relative_excesses[uid].append(compute_relative_excess(values, center[uid]))
+                relative_excesses[uid].append(compute_relative_size_difference(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
                 held = _round_values_to_data_type(values, kinds[uid])
-                same[uid] &= _classify_numbers(held, uid in summed) == _classify_numbers(stored[uid], uid in summed)
+                same[uid] &= _classify_inf_and_nan(held, uid in summed) == _classify_inf_and_nan(
+                    stored[uid], uid in summed
+                )
                 if is_integer(kinds[uid]):  # what is infinite or NaN before it is held in range
                     same[uid] &= np.isfinite(difference) | (held == stored[uid])
     bias = _estimate_systematic_error(graph, allowed) + _estimate_score_bias(
         graph, allowed, use
-    ) * _find_largest_statistic(graph, inputs, stored)
+    ) * _find_largest_log_sum_exp(graph, inputs, stored)
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         if tensor.uid in unknown or has_unknown_element_order(tensor):
@@ -317,7 +321,7 @@ def compute_expected_outputs(
     return found
 
 
-def _find_largest_statistic(
+def _find_largest_log_sum_exp(
     graph: Graph, inputs: Mapping[str | int, ArrayLike], stored: Mapping[int, FloatArray]
 ) -> float:
     """Return the largest log-sum-exp of attention, as its rounding error multiplies all probabilities."""
@@ -426,7 +430,7 @@ def _may_leave_rows_unwritten(graph: Graph, tensor: Tensor) -> bool:
     )
 
 
-def _classify_numbers(values: FloatArray, summed: bool) -> NDArray[np.int8]:
+def _classify_inf_and_nan(values: FloatArray, summed: bool) -> NDArray[np.int8]:
     """Return 0 for finite numbers, 1 for inf, 2 for -inf, 3 for NaN; in sums, 1 for anything not finite."""
     if summed:
         return np.asarray(~np.isfinite(values), np.int8)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["compute_relative_excess", "find_common_factor"]
+__all__ = ["compute_relative_size_difference", "find_common_error_factor"]
 
 MAX_DEVIATIONS = 4.0  # deviations by which a factor may be estimated wrong, each rounding counted as a whole roundoff
 SPREAD_FACTOR = 4.0  # of the root mean square of the factors of shaken runs
@@ -21,7 +21,7 @@ MIN_ELEMENTS = 64.0  # elements that matter: fewer large ones say nothing of the
 FloatArray = NDArray[np.float64]
 
 
-def compute_relative_excess(moved: FloatArray, center: FloatArray) -> float:
+def compute_relative_size_difference(moved: FloatArray, center: FloatArray) -> float:
     """Return by what fraction one result is larger than another, fitted over all elements."""
     with np.errstate(all="ignore"):
         usable = np.isfinite(moved) & np.isfinite(center)
@@ -31,7 +31,7 @@ def compute_relative_excess(moved: FloatArray, center: FloatArray) -> float:
     return lean if np.isfinite(lean) else np.inf
 
 
-def find_common_factor(
+def find_common_error_factor(
     found: FloatArray,
     right: FloatArray,
     exact: FloatArray,
@@ -50,7 +50,7 @@ def find_common_factor(
     rounding
         What one rounding to the type may do to an element.
     relative_excesses
-        :func:`compute_relative_excess` shaken runs: what moves all elements together at random.
+        :func:`compute_relative_size_difference` shaken runs: what moves all elements together at random.
     bias
         What may move all of them to one side, relative to them, as sums that are cut.
     """

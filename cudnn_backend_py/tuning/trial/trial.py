@@ -18,18 +18,18 @@ from ...interpreter.data import (
     DATA_KINDS,
     check_arrays,
     check_given_inputs,
-    from_memory,
     list_input_tensors,
     load_arrays,
     make_inputs,
     make_memory_images,
+    read_numbers_from_memory_image,
 )
 from ...native.environment_problems import find_refusal_problem
 from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
-from ...plans.refusals import find_reason_after_most_checks
+from ...plans.refusals import find_innermost_reason_of_longest_chain
 from ...plans.select import Candidates, Selection, candidates
 from ...printable import format_in_angle_brackets
 from ...system.typed_data import convert_to_type
@@ -388,7 +388,7 @@ class _GraphRun:
         many = configs if isinstance(configs, int) else None
         if found.configs:
             return found.configs[:many], ""
-        reason = find_reason_after_most_checks(found.refused)
+        reason = find_innermost_reason_of_longest_chain(found.refused)
         return [], found.error_text.partition("\n")[0] if reason is None else str(reason)
 
     def describe_configs(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:
@@ -458,7 +458,7 @@ class _GraphRun:
         pack = stage.pack(plan)
         stage.run_and_read(plan, pack, before=_FILL_BYTE)
         outputs = {tensor.name: tensor for tensor in self.graph.outputs}
-        written = {name: from_memory(tensor, stage.read(tensor)) for name, tensor in outputs.items()}
+        written = {name: read_numbers_from_memory_image(tensor, stage.read(tensor)) for name, tensor in outputs.items()}
         expected = self.expect_outputs(Arithmetic.from_notes(blank.notes))
         state: State = "not compared"
         comparisons: tuple[Comparison, ...] = ()

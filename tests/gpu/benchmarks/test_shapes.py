@@ -27,18 +27,20 @@ def run_benchmark_until_memory_is_constant(folder: Path, name: str, *options: st
     """Repeat a benchmark up to three times until GPU memory stays constant; other processes may allocate some."""
     for _ in range(3):
         record = run_benchmark(folder, name, *options)
-        if all(right for what, right in list_passed_criteria(record).items() if what.startswith("GPU memory")):
+        if all(right for what, right in map_criteria_to_results(record).items() if what.startswith("GPU memory")):
             break
     return record
 
 
-def list_passed_criteria(record: Any) -> dict[str, bool]:
+def map_criteria_to_results(record: Any) -> dict[str, bool]:
     return {item["name"]: item["passed"] for item in record["accepted"]}
 
 
 @pytest.mark.alone
 def test_every_replay_of_a_cuda_graph_is_right(tmp_path: Path) -> None:
-    found = list_passed_criteria(run_benchmark_until_memory_is_constant(tmp_path, "capture-soak", "--replays", "20000"))
+    found = map_criteria_to_results(
+        run_benchmark_until_memory_is_constant(tmp_path, "capture-soak", "--replays", "20000")
+    )
     assert set(found.values()) == {True}
 
 
@@ -46,7 +48,7 @@ def test_every_replay_of_a_cuda_graph_is_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [[], ["--backward"]], ids=["forward", "backward"])
 def test_new_shapes_are_right_and_leak_no_memory(tmp_path: Path, options: list[str]) -> None:
     record = run_benchmark_until_memory_is_constant(tmp_path, "any-shape", "--shapes", "2000", *options)
-    found = list_passed_criteria(record)
+    found = map_criteria_to_results(record)
     assert record["compared"] == 200
     assert record["largest_relative_error"] > 0
     assert found["largest relative error of calls compared, thousandths"]
@@ -63,6 +65,6 @@ def test_class_plans_are_timed_next_to_exact_plans(tmp_path: Path) -> None:
 def test_the_model_learns_the_same_with_every_attention(tmp_path: Path) -> None:
     makers = ["torch flash", "ours, adaptive", "ours, any", "ours, exact"]
     record = run_benchmark(tmp_path, "model", "--little", "--makers", *makers)
-    found = list_passed_criteria(record)
+    found = map_criteria_to_results(record)
     for way in ("packed", "padded", "serving", "serving, captured"):
         assert found[f"{way}: losses apart from those of torch flash"], record["makers"]

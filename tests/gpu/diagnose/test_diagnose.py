@@ -12,7 +12,7 @@ from examples import flash_forward, forum_two_matmul
 from examples.attention_known_issues import make_reproduction_graph
 from tests.support.child import run_python
 from tests.support.figures import store_measured_numbers
-from tests.support.gpu_requirements import is_measured_here
+from tests.support.gpu_requirements import are_expectations_measured_on_this_gpu
 
 TORCH_ATTENTION_PROGRAM = """
 import torch
@@ -46,7 +46,7 @@ def test_logged_torch_attention_is_read_back_with_the_same_verdict(tmp_path: Pat
             described=[f"eng{item.engine}" for item in described],
         )
         assert found == wanted
-        if is_measured_here():
+        if are_expectations_measured_on_this_gpu():
             assert [item.engine for item in described] == [int(tag.removeprefix("eng").split("_")[0]) for tag in found]
         verdict = explain(logged.graph, build=True, execute=True)
         assert (verdict.outcome, verdict.stage) == (Outcome.SUPPORTED, "execute")

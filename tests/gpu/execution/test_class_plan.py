@@ -20,8 +20,8 @@ from cudnn_backend_py.graph.attention.shape_class import (
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import (
     BatchLayout,
-    CallKind,
     ShapeClassCall,
+    ShapeClassCallProperties,
     compute_reference_results,
     compute_relative_error,
     make_int32_tensor,
@@ -33,17 +33,17 @@ BOUNDS, SMALL_BOUNDS = (
     ShapeClassBounds(8, 128, 256),
 )  # small ones use another engine in the forward pass
 CALL_KINDS = {
-    "plain": CallKind(kv_heads=4),
-    "groups": CallKind(causal=True),
-    "bfloat16": CallKind(causal=True, heads=8, dim=128, data_type=DataType.BFLOAT16),
-    "bottom-right": CallKind(causal=True, bottom_right=True),
-    "window": CallKind(causal=True, bottom_right=True, left_bound=65),
-    "top-left-window": CallKind(causal=True, left_bound=33),
-    "cap": CallKind(cap=5.0),
-    "sink": CallKind(causal=True, sink=True),
-    "alibi": CallKind(causal=True, alibi=True),
-    "d40": CallKind(dim=40),
-    "d128": CallKind(dim=128, kv_heads=1),
+    "plain": ShapeClassCallProperties(kv_heads=4),
+    "groups": ShapeClassCallProperties(causal=True),
+    "bfloat16": ShapeClassCallProperties(causal=True, heads=8, dim=128, data_type=DataType.BFLOAT16),
+    "bottom-right": ShapeClassCallProperties(causal=True, bottom_right=True),
+    "window": ShapeClassCallProperties(causal=True, bottom_right=True, left_bound=65),
+    "top-left-window": ShapeClassCallProperties(causal=True, left_bound=33),
+    "cap": ShapeClassCallProperties(cap=5.0),
+    "sink": ShapeClassCallProperties(causal=True, sink=True),
+    "alibi": ShapeClassCallProperties(causal=True, alibi=True),
+    "d40": ShapeClassCallProperties(dim=40),
+    "d128": ShapeClassCallProperties(dim=128, kv_heads=1),
 }
 
 
@@ -55,7 +55,7 @@ def gpu() -> Iterator[Target]:
 
 
 def make_class_plan(
-    kind: CallKind, gpu: Target, *, backward: bool, bounds: ShapeClassBounds = BOUNDS, **options: Any
+    kind: ShapeClassCallProperties, gpu: Target, *, backward: bool, bounds: ShapeClassBounds = BOUNDS, **options: Any
 ) -> ShapeClassPlan:
     return ShapeClassPlan(
         make_shape_class_problem(kind.make_problem_of_call(1, 2, 2), bounds, backward=backward),
@@ -70,7 +70,9 @@ def make_random_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
-def make_random_calls(kind: CallKind, count: int, bounds: ShapeClassBounds = BOUNDS) -> Iterator[ShapeClassCall]:
+def make_random_calls(
+    kind: ShapeClassCallProperties, count: int, bounds: ShapeClassBounds = BOUNDS
+) -> Iterator[ShapeClassCall]:
     rng = random.Random(repr(kind))
     modes: tuple[BatchLayout, ...] = ("packed", "dense", "padded")
     for number in range(count):
@@ -205,7 +207,7 @@ def copy_k_and_v_to_pages(lens: list[int], page: int, cols: int) -> tuple[Any, A
 def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[int]) -> None:
     lens, page = [500, 1, 77, 512], 16
     k, v, table, whole = copy_k_and_v_to_pages(lens, page, 40)
-    kind = CallKind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
+    kind = ShapeClassCallProperties(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
     base = replace(
         kind.make_problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
     )

@@ -20,10 +20,10 @@ from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import ShapeClassBounds, make_shape_class_problem
 from cudnn_backend_py.plans.build import build, forget_plans, shared_target
 from cudnn_backend_py.target import Target
-from tests.support.ragged_attention import CallKind, ShapeClassCall
+from tests.support.ragged_attention import ShapeClassCall, ShapeClassCallProperties
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
-CALL_KIND = CallKind(causal=True)
+CALL_KIND = ShapeClassCallProperties(causal=True)
 
 
 @pytest.fixture
@@ -105,7 +105,9 @@ def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: 
 
 def test_an_evicted_class_plan_with_offset_tables_is_destroyed(pool: PlanPool, gpu: Target) -> None:
     problem = make_shape_class_problem(
-        CallKind(kv_heads=4, causal=True).make_problem_of_call(1, 2, 2), ShapeClassBounds(4, 128, 128), backward=False
+        ShapeClassCallProperties(kv_heads=4, causal=True).make_problem_of_call(1, 2, 2),
+        ShapeClassBounds(4, 128, 128),
+        backward=False,
     )
     held = pool.get_or_build("class", lambda: ShapeClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)

@@ -94,7 +94,7 @@ def test_override_shapes_reach_the_kernel() -> None:
         assert "9.21.0" in done.stdout
 
 
-def test_a_first_result_imports_no_unused_module() -> None:
+def test_a_program_with_one_gpu_result_imports_no_unused_module() -> None:
     skip_without_torch()
     run = subprocess.run([sys.executable, first_result.__file__, "gpu"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

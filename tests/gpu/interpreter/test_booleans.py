@@ -9,10 +9,10 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, OperationGraph, PointwiseMode, build_plan, execute
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.interpreter.data import from_memory, to_memory
+from cudnn_backend_py.interpreter.data import convert_numbers_to_memory_image, read_numbers_from_memory_image
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.build import shared_target
-from tests.support.gpu_requirements import skip_if_not_measured
+from tests.support.gpu_requirements import skip_if_support_not_measured_on_this_gpu
 
 
 def make_boolean_graph(which: str, dims: tuple[int, ...]) -> Graph:
@@ -44,13 +44,14 @@ def test_packed_booleans_are_right(which: str, dims: tuple[int, ...]) -> None:
     result = graph.tensor("y")
     configs = OperationGraph(graph, target).heuristics("A").configs
     if not configs:
-        skip_if_not_measured("booleans in memory")
+        skip_if_support_not_measured_on_this_gpu("booleans in memory")
     assert configs
     for config in configs[:4]:
         plan = build_plan(config)
         with Memory(plan.target.handle.device or 0) as memory:  # type: ignore[union-attr]
             given = {
-                name: memory.copy_to_device(to_memory(graph.tensor(name), value)) for name, value in values.items()
+                name: memory.copy_to_device(convert_numbers_to_memory_image(graph.tensor(name), value))
+                for name, value in values.items()
             }
             image = np.full(result.span_bytes, 0xAA, np.uint8)
             address = memory.copy_to_device(image)
@@ -58,4 +59,4 @@ def test_packed_booleans_are_right(which: str, dims: tuple[int, ...]) -> None:
             memory.synchronize(plan.target.handle.stream)  # type: ignore[union-attr]
             memory.copy_to_host(address, image)
         kind = np.uint8 if result.data_type is DataType.BOOLEAN else np.float32
-        np.testing.assert_array_equal(from_memory(result, image.view(kind)), wanted)
+        np.testing.assert_array_equal(read_numbers_from_memory_image(result, image.view(kind)), wanted)

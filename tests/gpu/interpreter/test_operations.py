@@ -11,7 +11,7 @@ from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES
 from tests.support.figures import store_measured_numbers
 from tools.records.edge_runs import RANDOM_PROBLEMS_PER_FAMILY, list_random_problem_names, run_cases_in_children
 
-from ...support.gpu_requirements import is_measured_here, skip_if_not_measured
+from ...support.gpu_requirements import are_expectations_measured_on_this_gpu, skip_if_support_not_measured_on_this_gpu
 
 OPERATION_FAMILIES = ("convolution", "norm")
 
@@ -45,12 +45,12 @@ def random_problem_results() -> RecordsByCase:
             outcomes=dict(Counter(record["outcome"] for record in those)),
             passed_over=sum(len(record["refused"]) for record in those if "refused" in record),
             engines=dict(Counter(engine for record in those for engine in record.get("engines", ()))),
-            largest=_find_largest_error_shares(those),
+            largest=_find_largest_error_per_data_type(those),
         )
     return found
 
 
-def _find_largest_error_shares(records: list[dict[str, Any]]) -> dict[str, float]:
+def _find_largest_error_per_data_type(records: list[dict[str, Any]]) -> dict[str, float]:
     """Return the largest error of each data type, as a share of the allowed error."""
     found: dict[str, float] = {}
     for record in records:
@@ -62,14 +62,14 @@ def _find_largest_error_shares(records: list[dict[str, Any]]) -> dict[str, float
 @pytest.mark.parametrize("name", EDGE_CASES)
 def test_cudnn_agrees_with_the_interpreter_on_edge_cases(edge_case_results: RecordsByCase, name: str) -> None:
     if edge_case_results[name]["outcome"] in ("refused", "no plan"):
-        skip_if_not_measured(edge_case_results[name].get("words", ""))
+        skip_if_support_not_measured_on_this_gpu(edge_case_results[name].get("words", ""))
     assert edge_case_results[name]["outcome"] == "agrees", edge_case_results[name]
 
 
 @pytest.mark.parametrize("name", REFUSED_EDGE_CASES)
 def test_cudnn_refuses_the_edge_cases_listed_as_refused(edge_case_results: RecordsByCase, name: str) -> None:
     """On GPUs with measurements cuDNN must refuse these cases; on other GPUs it may support them."""
-    expected = ("refused", "no plan") if is_measured_here() else ("refused", "no plan", "agrees")
+    expected = ("refused", "no plan") if are_expectations_measured_on_this_gpu() else ("refused", "no plan", "agrees")
     assert edge_case_results[name]["outcome"] in expected, edge_case_results[name]
 
 
@@ -79,7 +79,7 @@ def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(
 ) -> None:
     record = random_problem_results[f"random/convolution/{number}"]
     if record["outcome"] == "refused":
-        skip_if_not_measured(record["words"])
+        skip_if_support_not_measured_on_this_gpu(record["words"])
     assert record["outcome"] == "agrees" or record.get("faults") == ["gradient-padded-unevenly"], record
 
 
@@ -89,5 +89,5 @@ def test_a_random_norm_agrees_with_pytorch_and_the_interpreter(
 ) -> None:
     record = random_problem_results[f"random/norm/{number}"]
     if record["outcome"] == "refused":
-        skip_if_not_measured(record["words"])
+        skip_if_support_not_measured_on_this_gpu(record["words"])
     assert record["outcome"] == "agrees", record

@@ -135,7 +135,7 @@ class ShapeChangeCase(NamedTuple):
         return "/".join(map(str, self))
 
 
-def list_cases_of_method(way: Sharing) -> Iterator[ShapeChangeCase]:
+def list_cases_of_shape_change_method(way: Sharing) -> Iterator[ShapeChangeCase]:
     """Yield the cases for a method of changing the shape."""
     for change in MATMUL_SHAPE_CHANGES:
         yield ShapeChangeCase(way, "matmul", "forward", change)
@@ -336,7 +336,9 @@ class ChangedShapeRun:
         """Return the plan to run, and the milliseconds of its build."""
         figures: dict[str, float] = {}
 
-        def build_timed_plan(name: str, config: EngineConfig, kernels: Descriptor | None = None) -> Plan:
+        def build_plan_and_record_build_time(
+            name: str, config: EngineConfig, kernels: Descriptor | None = None
+        ) -> Plan:
             start = time.perf_counter()
             made = build_plan(config, kernel_cache=kernels)
             figures[name] = round((time.perf_counter() - start) * 1e3, 2)
@@ -344,13 +346,13 @@ class ChangedShapeRun:
 
         first = self.config(self.graphs[0])
         if self.case.change_method == "override shapes":
-            return build_timed_plan("built_ms", first), figures
+            return build_plan_and_record_build_time("built_ms", first), figures
         kernels = Descriptor(DescriptorType.KERNEL_CACHE, on=self.target.library)
         if self.target.library.version >= (9, 10, 0):
             kernels.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, first.graph.descriptor)
         kernels.finalize()
-        build_timed_plan("built_ms", first, kernels)
-        return build_timed_plan("from_cache_ms", self.config(self.graphs[1]), kernels), figures
+        build_plan_and_record_build_time("built_ms", first, kernels)
+        return build_plan_and_record_build_time("from_cache_ms", self.config(self.graphs[1]), kernels), figures
 
     def make_override_shapes(self) -> Overrides | None:
         """Return the override shapes for the variant pack (uids, dims, strides), or None with a kernel cache."""
@@ -547,7 +549,7 @@ def measure_host_us(call: Any, calls: int = 300) -> float:
     return round((time.perf_counter() - start) / calls * 1e6, 2)
 
 
-def run_case_in_parts(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
+def iterate_partial_case_outcomes(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
     """Yield the outcome of a case in parts, so that a crash of the process loses only the later parts."""
     run = ChangedShapeRun(case, open_target())
     try:
@@ -574,7 +576,7 @@ def run_case_in_parts(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
 def print_outcome(case: ShapeChangeCase) -> None:
     """Print the outcome of a case, a line of JSON for each part."""
     try:
-        for bit in run_case_in_parts(case):
+        for bit in iterate_partial_case_outcomes(case):
             print(json.dumps(bit), flush=True)
     except CudnnBackendError as error:
         text = str(error)
@@ -617,7 +619,7 @@ def outcomes() -> dict[ShapeChangeCase, dict[str, Any]]:
     ways: list[Sharing] = ["kernel cache"]
     if version >= (9, 21, 0):
         ways.append("override shapes")
-    all_cases = [case for way in ways for case in list_cases_of_method(way)]
+    all_cases = [case for way in ways for case in list_cases_of_shape_change_method(way)]
     with ThreadPoolExecutor(WORKER_COUNT) as pool:
         first = [case for case in all_cases if case[3] == "as built" and case[5:7] == ("memory", "dense")]
         found = dict(zip(first, pool.map(run_case_in_child, first), strict=True))
@@ -700,4 +702,4 @@ if __name__ == "__main__":
         print_outcome(parse_case(sys.argv[1]))
     else:
         ways: tuple[Sharing, ...] = ("kernel cache", "override shapes")
-        print(*(case.name for way in ways for case in list_cases_of_method(way)), sep="\n")
+        print(*(case.name for way in ways for case in list_cases_of_shape_change_method(way)), sep="\n")

@@ -56,7 +56,11 @@ from tests.support.child import ROOT
 from tests.support.figures import store_measured_numbers
 from tools.campaign.plan_check import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
 
-from ...support.gpu_requirements import get_least_expected_count, is_measured_here, list_measured_gpus
+from ...support.gpu_requirements import (
+    are_expectations_measured_on_this_gpu,
+    get_smallest_accepted_count,
+    list_measured_gpus,
+)
 
 Array = NDArray[Any]
 WORKER_COUNT = 8
@@ -144,7 +148,7 @@ def get_example_graph(code: str, which: str) -> Graph:
     return make_example_graph(EXAMPLES[row.code].fixed if which == "fixed" else EXAMPLES[row.code].reproductions[which])
 
 
-def run_strongly_negative_scores(which: str) -> str:
+def compare_dq_for_strongly_negative_scores(which: str) -> str:
     """Compare dQ of a backward pass with the reference, for rows with a log-sum-exp of about -120."""
     graph = get_example_graph("backward-key-tail", which)
     padding = which == "fixed"
@@ -166,7 +170,7 @@ def run_strongly_negative_scores(which: str) -> str:
     return describe_difference(got, {"dq": back.dq}, limit=0.05)
 
 
-def run_empty_sequence(length: int) -> str:
+def describe_nan_in_padded_forward_pass(length: int) -> str:
     """Describe NaN in the output of a padded forward pass in which one sequence has `length` keys (may be 0)."""
     graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, padding=True, allow_hazards=True)
     values = make_random_inputs(graph)
@@ -175,7 +179,7 @@ def run_empty_sequence(length: int) -> str:
     return f"o: NaN ({np.isnan(got).mean():.0%})" if np.isnan(got).any() else RIGHT
 
 
-def reuse_cached_kernel(*, shared: bool) -> str:
+def compare_plans_with_a_shared_kernel_cache(*, shared: bool) -> str:
     """Compare plans for short, then long sequences with the reference, with or without a kernel cache."""
     target = shared_target()
     cache: Descriptor | None = None
@@ -233,7 +237,7 @@ def run_gradient_of_q_with_other_layout(which: str) -> str:
     return attention_known_issues.compare_graph(graph, numbers, make_first_config_runner(graph))
 
 
-def run_nan_after_sequence_end(which: str) -> str:
+def compare_attention_with_nan_after_sequences(which: str) -> str:
     """Compare attention with NaN in K and V after each sequence's end, in the last page or in the padding."""
     row = ISSUE_ROWS["paged-tail-not-finite"]
     graph = make_example_graph(
@@ -288,11 +292,11 @@ def compare_on_generated_data(
         for kind in kinds if answer.plan is not None else ():
             assert answer.plan is not None
             found, _ = run_and_compare(answer.plan, graph, kind, 0, answer.get_arithmetic())
-            words += found.wrong_texts
+            words += found.descriptions_of_wrong_outputs
     return "; ".join(words) or (RIGHT if any(answer.plan for answer in plans) else NO_ENGINE)
 
 
-def run_norms_in_turn() -> str:
+def compare_norm_after_other_operand_dims() -> str:
     """Compare a fused norm with the interpreter, after a run of such a norm with other operand dims."""
     compare_on_generated_data(get_example_graph("norm-operands-in-turn", "before"))
     return compare_on_generated_data(get_example_graph("norm-operands-in-turn", ""))
@@ -311,7 +315,7 @@ def run_filter_gradient_with_split_k() -> str:
             answer = PlanOrRefusal(build_plan(config), config)
             assert answer.plan is not None
             found, _ = run_and_compare(answer.plan, graph, "uniform", 0, answer.get_arithmetic())
-            words, ran = words + found.wrong_texts, True
+            words, ran = words + found.descriptions_of_wrong_outputs, True
     return "; ".join(words) or (RIGHT if ran else NO_ENGINE)
 
 
@@ -347,14 +351,14 @@ def check_random_numbers_of_dropout(which: str) -> str:
 RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
     "stats-not-float": lambda: compare_with_interpreter(get_example_graph("stats-not-float", "")),
     "stats-not-float:fixed": lambda: compare_with_interpreter(get_example_graph("stats-not-float", "fixed")),
-    "backward-key-tail": lambda: run_strongly_negative_scores(""),
-    "backward-key-tail:fixed": lambda: run_strongly_negative_scores("fixed"),
-    "zero-length-sequences": lambda: run_empty_sequence(0),
-    "kernel-cache-of-attention": lambda: reuse_cached_kernel(shared=True),
-    "kernel-cache-of-attention:fixed": lambda: reuse_cached_kernel(shared=False),
+    "backward-key-tail": lambda: compare_dq_for_strongly_negative_scores(""),
+    "backward-key-tail:fixed": lambda: compare_dq_for_strongly_negative_scores("fixed"),
+    "zero-length-sequences": lambda: describe_nan_in_padded_forward_pass(0),
+    "kernel-cache-of-attention": lambda: compare_plans_with_a_shared_kernel_cache(shared=True),
+    "kernel-cache-of-attention:fixed": lambda: compare_plans_with_a_shared_kernel_cache(shared=False),
     "bounded-total-apart": lambda: run_gradient_of_q_with_other_layout(""),
     "bounded-total-apart:fixed": lambda: run_gradient_of_q_with_other_layout("fixed"),
-    "paged-tail-not-finite": lambda: run_nan_after_sequence_end(""),
+    "paged-tail-not-finite": lambda: compare_attention_with_nan_after_sequences(""),
     "moe-gather-32-bits": lambda: run_gathered_moe_matmul(""),
     "moe-gather-32-bits:fixed": lambda: run_gathered_moe_matmul("fixed"),
     "bilinear-16-bits": lambda: compile_bilinear_resampling(""),
@@ -414,7 +418,7 @@ RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
     "filter-gradient-split:fixed": lambda: compare_on_generated_data(
         get_example_graph("filter-gradient-split", "fixed")
     ),
-    "norm-operands-in-turn": run_norms_in_turn,
+    "norm-operands-in-turn": compare_norm_after_other_operand_dims,
     "norm-operands-in-turn:fixed": lambda: compare_on_generated_data(
         get_example_graph("norm-operands-in-turn", "fixed")
     ),
@@ -423,7 +427,7 @@ RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
     "matmul-with-gaps": lambda: compare_with_interpreter(get_example_graph("matmul-with-gaps", ""), 11),
     "convolution-int8-relu": lambda: compare_with_interpreter(get_example_graph("convolution-int8-relu", "")),
     "broadcast-add": run_add_with_broadcast,
-    "padded-tail-not-finite": lambda: run_nan_after_sequence_end("padded"),
+    "padded-tail-not-finite": lambda: compare_attention_with_nan_after_sequences("padded"),
 }
 UNMEASURED_GRAPHS = (
     "padded-tail-not-finite",
@@ -465,7 +469,7 @@ def serve_outcomes() -> None:
     serve(send_outcome)
 
 
-def judge_in_child(child: Child, name: str, limit_s: float) -> str:
+def get_graph_outcome_from_child(child: Child, name: str, limit_s: float) -> str:
     """Return the outcome of a graph in a child process, or how the child ended; end a child that cannot continue."""
     words, lost = "", False
     try:
@@ -492,7 +496,7 @@ def run_graphs_in_children(names: Sequence[str]) -> tuple[dict[str, str], dict[s
     found: dict[str, str] = {}
     seconds: dict[str, float] = {}
 
-    def judge_in_thread() -> None:
+    def run_queued_graphs_in_a_child() -> None:
         child: Child | None = None
         while True:
             try:
@@ -507,7 +511,7 @@ def run_graphs_in_children(names: Sequence[str]) -> tuple[dict[str, str], dict[s
                     child.end()
                 child = Child.start(f"{__name__}:serve_outcomes", environment)
             assert child is not None
-            found[name] = judge_in_child(child, name, LIMIT_S + (FIRST_S if first else 0.0))
+            found[name] = get_graph_outcome_from_child(child, name, LIMIT_S + (FIRST_S if first else 0.0))
             if alone:
                 child.end()
             seconds[name] = round(time.monotonic() - began, 2)
@@ -515,7 +519,7 @@ def run_graphs_in_children(names: Sequence[str]) -> tuple[dict[str, str], dict[s
             child.end()
 
     with ThreadPoolExecutor(WORKER_COUNT) as pool:
-        for done in [pool.submit(judge_in_thread) for _ in range(WORKER_COUNT)]:
+        for done in [pool.submit(run_queued_graphs_in_a_child) for _ in range(WORKER_COUNT)]:
             done.result()
     return {name: found[name] for name in names}, seconds
 
@@ -568,16 +572,16 @@ def test_known_issues_of_this_gpu_give_wrong_results(outcomes: dict[str, str]) -
     }
     wrong = {name: words for name, words in certain.items() if not name.endswith(":fixed") and words != NO_ENGINE}
     unlike = [name for name, words in wrong.items() if words == RIGHT or words.startswith(("refused", "failed"))]
-    if unlike and not is_measured_here():
+    if unlike and not are_expectations_measured_on_this_gpu():
         pytest.skip(f"did not run: these rows were measured on {list_measured_gpus()}, not here: {', '.join(unlike)}")
     assert unlike == []
-    assert len(wrong) >= get_least_expected_count("known issues that show")
+    assert len(wrong) >= get_smallest_accepted_count("known issues that show")
 
 
 def test_fixed_graphs_give_right_results(outcomes: dict[str, str]) -> None:
     fixed = {name: words for name, words in outcomes.items() if name.endswith(":fixed")}
-    assert len(fixed) >= get_least_expected_count("known issues with a fix that is right")
-    if not is_measured_here():
+    assert len(fixed) >= get_smallest_accepted_count("known issues with a fix that is right")
+    if not are_expectations_measured_on_this_gpu():
         fixed = {name: words for name, words in fixed.items() if "NOT_SUPPORTED" not in words and words != "refused"}
     assert {name: words for name, words in fixed.items() if words != RIGHT} == {}
 
@@ -585,7 +589,7 @@ def test_fixed_graphs_give_right_results(outcomes: dict[str, str]) -> None:
 def test_known_issues_not_measured_on_this_gpu_have_an_outcome(outcomes: dict[str, str]) -> None:
     """Known issues without a measurement here are run and recorded, to show whether they also occur on this GPU."""
     unknown = {name: words for name, words in outcomes.items() if name in (*UNMEASURED_GRAPHS, *UNMEASURED_ATTENTION)}
-    assert len(unknown) >= get_least_expected_count("known issues not known to show")
+    assert len(unknown) >= get_smallest_accepted_count("known issues not known to show")
     assert all(unknown.values())
 
 

@@ -11,7 +11,7 @@ from cudnn_backend_py import open_target
 from tests.support.figures import store_measured_numbers
 from tools.records.deep_scores import make_very_low_scores_cases, run_cases_in_children
 
-from ...support.gpu_requirements import is_measured_here, skip_if_not_measured
+from ...support.gpu_requirements import are_expectations_measured_on_this_gpu, skip_if_support_not_measured_on_this_gpu
 
 CASE_STEP = 7  # of the cases: python -m tools.records.deep_scores runs all
 
@@ -37,8 +37,8 @@ def test_every_wrong_attention_result_has_a_known_issue(attention_results: list[
 def test_most_attention_results_with_negative_scores_are_right(attention_results: list[dict[str, Any]]) -> None:
     outcomes = Counter(item["outcome"] for item in attention_results)
     if not outcomes["agrees"]:
-        skip_if_not_measured("no attention of these types is supported")
-    if not is_measured_here():
+        skip_if_support_not_measured_on_this_gpu("no attention of these types is supported")
+    if not are_expectations_measured_on_this_gpu():
         del outcomes["refused"]
         assert outcomes["agrees"] > outcomes.total() / 2, outcomes
         return

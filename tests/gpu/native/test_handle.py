@@ -130,7 +130,7 @@ def test_the_cudnn_log_contains_the_execute_call() -> None:
     target.close()
 
 
-def find_given_plan_files() -> list[str]:
+def list_plan_files_of_environment_variable() -> list[str]:
     """Return the plan files named in an environment variable; they were built on a machine without a GPU."""
     return [path for path in os.environ.get(AOT_PLAN_VARIABLE, "").split(":") if path]
 
@@ -140,7 +140,7 @@ def test_plans_built_on_other_machines_run_here(tmp_path: Path) -> None:
     target = open_target()
     own = tmp_path / "own.json"
     build_first_plan(make_flash_graph(), target).save(own)
-    for path in [*find_given_plan_files(), str(own)]:
+    for path in [*list_plan_files_of_environment_variable(), str(own)]:
         check_loaded_plan(path, "plan saved here" if path == str(own) else "plan built without a GPU", target)
     target.close()
 

@@ -35,7 +35,7 @@ def make_flash_attention() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
 
 
-def check_result(made: Plan) -> None:
+def check_flash_attention_plan_result(made: Plan) -> None:
     """Run a plan of ``make_flash_attention()`` and compare with float64."""
     graph = made.graph
     rng = np.random.default_rng(1)
@@ -59,7 +59,7 @@ def test_a_plan_built_for_a_description_is_found_on_the_gpu(tmp_path: Path, buil
     assert builds == [], "the plan was built again on the GPU"
     assert found.tag == tag
     assert found.target.is_live
-    check_result(found)
+    check_flash_attention_plan_result(found)
 
 
 def test_the_profile_of_this_gpu_gives_the_same_plan_keys() -> None:
@@ -80,9 +80,9 @@ def test_plans_for_the_gpu_are_shared_and_found_again(builds: list[str]) -> None
     assert shared_target() is shared_target("gpu")
     first = build(make_flash_attention())
     assert build(make_flash_attention(), "gpu") is first
-    check_result(first)
+    check_flash_attention_plan_result(first)
     forget_plans()
-    check_result(build(make_flash_attention()))
+    check_flash_attention_plan_result(build(make_flash_attention()))
     assert len(builds) == 1
 
 
@@ -93,15 +93,15 @@ def test_a_target_opened_by_the_caller_has_its_own_plans(builds: list[str]) -> N
     assert own is not shared
     assert own.target is mine
     assert len(builds) == 1, "the second plan was built instead of read from the cache"
-    check_result(own)
+    check_flash_attention_plan_result(own)
     mine.close()
-    check_result(build(make_flash_attention()))
+    check_flash_attention_plan_result(build(make_flash_attention()))
 
 
 def test_plan_returns_a_callable_with_the_built_plan() -> None:
     run = plan(make_flash_attention())
     assert run.plan is build(make_flash_attention())
-    check_result(run.plan)
+    check_flash_attention_plan_result(run.plan)
 
 
 def test_plans_are_built_in_one_and_in_four_threads() -> None:

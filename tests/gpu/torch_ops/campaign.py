@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.info import start_record
+from cudnn_backend_py.info import make_measurement_record_header
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache
 from tests.support.torch_reference import (
     Masks,
@@ -459,7 +459,7 @@ def main() -> None:
     parts = [("dense", name) for name in chosen.names.split(",")] if chosen.names else []
     parts = parts or [(part, "") for part in chosen.parts.split(",")]
     if len(parts) == 1:
-        found = _run_part_and_get_record(*parts[0], chosen)
+        found = _run_campaign_part_and_get_record(*parts[0], chosen)
     else:
         records = [chosen.output.with_suffix(f".{number}.json") for number in range(len(parts))]
         asked = ["--seconds", chosen.seconds, "--shapes", chosen.shapes, "--share", chosen.share, "--seed", chosen.seed]
@@ -479,7 +479,7 @@ def main() -> None:
     chosen.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def _run_part_and_get_record(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
+def _run_campaign_part_and_get_record(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
     """Run one part of the campaign, or only its problems with option `name`, and return the record."""
     import torch
 
@@ -488,7 +488,7 @@ def _run_part_and_get_record(part: str, name: str, chosen: argparse.Namespace) -
     if part == "decode":
         decode_long_sequences(torch, record)
     else:
-        _run_part(torch, part, record, chosen, begin, name)
+        _run_campaign_part(torch, part, record, chosen, begin, name)
     found = record.to_dict()
     if name:
         found = {f"{part}, {name}": found.pop(part, {}), **found}
@@ -497,7 +497,7 @@ def _run_part_and_get_record(part: str, name: str, chosen: argparse.Namespace) -
         for wrong in one["wrong"][:6]:
             print("  ", json.dumps(wrong)[:600])
     return {
-        **start_record("torch-operators"),
+        **make_measurement_record_header("torch-operators"),
         "what": "random problems of the torch operators against float64: relative Frobenius errors",
         "arguments": sys.argv[1:],
         "gpu": torch.cuda.get_device_name(),
@@ -509,7 +509,7 @@ def _run_part_and_get_record(part: str, name: str, chosen: argparse.Namespace) -
     }
 
 
-def _run_part(
+def _run_campaign_part(
     torch: Any, part: str, record: CampaignRecord, chosen: argparse.Namespace, begin: float, name: str
 ) -> None:
     make, run, count = CAMPAIGN_PARTS[part]

@@ -29,9 +29,12 @@ from cudnn_backend_py.native.fast_call import _TupleCallStruct  # noqa: E402
 from cudnn_backend_py.system.version import Version  # noqa: E402
 from cudnn_backend_py.torch_ops import compiled  # noqa: E402
 from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noqa: E402
-from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, make_class_recipe  # noqa: E402
+from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, make_shape_class_recipe  # noqa: E402
 from cudnn_backend_py.torch_ops.operators import _allocate_output, _allocate_stats  # noqa: E402
-from cudnn_backend_py.torch_ops.sequence_view import describe_problem, read_call  # noqa: E402
+from cudnn_backend_py.torch_ops.sequence_view import (  # noqa: E402
+    make_attention_problem_of_call,
+    make_sequence_view_of_call,
+)
 from tests.gpu.torch_ops.test_compiled import LaunchRecorder, get_function_address  # noqa: E402
 
 H, D = 4, 16
@@ -59,7 +62,7 @@ class UnbuiltClassPlan(ShapeClassPlan):
         return StreamTableMemory(1 << 40, [])
 
 
-class FakeCall:
+class FakePreparedCall:
     """A fake prepared call, with the fields that the compiled step reads and writes."""
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
@@ -87,7 +90,9 @@ class RecordedCompiledStep:
         self.module, self.launches = step_module, launches
         self.recipe: Any = None
         self.seen: list[tuple[list[int], list[int], bool]] = []
-        self.read_call: tuple[int, int] | None = None  # a place of the row, and the number of bytes to read there
+        self.make_sequence_view_of_call: tuple[int, int] | None = (
+            None  # a place of the row, and the number of bytes to read there
+        )
         self.bytes = b""
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._record_launch)
         operators = [step_module.define(len(TENSORS), 0b111, 0, (), ())]
@@ -97,8 +102,10 @@ class RecordedCompiledStep:
     def _record_launch(self, at: int) -> int:
         call, recipe = _TupleCallStruct.from_address(at), self.recipe
         words = (ctypes.c_int64 * 100).from_address(recipe.prepared)
-        if self.read_call is not None:
-            self.bytes = ctypes.string_at(recipe.call.row[self.read_call[0]], self.read_call[1])
+        if self.make_sequence_view_of_call is not None:
+            self.bytes = ctypes.string_at(
+                recipe.call.row[self.make_sequence_view_of_call[0]], self.make_sequence_view_of_call[1]
+            )
         self.seen.append((list(recipe.call.row), list(words), bool(call.run.prepare)))
         return 0
 
@@ -116,7 +123,7 @@ class RecordedCompiledStep:
 def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedCompiledStep]:
     launches = LaunchRecorder()
     made = RecordedCompiledStep(step_module, launches)
-    monkeypatch.setattr(compiled, "TupleCall", FakeCall)
+    monkeypatch.setattr(compiled, "TupleCall", FakePreparedCall)
     monkeypatch.setattr(compiled, "PrepareKernel", FakePrepareKernel)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
     functions = (
@@ -160,13 +167,13 @@ class PythonShapeClass:
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
         self.backward, named = backward, map_tensors_by_name(inputs, outputs)
-        self.reading = read_call(backward, named, OPERATOR_OPTIONS)
-        problem = describe_problem(backward, named, self.reading)
+        self.reading = make_sequence_view_of_call(backward, named, OPERATOR_OPTIONS)
+        problem = make_attention_problem_of_call(backward, named, self.reading)
         self.problem, self.bounds = problem, find_best_shape_class_bounds(problem, self.reading.needed_bounds)
         self.plan = UnbuiltClassPlan(problem, self.bounds, backward)
 
     def make_recipe(self, inputs: Any, outputs: Any) -> Any:
-        return make_class_recipe(
+        return make_shape_class_recipe(
             *(self.plan, self.sequences(map_tensors_by_name(inputs, outputs), self.reading), self.reading.multipliers),
             *(inputs, outputs),
             options=OPERATOR_OPTIONS,
@@ -180,7 +187,7 @@ class PythonShapeClass:
 
     def accepts(self, inputs: Any, outputs: Any) -> bool:
         """Return whether Python uses this class for a call without copying tensors."""
-        r = read_call(self.backward, map_tensors_by_name(inputs, outputs), OPERATOR_OPTIONS)
+        r = make_sequence_view_of_call(self.backward, map_tensors_by_name(inputs, outputs), OPERATOR_OPTIONS)
         return (
             r.related_plans == self.reading.related_plans
             and not r.copied
@@ -194,7 +201,7 @@ class PythonShapeClass:
             assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name
         outputs = [(name, x) for (name, _), x in zip(outputs, made, strict=True)]
         named = map_tensors_by_name(inputs, outputs)
-        r, plan = read_call(self.backward, named, OPERATOR_OPTIONS), self.plan
+        r, plan = make_sequence_view_of_call(self.backward, named, OPERATOR_OPTIONS), self.plan
         given = [named[name].data_ptr() for name in plan.names]
         assert row[: len(given)] == given
         scratch, workspace = row[-len(plan.scratch) :] if plan.scratch else [], row[len(given)]
@@ -281,15 +288,15 @@ def test_the_backward_launch_equals_that_of_python(step: RecordedCompiledStep, l
         detached = [(name, x if x is None else x.detach()) for name, x in taught[0]]
         assert step.teach(backward.make_recipe(*taught), True, detached)
         requested = len(step.launches.requests)
-        step.read_call = backward.plan.names.index("q"), given[0].nbytes
+        step.make_sequence_view_of_call = backward.plan.names.index("q"), given[0].nbytes
         made = torch.autograd.grad(o, given, d_o)
-        step.read_call = None
+        step.make_sequence_view_of_call = None
         if len(step.launches.requests) > requested:
             continue
         detached = [x.detach() for x in given]
         inputs, outputs = make_backward_call(*detached, d_o)
         row, words, _ = step.seen[-1]
-        r = read_call(True, map_tensors_by_name(inputs, outputs), OPERATOR_OPTIONS)
+        r = make_sequence_view_of_call(True, map_tensors_by_name(inputs, outputs), OPERATOR_OPTIONS)
         assert r.related_plans == backward.reading.related_plans
         assert r.copied == backward.reading.copied == (("q",) if is_copied else ())
         for (name, want), x in zip(outputs, made, strict=True):
@@ -350,11 +357,11 @@ def test_the_notice_callback_gets_the_shapes_and_may_leave_a_call_to_python(step
     recipe = PythonShapeClass(False, inputs, outputs).make_recipe(inputs, outputs)
     assert step.teach(type(recipe)(**(vars(recipe) | {"notice": record_notice})), False, inputs, False)
 
-    def is_launched_by_step(s: int) -> bool:
+    def is_launched_by_compiled_step(s: int) -> bool:
         inputs, _ = make_forward_call(*[make_random_tensor("rows first", 4, s) for _ in "qkv"], False)
         return step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False) is not None
 
-    assert [is_launched_by_step(s) for s in (100, 100, 100, 100, 90, 90, 100)] == [
+    assert [is_launched_by_compiled_step(s) for s in (100, 100, 100, 100, 90, 90, 100)] == [
         True,
         True,
         True,

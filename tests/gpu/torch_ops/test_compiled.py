@@ -134,7 +134,7 @@ def make_output_description(x: Any) -> tuple[Any, ...]:
 LAUNCH_ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT, 0, 0))
 
 
-def teach_plan(
+def register_plan_in_compiled_step(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, **more: Any
 ) -> None:
     """Give the compiled step a plan without statistics to learn."""
@@ -250,10 +250,10 @@ def test_the_variant_pack_is_refilled_only_for_other_addresses(
     assert [filled for _, _, filled, _ in launches.seen] == [0, 1, 0]
 
 
-def test_the_compiled_step_leaves_unlearned_calls_to_python(
+def test_the_compiled_step_leaves_calls_without_a_learned_plan_to_python(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
-    teach_plan(step_module, launches, operator_number, random_tensors)
+    register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
     q, k, v = random_tensors
 
     def call_compiled_step(*given: Any, numbers: Any = SCALAR_ARGUMENTS) -> Any:
@@ -301,7 +301,7 @@ def test_the_compiled_step_leaves_traced_and_transformed_calls_to_python(
     class DerivedTensor(torch.Tensor):
         pass
 
-    teach_plan(step_module, launches, operator_number, random_tensors)
+    register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
     q, k, v = random_tensors
 
     def call_step_with_first_tensor(x: Any = q) -> Any:
@@ -436,13 +436,13 @@ def test_autograd_still_checks_for_second_use_and_inplace_changes(
 def test_a_failed_launch_raises_an_error(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
-    teach_plan(step_module, launches, operator_number, random_tensors)
+    register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
     launches.status = 9
     with pytest.raises(ValueError, match="function 0 answered 9"):
         step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
 
 
-def test_the_compiled_step_copies_inputs_that_the_plan_marks(
+def test_the_compiled_step_copies_inputs_that_the_plan_marks_for_copying(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     q, k, v = (x.transpose(1, 2) for x in random_tensors)
@@ -471,7 +471,7 @@ def test_calls_with_different_variable_dims_share_a_learned_plan(step_module: An
     operator_number = step_module.define(3, 0, 0, DIM_CONDITIONS, ())
     x, y, z = (torch.randn(size, 4) for size in (10, 12, 12))
 
-    def teach_plan_up_to_size(most: int) -> None:
+    def register_plan_up_to_size(most: int) -> None:
         outputs = ((x, ((0, 1, 0), 4), (4, 1), None),)
         row = ((0, INPUT, 0, 0), (1, OUTPUT, 0, 0), (2, NUMBER, 0, most), (3, PIECE, 1, 0), (4, PIECE, 2, 0))
         more = {"parameters": ((0, NUMBER, 0, (5, 2, 0)), (1, NUMBER, 0, (0, 1, 2))), "pieces": (0, (0, 64, 1), 8)}
@@ -479,26 +479,26 @@ def test_calls_with_different_variable_dims_share_a_learned_plan(step_module: An
         plan = describe_plan(launches, outputs, row, limits=limits, cost=most, token=most, **more)
         assert step_module.learn(plan, False, 0, operator_number, x, y, z, 50, True, False)
 
-    def call_and_get_launch_facts(*given: Any) -> Any:
+    def call_and_get_shape_and_launch_values(*given: Any) -> Any:
         o = step_module.call(operator_number, *given, True, False)
         return None if o is None else (tuple(o.shape), launches.seen[-1][0][2], launches.seen[-1][3][:2])
 
-    teach_plan_up_to_size(100)
-    teach_plan_up_to_size(20)
+    register_plan_up_to_size(100)
+    register_plan_up_to_size(20)
     wide = torch.randn(50, 4)
-    assert call_and_get_launch_facts(x, y, z, 8) == ((10, 4), 20, [25, 7])
-    assert call_and_get_launch_facts(wide, y, z, 8) == ((50, 4), 100, [105, 7])
+    assert call_and_get_shape_and_launch_values(x, y, z, 8) == ((10, 4), 20, [25, 7])
+    assert call_and_get_shape_and_launch_values(wide, y, z, 8) == ((50, 4), 100, [105, 7])
     sizes = []
     for rows in (12, 24):
-        call_and_get_launch_facts(wide, *[torch.randn(rows, 4)] * 2, 8)
+        call_and_get_shape_and_launch_values(wide, *[torch.randn(rows, 4)] * 2, 8)
         sizes.append(launches.seen[-1][0][4] - launches.seen[-1][0][3])
     assert sizes == [12 * 64, 24 * 64]
-    assert call_and_get_launch_facts(wide, y, wide, 8) is None  # k and v of other lengths
-    assert call_and_get_launch_facts(torch.randn(101, 4), y, z, 8) is None
-    assert call_and_get_launch_facts(x, y, z, 102) is None
-    assert call_and_get_launch_facts(x, y, z, 8.0) is None
+    assert call_and_get_shape_and_launch_values(wide, y, wide, 8) is None  # k and v of other lengths
+    assert call_and_get_shape_and_launch_values(torch.randn(101, 4), y, z, 8) is None
+    assert call_and_get_shape_and_launch_values(x, y, z, 102) is None
+    assert call_and_get_shape_and_launch_values(x, y, z, 8.0) is None
     assert step_module.forget(20) == 1
-    assert call_and_get_launch_facts(x, y, z, 8) == ((10, 4), 100, [25, 7])
+    assert call_and_get_shape_and_launch_values(x, y, z, 8) == ((10, 4), 100, [25, 7])
 
 
 def test_the_number_of_learned_plans_is_bounded(
@@ -509,7 +509,7 @@ def test_the_number_of_learned_plans_is_bounded(
 
     held = PlanHolder()
     gone = weakref.ref(held)
-    teach_plan(step_module, launches, operator_number, random_tensors, holds=held, token=2)
+    register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors, holds=held, token=2)
     del held
     assert step_module.used(2) > step_module.used(3) == 0
     for index in range(3000):
@@ -528,9 +528,9 @@ def test_plans_of_ended_threads_are_released_by_the_next_thread(
     class PlanHolder:
         pass
 
-    def learn_in_a_thread(held: Any, token: int) -> None:
+    def register_plan_in_a_thread(held: Any, token: int) -> None:
         thread = threading.Thread(
-            target=teach_plan,
+            target=register_plan_in_compiled_step,
             args=(step_module, launches, operator_number, random_tensors),
             kwargs={"holds": held, "token": token},
         )
@@ -539,11 +539,11 @@ def test_plans_of_ended_threads_are_released_by_the_next_thread(
 
     held = PlanHolder()
     gone = weakref.ref(held)
-    teach_plan(step_module, launches, operator_number, random_tensors, token=1)
-    learn_in_a_thread(held, 2)
+    register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors, token=1)
+    register_plan_in_a_thread(held, 2)
     del held
     for _ in range(1000):  # Python may join a thread before the system has ended it
-        learn_in_a_thread(None, 3)
+        register_plan_in_a_thread(None, 3)
         gc.collect()
         if gone() is None:
             break
@@ -573,11 +573,11 @@ def test_a_plan_is_not_released_during_its_launch(
         "cpu",
     )
 
-    def learn_and_call() -> None:
-        teach_plan(step_module, launches, operator_number, random_tensors)
+    def register_plan_and_call() -> None:
+        register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
         step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
 
-    thread = threading.Thread(target=learn_and_call)
+    thread = threading.Thread(target=register_plan_and_call)
     thread.start()
     begun.wait(10)
     threading.Timer(0.2, proceed.set).start()

@@ -94,7 +94,7 @@ def run_attention(function: Any, case: GridProblem, inputs: dict[str, Any], d_ou
     return {"out": out.detach()} | {f"d{name}": found for name, found in zip(inputs, gradients, strict=True)}
 
 
-def compute_error_in_tolerances(found: Any, exact: Any, rounded: Any, factor: float, kind: str) -> float:
+def compute_error_to_tolerance_ratio(found: Any, exact: Any, rounded: Any, factor: float, kind: str) -> float:
     """Return the largest error divided by torch's tolerance; torch accepts results up to 1."""
     ratio = torch.nan_to_num(((exact - rounded) / exact).abs(), nan=RELATIVE_TOLERANCES[kind])
     rtol = factor * max(ratio.max().item(), RELATIVE_TOLERANCES[kind])
@@ -103,7 +103,9 @@ def compute_error_in_tolerances(found: Any, exact: Any, rounded: Any, factor: fl
     return float(((found.float() - exact).abs() / (atol + rtol * exact.abs())).max())
 
 
-def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], name: str, tally: GridResult) -> None:
+def compare_drop_in_with_exact_attention(
+    run: Callable[..., dict[str, Any]], inputs: dict[str, Any], name: str, tally: GridResult
+) -> None:
     """Compare the drop-in with exact math; if it exceeds the tolerance, compare torch's cuDNN backend as well.
 
     ``run(function, inputs)`` returns the output and the gradients of the inputs by name.
@@ -118,7 +120,8 @@ def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], 
 
     def find_errors(found: dict[str, Any]) -> dict[str, float]:
         return {
-            x: compute_error_in_tolerances(found[x], exact[x], rounded[x], TOLERANCE_FACTORS[x], kind) for x in exact
+            x: compute_error_to_tolerance_ratio(found[x], exact[x], rounded[x], TOLERANCE_FACTORS[x], kind)
+            for x in exact
         }
 
     ours = find_errors(run(scaled_dot_product_attention, inputs))
@@ -143,7 +146,9 @@ def compare_grid_problem(case: GridProblem, tally: GridResult) -> None:
     """Run one problem of a grid on random inputs, compare it, and add the result to `tally`."""
     inputs = make_inputs(case)
     d_out = torch.rand(case.batch, case.heads[0], case.seq_q, case.head_dim, device="cuda").to(inputs["q"].dtype)
-    compare_problem(lambda function, x: run_attention(function, case, x, d_out), inputs, str(case), tally)
+    compare_drop_in_with_exact_attention(
+        lambda function, x: run_attention(function, case, x, d_out), inputs, str(case), tally
+    )
 
 
 @pytest.mark.parametrize(("seq_q", "seq_kv"), DENSE_LENGTHS)
@@ -189,17 +194,17 @@ def test_the_samples_of_opinfo_are_within_the_tolerance_of_torch(kind: str) -> N
         tensors = (sample.input, *sample.args, sample.kwargs.get("attn_mask"))
         inputs = {name: x for name, x in zip(("q", "k", "v", "mask"), tensors, strict=True) if x is not None}
         if sample.kwargs["dropout_p"]:
-            found = run_sample(scaled_dot_product_attention, inputs, sample.kwargs)
+            found = run_opinfo_sample(scaled_dot_product_attention, inputs, sample.kwargs)
             assert all(x.isfinite().all() for x in found.values())
         else:
-            run = partial(run_sample, options=sample.kwargs)
-            compare_problem(run, inputs, str(sample.summary()), tally)
+            run = partial(run_opinfo_sample, options=sample.kwargs)
+            compare_drop_in_with_exact_attention(run, inputs, str(sample.summary()), tally)
     store_measured_numbers(f"torch's OpInfo, {kind}", **_summarize_grid_result(tally))
     assert tally.only_ours == []
     assert tally.compared >= 13
 
 
-def run_sample(function: Any, inputs: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def run_opinfo_sample(function: Any, inputs: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """Return the output and the gradients of the inputs for a sample of OpInfo."""
     q, k, v, *_ = inputs.values()
     out = function(q, k, v, **options | {"attn_mask": inputs.get("mask")})

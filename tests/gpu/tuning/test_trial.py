@@ -20,18 +20,24 @@ from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.runner import Runner
 from tests.support.figures import store_measured_numbers
-from tests.support.gpu_requirements import skip_if_not_measured
+from tests.support.gpu_requirements import skip_if_support_not_measured_on_this_gpu
 from tests.support.typical_graphs import TYPICAL_GRAPHS
-from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
+from tests.support.wrong_scales import (
+    SCALE_FACTORS,
+    WRONG_MODES,
+    WRONG_SCALES,
+    use_wrong_pointwise_mode,
+    use_wrong_scale,
+)
 
 GRAPH_NAMES = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
 
 
-def run_supported_trial(graph: Graph, **options: Any) -> Trial:
+def run_trial_and_check_that_it_is_right(graph: Graph, **options: Any) -> Trial:
     """Return the trial of a graph that must be right; skip the test where cuDNN may refuse the graph and does."""
     trial = run_graph(graph, **options)
     if trial.state == "refused":
-        skip_if_not_measured(trial.words)
+        skip_if_support_not_measured_on_this_gpu(trial.words)
     assert trial.state == "right", (trial.words, [(item.tag, item.state, item.words) for item in trial.configs])
     return trial
 
@@ -46,14 +52,14 @@ def make_scaled_matmul(factor: float) -> Graph:
 @pytest.mark.parametrize("kind", DATA_KINDS)
 @pytest.mark.parametrize("name", GRAPH_NAMES)
 def test_the_trial_reports_right_engines_as_right(name: str, kind: str) -> None:
-    trial = run_supported_trial(TYPICAL_GRAPHS[name].make(), data=kind, configs=3, time=False)
+    trial = run_trial_and_check_that_it_is_right(TYPICAL_GRAPHS[name].make(), data=kind, configs=3, time=False)
     assert trial.configs
     assert all(item.comparisons for item in trial.configs if item.state == "right")
 
 
 def test_attention_is_right_and_timed() -> None:
     graph = attention.sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, causal=True, stats=True)
-    trial = run_supported_trial(graph)
+    trial = run_trial_and_check_that_it_is_right(graph)
     (config,) = trial.configs
     assert config.state == "right", config.words
     assert config.cold is not None
@@ -71,7 +77,7 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
 
     real = module.compute_expected_outputs
     wrong = make_scaled_matmul(1.01)
-    run_supported_trial(make_scaled_matmul(1.0), data=data, time=False)
+    run_trial_and_check_that_it_is_right(make_scaled_matmul(1.0), data=data, time=False)
 
     def compute_expected_outputs_of_wrong_graph(graph: Graph, *arguments: Any, **options: Any) -> Any:
         return real(wrong, *arguments, **options)
@@ -111,7 +117,7 @@ def test_a_wrong_scale_of_every_family_and_type_is_found_and_reduced(family: str
     """Plant a wrong scale in one operation of the interpreter; the reduced graph must have the operation."""
     make, operation, _ = WRONG_SCALES[family]
     graph = make(kind)
-    run_supported_trial(graph, seed=1, time=False)
+    run_trial_and_check_that_it_is_right(graph, seed=1, time=False)
     for factor in SCALE_FACTORS[kind]:
         with use_wrong_scale(operation, factor):
             wrong = run_graph(graph, seed=1, time=False)
@@ -127,15 +133,15 @@ def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
     """Let the interpreter compute another mode, or a mask that is off by one; the reduced graph must have the mode."""
     make, mode, other = WRONG_MODES[name]
     graph = make()
-    run_supported_trial(graph, seed=1, time=False)
-    with use_wrong_mode(mode, other):
+    run_trial_and_check_that_it_is_right(graph, seed=1, time=False)
+    with use_wrong_pointwise_mode(mode, other):
         assert run_graph(graph, seed=1, time=False).state == "wrong"
         made = reduce_wrong_graph(graph)
     assert mode in {op.parameters().get("mode") for op in made.graph.ops}
 
 
 def test_the_printed_command_of_a_config_reproduces_its_trial() -> None:
-    trial = run_supported_trial(make_scaled_matmul(1.0), configs="all", time=False)
+    trial = run_trial_and_check_that_it_is_right(make_scaled_matmul(1.0), configs="all", time=False)
     config = trial.configs[-1]
     (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(GRAPH_PREFIX))
     assert decode_graph(word) == make_scaled_matmul(1.0)
@@ -156,5 +162,5 @@ def test_a_child_process_gives_the_same_trial() -> None:
 def test_integer_data_are_compared_exactly() -> None:
     g = GraphBuilder("whole", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), data_type=DataType.FLOAT, virtual=False)
-    trial = run_supported_trial(g.graph(), data="integers", configs="all", time=False)
+    trial = run_trial_and_check_that_it_is_right(g.graph(), data="integers", configs="all", time=False)
     assert trial.outputs[0].largest_bound == 0

@@ -15,7 +15,7 @@ from cudnn_backend_py import DataType, Graph, UsageError, build_plan, execute, o
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.cache import PlanCache, make_plan_key
-from cudnn_backend_py.plans.select import Selection, make_tuned_key_options
+from cudnn_backend_py.plans.select import Selection, make_tuned_plan_key_options
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.tuning.search import autotune
 from cudnn_backend_py.tuning.statistics import MIN_ROUNDS
@@ -35,7 +35,7 @@ def make_forward_graph(**options: Any) -> Graph:
     return attention.sdpa_forward(**shape | options)
 
 
-def test_the_evidence_is_plain_data_with_the_time_of_the_winner(gpu: Target, tmp_path: Path) -> None:
+def test_the_tuning_record_is_plain_data_with_the_time_of_the_fastest_config(gpu: Target, tmp_path: Path) -> None:
     cache = PlanCache(tmp_path / "plans")
     progress: list[float] = []
     tuned = autotune(
@@ -51,7 +51,7 @@ def test_the_evidence_is_plain_data_with_the_time_of_the_winner(gpu: Target, tmp
     assert tuned.gain >= 1
     assert evidence["l2_bytes"] > 1 << 20
     assert progress == sorted(progress)
-    key = make_plan_key(make_forward_graph(), gpu, make_tuned_key_options(None, gpu))
+    key = make_plan_key(make_forward_graph(), gpu, make_tuned_plan_key_options(None, gpu))
     assert cache.evidence(key) == evidence
     kept = cache.get(key, gpu)
     assert kept is not None

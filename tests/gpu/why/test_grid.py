@@ -19,7 +19,7 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 CASE_COUNT = 320
 
 
-def list_differences(record: dict[str, Any]) -> list[str]:
+def list_calls_judged_differently_than_by_torch(record: dict[str, Any]) -> list[str]:
     """Return a line for each call for which the package's answer differs from torch's."""
     machine, found = read_machine(record), []
     for item in record["cases"]:
@@ -57,4 +57,4 @@ def test_the_first_condition_that_excludes_cudnn_equals_that_of_torch(tmp_path: 
     assert find_releases(read_machine(record).torch), "no gates of this torch are known"
     answered = [item for item in record["cases"] if "unmade" not in item["answer"]]
     assert len(answered) > CASE_COUNT * 0.9
-    assert list_differences(record) == []
+    assert list_calls_judged_differently_than_by_torch(record) == []

@@ -33,7 +33,7 @@ def make_random_qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> t
     return tuple(torch.randn(2, 8, 256, dim, device="cuda", dtype=dtype, **how) for _ in range(3))
 
 
-def test_fake_tensors_get_the_same_answers_as_real_ones() -> None:
+def test_fake_tensors_give_the_same_sdpa_backend_as_real_ones() -> None:
     """`why` queries torch about compiled calls with fake tensors, so both kinds must give the same backend."""
     from cudnn_backend_py.why.calls import TorchCall
     from cudnn_backend_py.why.query_torch import describe_tensor, query_torch, query_with_fake_tensors, read_switches
@@ -93,7 +93,7 @@ def _map_calls_to_failed_conditions(report: WhyReport) -> dict[str, str]:
     return {one.call.q.dtype + str(one.call.q.dims[-1]): one.blocker.gate for one in report.blocked if one.blocker}
 
 
-def test_failed_conditions_switches_and_times_of_calls_are_reported() -> None:
+def test_failed_conditions_backend_switches_and_times_of_calls_are_reported() -> None:
     with why_not_cudnn(measure=True) as report:
         compute_attention(*make_random_qkv(torch.float32))
         compute_attention(*make_random_qkv(torch.float16, 20))

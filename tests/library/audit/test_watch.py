@@ -122,11 +122,11 @@ def test_arguments_are_passed_on_unchanged(
     function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
     around = FunctionWrapper(lambda original, args, kwargs: ("seen", original(*args, **kwargs)))
-    around.remaining_direct_calls = 2
+    around.remaining_unrecorded_calls = 2
     wrapper = _make_wrapper(function, around)
     wanted = function(*given, **named)
     assert [wrapper(*given, **named) for _ in range(3)] == [wanted, wanted, ("seen", wanted)]
-    assert around.remaining_direct_calls == 0
+    assert around.remaining_unrecorded_calls == 0
     if function is return_plain_arguments:
         own, its = (inspect.signature(one, follow_wrapped=False).parameters for one in (wrapper, function))
         assert [(p.name, p.kind, p.default) for p in own.values()] == [

@@ -136,7 +136,7 @@ def test_our_frontend_builds_decoding_with_a_paged_cache(h100_target: Any) -> No
 # the C loop
 
 
-def test_the_c_loop_repeats_the_call() -> None:
+def test_the_c_timing_loop_repeats_the_call() -> None:
     calls: list[tuple[int, int, int]] = []
     kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     note = kind(lambda *arguments: calls.append(arguments) or 0)
@@ -144,7 +144,7 @@ def test_the_c_loop_repeats_the_call() -> None:
     assert calls == [(1, 2, 3)] * 5
 
 
-def test_the_c_loop_returns_the_status_of_a_failing_call() -> None:
+def test_the_c_timing_loop_returns_the_status_of_a_failing_call() -> None:
     """cuDNN itself refuses a null handle."""
     execute = ctypes.cast(library().get_unchecked_function("cudnnBackendExecute"), ctypes.c_void_p)
     status = -load_compiled_library().cudnn_backend_py_loop(execute, None, None, None, 5)

@@ -15,7 +15,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, UsageError
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, explain, render_text, whatif
 from cudnn_backend_py.diagnose.causes.case import PlanBudget, RefusalCase, is_supported, try_build
-from cudnn_backend_py.graph.guard import collect_reports
+from cudnn_backend_py.graph.guard import collect_error_reports
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.target import use_target
 from tests.cases import find_case
@@ -46,7 +46,9 @@ def judge() -> Iterator[Judge]:
         yield one
 
 
-def run_on_graph(tmp_path: Path, name: str, *arguments: str, graph: str = "make_backward(head_dim=256)") -> Result:
+def run_command_on_graph_file(
+    tmp_path: Path, name: str, *arguments: str, graph: str = "make_backward(head_dim=256)"
+) -> Result:
     path = tmp_path / "asked.py"
     path.write_text(f"from tests.library.cli.test_build_stage import *\ndef graph():\n    return {graph}\n")
     return CliRunner().invoke(main, [name, str(path), *arguments], catch_exceptions=False)
@@ -140,7 +142,7 @@ def test_timeout_of_the_search_for_the_cause_is_reported(monkeypatch: pytest.Mon
     monkeypatch.setattr("cudnn_backend_py.diagnose.causes.case.try_build", loop_forever)
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._CPU_LIMIT_S", 1)
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._WALL_SECONDS_PER_CPU_SECOND", 600)
-    with collect_reports() as lines, use_target("sm90") as target:
+    with collect_error_reports() as lines, use_target("sm90") as target:
         assert not RefusalCase((), make_forward(), target, HEURISTICS_MODES, budget=PlanBudget()).supports(
             make_forward()
         )
@@ -152,7 +154,7 @@ def test_timeout_of_the_search_for_the_cause_is_reported(monkeypatch: pytest.Mon
 
 def test_an_unfinished_whatif_search_reports_how_to_continue(tmp_path: Path) -> None:
     options, graph = ("--target", "sm90", "--no-build", "--budget=0"), "make_forward(head_dim=100)"
-    done = run_on_graph(tmp_path, "explain", "--whatif", *options, graph=graph)
+    done = run_command_on_graph_file(tmp_path, "explain", "--whatif", *options, graph=graph)
     assert done.exit_code == 2
     assert "no change was found" not in done.stdout
     stopped, again = done.stdout.splitlines()[-2:]
@@ -164,7 +166,7 @@ def test_an_unfinished_whatif_search_reports_how_to_continue(tmp_path: Path) -> 
         f"continue with: cudnn-backend explain --whatif {tmp_path / 'asked.py'} --target=sm90 --no-build "
     )
     assert CliRunner().invoke(main, shlex.split(again.partition("cudnn-backend ")[2])[:-1]).exit_code == 0
-    done = run_on_graph(
+    done = run_command_on_graph_file(
         tmp_path,
         "explain",
         "--whatif",
@@ -206,8 +208,8 @@ def test_whatif_finds_remedies_for_a_graph_that_does_not_compile(judge: Judge) -
 
 
 def test_whatif_and_explain_begin_with_the_same_verdict(tmp_path: Path) -> None:
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm100", "--budget", "0.1")
-    explained = run_on_graph(tmp_path, "explain", "-v", "--build", "--target", "sm100")
+    done = run_command_on_graph_file(tmp_path, "explain", "--whatif", "--target", "sm100", "--budget", "0.1")
+    explained = run_command_on_graph_file(tmp_path, "explain", "-v", "--build", "--target", "sm100")
     first, cause = done.stdout.splitlines()[:2]
     assert first.startswith("NOT SUPPORTED: graph 'sdpa_backward'")
     assert explained.stdout.startswith("NOT SUPPORTED: graph 'sdpa_backward'")
@@ -216,15 +218,17 @@ def test_whatif_and_explain_begin_with_the_same_verdict(tmp_path: Path) -> None:
 
 def test_whatif_changes_nothing_in_a_supported_graph(tmp_path: Path) -> None:
     assert whatif(make_forward(), "sm90", build=True) == []
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="make_forward()")
+    done = run_command_on_graph_file(tmp_path, "explain", "--whatif", "--target", "sm90", graph="make_forward()")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: a plan of it was built"]
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", "--no-build", graph="make_forward()")
+    done = run_command_on_graph_file(
+        tmp_path, "explain", "--whatif", "--target", "sm90", "--no-build", graph="make_forward()"
+    )
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: it passes its support check"]
 
 
 def test_unbuilt_remedies_are_marked_as_unbuilt(tmp_path: Path) -> None:
-    done = run_on_graph(
+    done = run_command_on_graph_file(
         tmp_path,
         "explain",
         "--whatif",
@@ -245,7 +249,7 @@ def test_whatif_queries_only_the_given_modes(judge: Judge, tmp_path: Path) -> No
     found = whatif(make_forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found
     assert all(remedy.verdict is not None and remedy.verdict.modes == ("A",) for remedy in found)
-    done = run_on_graph(
+    done = run_command_on_graph_file(
         tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "FALLBACK", graph="make_forward()"
     )
     assert done.stdout.startswith("NOT SUPPORTED")
@@ -290,11 +294,13 @@ def test_verdict_of_a_graph_that_mode_a_supports_does_not_mention_fallback(
 
 
 def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
-    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="make_float64_convolution()")
+    done = run_command_on_graph_file(
+        tmp_path, "explain", "--whatif", "--target", "sm90", graph="make_float64_convolution()"
+    )
     first, second = done.stdout.splitlines()
     assert first.startswith("SUPPORTED by FALLBACK only, mode A refuses (")
     assert second.endswith("for a program without FALLBACK: --mode A")
-    assert run_on_graph(
+    assert run_command_on_graph_file(
         tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "A", graph="make_float64_convolution()"
     ).stdout.startswith("NOT SUPP")
 
@@ -304,7 +310,7 @@ def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> N
 
 def test_an_older_version_is_a_remedy_only_if_it_supports_the_graph(tmp_path: Path) -> None:
     """Two products in F16x16 order were once supported on sm_80, but not on sm_89, which has less shared memory."""
-    removed = run_on_graph(
+    removed = run_command_on_graph_file(
         tmp_path, "explain", "-v", "--target", "sm80", graph="VARIED_GRAPHS['two matmul, reordered, s 10']()"
     )
     said = next(line for line in removed.stdout.splitlines() if line.startswith("remedy:"))
@@ -314,7 +320,7 @@ def test_an_older_version_is_a_remedy_only_if_it_supports_the_graph(tmp_path: Pa
     asked = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm80", version[1])
     with Judge() as judge:
         assert judge.run_query(asked).supported
-    never = run_on_graph(
+    never = run_command_on_graph_file(
         tmp_path, "explain", "-v", "--target", "sm89", graph="VARIED_GRAPHS['two matmul, reordered, s 10']()"
     )
     assert "rule:        pattern-removed" in never.stdout

@@ -93,7 +93,7 @@ def test_plan_compare_names_attention_graphs_that_could_not_be_rebuilt(tmp_path:
 def test_problems_that_torchs_backends_compute_differently_are_not_compared(options: dict[str, Any], why: str) -> None:
     use = read_attention(sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, **options))
     assert use is not None
-    plain, words = compare._to_plain_problem(use.problem)
+    plain, words = compare._convert_to_dense_problem(use.problem)
     assert plain is None
     assert words.endswith(why)
 
@@ -102,7 +102,7 @@ def test_plain_attention_problem_is_recognized_in_its_graph() -> None:
     for problem in compare.make_standard_problems():
         use = read_attention(build_problem_graph(problem, "forward", (9, 28, 0), 90))
         assert use is not None
-        assert compare._to_plain_problem(use.problem) == (problem, "")
+        assert compare._convert_to_dense_problem(use.problem) == (problem, "")
 
 
 # without a GPU
@@ -256,12 +256,14 @@ def test_comparison_report_shows_versions_plans_and_its_command() -> None:
 
 def test_report_shows_another_config_only_if_it_is_faster_beyond_noise() -> None:
     first, same, faster = ({"tag": name, "gpu": make_timing(us)} for name, us in (("a", 10.0), ("b", 9.95), ("c", 8.0)))
-    assert [suffix for suffix, _ in compare._select_first_and_best([first, same])] == [""]
-    assert [(suffix, one["tag"]) for suffix, one in compare._select_first_and_best([first, same, faster])] == [
+    assert [suffix for suffix, _ in compare._select_first_and_fastest_config([first, same])] == [""]
+    assert [
+        (suffix, one["tag"]) for suffix, one in compare._select_first_and_fastest_config([first, same, faster])
+    ] == [
         ("", "a"),
         (", best config", "c"),
     ]
-    assert list(compare._select_first_and_best([])) == []
+    assert list(compare._select_first_and_fastest_config([])) == []
 
 
 def test_absence_of_matplotlib_is_reported_before_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from cudnn_backend_py.verification.verify import SCHEMA
 SAMPLE_CASES = make_verification_graphs()[:21]  # three of each family
 
 
-def test_target_verify_writes_every_answer_and_no_private_data(tmp_path: Path) -> None:
+def test_target_verify_writes_every_verdict_and_no_private_data(tmp_path: Path) -> None:
     path = tmp_path / "answers.json"
     done = CliRunner().invoke(main, ["target", "verify", "--target", "h100", "--output", str(path)])
     assert done.exit_code == 0, done.output
@@ -49,7 +49,7 @@ def test_target_verify_needs_a_gpu_or_a_target() -> None:
         assert "--target" in done.stderr
 
 
-def test_answers_of_a_described_gpu_cannot_be_contributed() -> None:
+def test_verdicts_for_a_described_gpu_cannot_be_contributed() -> None:
     done = CliRunner().invoke(main, ["target", "verify", "--target", "h100", "--contribute"])
     assert done.exit_code == 2
     assert "no evidence" in done.stderr

@@ -19,7 +19,7 @@ from tests.support.attention_listings import (
     ARCHITECTURES,
     PAGE_SIZE,
     SIZE_SYMBOLS,
-    Listing,
+    AttentionGraphListing,
     find_difference,
     find_text_difference,
     judge_graphs_in_child,
@@ -143,7 +143,7 @@ DELIBERATE_DIFFERENCES: dict[str, tuple[str, TextChanges]] = {
 LogsAndVerdicts = Mapping[str, Mapping[str, Any]]
 
 
-def build_our_graph(key: str) -> Graph:
+def build_graph_with_options_of_listing(key: str) -> Graph:
     """Build our graph for the attention options of one listed graph of cudnn-frontend."""
     make = sdpa_backward if " bwd " in key else sdpa_forward
     defaults: dict[str, Any] = {
@@ -154,7 +154,7 @@ def build_our_graph(key: str) -> Graph:
     return make(**(PROBLEM_SIZES | defaults | OPTIONS_BY_LISTING[key]))
 
 
-def make_expected_listing(key: str) -> Listing:
+def make_expected_listing(key: str) -> AttentionGraphListing:
     """Return the listed graph of cudnn-frontend, with the deliberate differences of our graph applied."""
     return (
         LISTINGS[key].replace_text(*DELIBERATE_DIFFERENCES[key][1]) if key in DELIBERATE_DIFFERENCES else LISTINGS[key]
@@ -165,7 +165,7 @@ def select_graphs_to_judge(version: str) -> tuple[dict[str, Graph], list[str]]:
     """Return both graphs of each listing of a version, and the names of the graphs to judge."""
     keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE_DIFFERENCES]
     graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {
-        f"ours {key}": build_our_graph(key) for key in keys
+        f"ours {key}": build_graph_with_options_of_listing(key) for key in keys
     }
     return graphs, [name for name in graphs if name.split(" ", 1)[1] in DELIBERATE_DIFFERENCES]
 
@@ -220,7 +220,7 @@ def test_graphs_that_differ_from_cudnn_frontend_keep_its_engine_configs(
 
 def test_scratch_tensors_of_ragged_gradients_have_the_same_ragged_offsets() -> None:
     """The listings of cudnn-frontend's graphs show only that these tensors are ragged, not their offsets."""
-    graph = build_our_graph("9.19 bwd ragged GQA maxtotal")
+    graph = build_graph_with_options_of_listing("9.19 bwd ragged GQA maxtotal")
     for scratch, like in {"dv_full": "dv", "dk_full": "dk", "dq_accum": "dq", "softmax_sum": "stats"}.items():
         assert graph.tensor(scratch).ragged_offset == graph.tensor(like).ragged_offset is not None
 
@@ -245,7 +245,7 @@ def test_the_comparison_finds_every_changed_value_in_the_log(
     assert not [path for path in missed if "isRagged" not in path or "dim" in path]
 
 
-def change_listing(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> Listing:
+def change_listing(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> AttentionGraphListing:
     return LISTINGS[key].replace_text(*changes)
 
 
@@ -273,7 +273,7 @@ CHANGED_LISTINGS = {
 
 @pytest.mark.parametrize(("other", "words"), CHANGED_LISTINGS.values(), ids=CHANGED_LISTINGS)
 def test_the_comparison_names_the_difference_of_a_changed_listing(
-    other: Listing, words: str, answers_by_version: dict[str, LogsAndVerdicts]
+    other: AttentionGraphListing, words: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
     found = find_difference(other, answers_by_version[other.version][f"listed {other.key}"]["log"])
     assert found is not None

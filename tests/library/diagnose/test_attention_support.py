@@ -34,7 +34,7 @@ CRASHING_ROW = "forward: fp8, bias"
 OPTIONS_WITHOUT_ROWS = {"batch", "heads", "name", "stats_log2"}
 
 
-def make_random_rows(version: str) -> list[str]:
+def choose_random_support_table_rows(version: str) -> list[str]:
     """Return the row that crashes some versions, and random rows of a version's support table."""
     chosen = random.Random(version).sample([name for name in ATTENTION_ROWS if name != CRASHING_ROW], SAMPLE_SIZE)
     return [CRASHING_ROW, *chosen]
@@ -57,7 +57,7 @@ def test_this_cudnn_agrees_with_its_stored_support_table() -> None:
     assert version in TABLES, (
         f"there is no table of cuDNN {version}: set NEWEST in the Makefile and run 'make attention-table'"
     )
-    table = support_table(rows=make_random_rows(version))
+    table = support_table(rows=choose_random_support_table_rows(version))
     assert table.cudnn == version
     assert_equals_stored_table(table)
 
@@ -71,7 +71,7 @@ INSTALLED_VERSIONS = {item.short_version: item for item in versions.list_install
 )
 def test_older_cudnn_versions_agree_with_their_stored_support_tables(version: str) -> None:
     assert version in INSTALLED_VERSIONS, f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}"
-    rows = make_random_rows(version)
+    rows = choose_random_support_table_rows(version)
     code = f"from cudnn_backend_py.diagnose import support_table as t; print(t(rows={rows!r}).to_json())"
     done = run_code(code, environment=versions.make_environment_of_installed_cudnn(INSTALLED_VERSIONS[version]))
     table = SupportTable.from_json(done.stdout)

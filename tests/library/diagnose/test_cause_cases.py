@@ -8,15 +8,15 @@ import pytest
 
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.verdict import Basis, Outcome
-from tests.support.cause_cases import CAUSE_CASES, CauseCase, get_supported_graph
+from tests.support.cause_cases import CAUSE_CASES, RefusalCauseCase, get_supported_graph
 
 
-def _get_case_name(case: CauseCase) -> str:
+def _get_case_name(case: RefusalCauseCase) -> str:
     return f"{case.base}: {' '.join(case.words)}"
 
 
 @pytest.mark.parametrize("case", CAUSE_CASES, ids=_get_case_name)
-def test_headline_names_the_added_cause(case: CauseCase) -> None:
+def test_headline_names_the_added_cause(case: RefusalCauseCase) -> None:
     graph = case.graph()
     assert graph != get_supported_graph(case.base)
     verdict = explain(graph, case.target)

@@ -50,11 +50,11 @@ def judge_and_get_headline(shared_judge: Judge, graph: Graph, target: str) -> st
     verdict = shared_judge.run_query(question)
     assert not verdict.supported
     assert verdict.cause is not None
-    assert check_remedies(shared_judge, question, verdict) > 0, verdict.cause
+    assert judge_and_count_printed_remedies(shared_judge, question, verdict) > 0, verdict.cause
     return verdict.cause.headline
 
 
-def check_remedies(shared_judge: Judge, question: Query, verdict: Verdict) -> int:
+def judge_and_count_printed_remedies(shared_judge: Judge, question: Query, verdict: Verdict) -> int:
     """Judge every remedy that a verdict prints; return their number."""
     assert verdict.cause is not None
     offered = {change.title: change.graphs for change in iterate_changes(question.graph)}

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit_code, read_baseline, update_baseline
+from cudnn_backend_py.diagnose.surveys.baseline import (
+    check_baseline,
+    compute_baseline_exit_code,
+    read_baseline,
+    update_baseline,
+)
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples.attention_known_issues import make_reproduction_graph
@@ -57,7 +62,7 @@ def test_a_baseline_is_written_and_then_detects_changed_verdicts(baseline_file: 
 
     same = check_baseline(baseline_file, **options)
     assert not any(one.changed for one in same)
-    assert find_exit_code(same) == 0
+    assert compute_baseline_exit_code(same) == 0
 
     save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), baseline_file.parent / "graphs" / "plain.json")
     changed = [one for one in check_baseline(baseline_file, **options) if one.changed]
@@ -67,18 +72,18 @@ def test_a_baseline_is_written_and_then_detects_changed_verdicts(baseline_file: 
     ]
     assert all(one.why.startswith("was supported, now not supported: ") for one in changed)
     assert all("multiple of 8" in one.why for one in changed)
-    assert find_exit_code(changed) == 1
+    assert compute_baseline_exit_code(changed) == 1
 
     save_graph(make_reproduction_graph("inner-stride:backward"), baseline_file.parent / "graphs" / "plain.json")
     broken = check_baseline(baseline_file, **options)
-    assert find_exit_code(broken) == 2
+    assert compute_baseline_exit_code(broken) == 2
     assert [one.target for one in broken if one.is_unexpectedly_unjudged] == ["sm90"]
 
 
 def test_an_update_does_not_write_cells_that_timed_out(baseline_file: Path, tmp_path: Path) -> None:
     baseline_file.write_text(BASELINE_HEADER.replace('"sm80", ', "") + '[graphs]\nplain = "graphs/plain.json"\n')
     options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
-    assert find_exit_code(update_baseline(baseline_file, limit_s=0.001, **options)) == 2
+    assert compute_baseline_exit_code(update_baseline(baseline_file, limit_s=0.001, **options)) == 2
     assert read_baseline(baseline_file).expected == {}
     [one] = check_baseline(baseline_file, **options)
     assert one.why == "nothing is expected of it in verdicts.toml"
@@ -96,7 +101,7 @@ def test_a_broken_graph_file_is_one_entry_and_the_others_are_judged(baseline_fil
     assert [(one.name, one.cell.cause) for one in results][1:] == [("none", "check-file"), ("bad", "graph-json")]
     again = check_baseline(baseline_file, **options)
     assert [one.changed for one in again] == [False, True, True]
-    assert find_exit_code(again) == 2
+    assert compute_baseline_exit_code(again) == 2
     odd = results[0].list_lines()
     assert odd[0] == f"odd on sm90, cuDNN {OLDER_VERSION}: nothing is expected of it in verdicts.toml"
     assert [line.split()[0] for line in odd if not line.startswith(" ")][1:] == ["cause", "remedy", "graph", "configs"]

@@ -260,7 +260,7 @@ def test_verdict_names_the_limits_of_judging_without_a_device() -> None:
     assert any("stub" in line for line in verdict.environment)
 
 
-def test_a_dangerous_output_of_a_supported_graph_is_reported() -> None:
+def test_an_output_with_overlapping_elements_is_reported_as_dangerous() -> None:
     g = GraphBuilder("shared", io_type=DataType.HALF)
     x, w = g.tensor("x", (1, 128, 64)), g.tensor("w", (1, 64, 256))
     g.matmul(x, w, name="y", virtual=False, strides=(4096, 0, 1))
@@ -365,7 +365,7 @@ except EnvironmentNotReady as error:
 """
 
 
-def test_the_library_not_found_error_lists_every_searched_place() -> None:
+def test_the_library_not_found_error_lists_every_searched_path_and_variable() -> None:
     """Without site-packages and environment variables no library is found, and each searched place is listed."""
     done = run_python(["-S", "-c", LIBRARY_SEARCH_PROGRAM], environment=EMPTY_ENVIRONMENT, check=True)
     lines = list(read_output_lines(done))

@@ -25,18 +25,20 @@ from tests.pure.system.test_child import (
     wait_until_equal,
 )
 from tests.support.child import ROOT, run_code
-from tests.torture.judge import find_expected_answers, make_distinct_queries
+from tests.torture.judge import find_expected_verdict_summaries, make_distinct_queries
 
 
-def judge_queries(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
+def judge_queries_and_list_outcomes(
+    queries: tuple[Query, ...], run_query: object = judge
+) -> list[tuple[str, int, Outcome]]:
     """Run the queries, and return graph name, architecture and outcome of each verdict."""
     assert callable(run_query)
     found = [run_query(question) for question in queries]
     return [(verdict.graph, verdict.sm, verdict.outcome) for verdict in found]
 
 
-def make_expected_answers(queries: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
-    known = find_expected_answers()
+def list_expected_query_outcomes(queries: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
+    known = find_expected_verdict_summaries()
     return [(known[question][0], known[question][2], known[question][3]) for question in queries]
 
 
@@ -52,9 +54,9 @@ def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judg
         shared_judge.run_query(queries[number])
         with pytest.raises(Interruption), interrupt_after_seconds(0.001):
             shared_judge.run_query(Query(flash_forward.graph(), "sm90"))  # takes much longer
-        assert judge_queries(queries[number : number + 3], shared_judge.run_query) == make_expected_answers(
-            queries[number : number + 3]
-        )
+        assert judge_queries_and_list_outcomes(
+            queries[number : number + 3], shared_judge.run_query
+        ) == list_expected_query_outcomes(queries[number : number + 3])
 
 
 def test_open_files_and_processes_do_not_increase(shared_judge: Judge) -> None:
@@ -70,16 +72,18 @@ def test_open_files_and_processes_do_not_increase(shared_judge: Judge) -> None:
     assert interrupted > 150
     shared_judge.run_query(make_distinct_queries()[0])
     wait_until_equal(lambda: (count_open_files(), len(list_child_pids())), before)
-    assert judge_queries(make_distinct_queries(), shared_judge.run_query) == make_expected_answers(
-        make_distinct_queries()
-    )
+    assert judge_queries_and_list_outcomes(
+        make_distinct_queries(), shared_judge.run_query
+    ) == list_expected_query_outcomes(make_distinct_queries())
 
 
 def test_threads_share_a_judge(shared_judge: Judge) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(shared_judge.run_query, make_distinct_queries() * 2))
     assert [verdict.graph for verdict in found] == [question.graph.name for question in make_distinct_queries() * 2]
-    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in make_expected_answers(make_distinct_queries() * 2)]
+    assert [verdict.sm for verdict in found] == [
+        sm for _, sm, _ in list_expected_query_outcomes(make_distinct_queries() * 2)
+    ]
 
 
 def test_the_judge_of_a_thread_ends_with_the_thread() -> None:
@@ -101,26 +105,26 @@ def test_cancelled_tasks_and_a_closed_event_loop_are_handled() -> None:
         assert verdict.graph == question.graph.name
         return "answered"
 
-    async def run_all() -> list[str]:
+    async def run_queries_concurrently() -> list[str]:
         return await asyncio.gather(
             *(run_query(question, 0.01) for question in make_distinct_queries()[:2]),
             run_query(make_distinct_queries()[2], None),
         )
 
     for _ in range(2):
-        assert asyncio.run(run_all()) == ["cancelled", "cancelled", "answered"]
+        assert asyncio.run(run_queries_concurrently()) == ["cancelled", "cancelled", "answered"]
         assert list_child_pids() <= before
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_process_pools_get_right_answers(method: str, shared_judge: Judge) -> None:
+def test_process_pools_get_right_verdicts(method: str, shared_judge: Judge) -> None:
     queries = make_distinct_queries()[4:8]
     judge(queries[0])  # the parent has its own child, which a forked process must not use
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
-        coming = [pool.submit(judge_queries, (question,)) for question in queries * 2]
-        assert judge_queries(queries) == make_expected_answers(queries)
-        assert [answer for future in coming for answer in future.result()] == make_expected_answers(queries * 2)
-    assert judge_queries(queries) == make_expected_answers(queries)
+        coming = [pool.submit(judge_queries_and_list_outcomes, (question,)) for question in queries * 2]
+        assert judge_queries_and_list_outcomes(queries) == list_expected_query_outcomes(queries)
+        assert [answer for future in coming for answer in future.result()] == list_expected_query_outcomes(queries * 2)
+    assert judge_queries_and_list_outcomes(queries) == list_expected_query_outcomes(queries)
 
 
 def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
@@ -169,7 +173,7 @@ def test_each(number):
 """
 
 
-def test_workers_of_pytest_xdist_get_right_answers(tmp_path: Path) -> None:
+def test_workers_of_pytest_xdist_get_right_verdicts(tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(XDIST_TEST_FILE)
     command = make_module_command("pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -197,9 +201,9 @@ def test_an_idle_child_that_died_is_replaced(shared_judge: Judge) -> None:
     [child] = next(iter(shared_judge._processes.idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
-    assert judge_queries(make_distinct_queries()[:2], shared_judge.run_query) == make_expected_answers(
-        make_distinct_queries()[:2]
-    )
+    assert judge_queries_and_list_outcomes(
+        make_distinct_queries()[:2], shared_judge.run_query
+    ) == list_expected_query_outcomes(make_distinct_queries()[:2])
 
 
 def test_run_in_fork_leaves_no_process() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_since
 from cudnn_backend_py.diagnose.surveys.inputs import available_versions
-from cudnn_backend_py.diagnose.surveys.matrix import Matrix, make_answer_folder, matrix
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix, make_cached_cell_folder, matrix
 from cudnn_backend_py.diagnose.surveys.since import since
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import EnvironmentNotReady
@@ -44,13 +44,13 @@ def folder_and_matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, M
     return folder, judge_matrix(folder)
 
 
-def list_verdict_letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
+def map_matrix_cells_to_verdict_letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
     return {triple: cell.letter for triple, cell in answers.cells.items()}
 
 
 def test_matrix_has_a_verdict_for_every_graph_target_and_version(folder_and_matrix: tuple[Path, Matrix]) -> None:
     _, answers = folder_and_matrix
-    assert list_verdict_letters(answers) == {
+    assert map_matrix_cells_to_verdict_letters(answers) == {
         (graph, target, version): "S" if graph == "plain" else "-"
         for graph in GRAPHS
         for target in TARGETS
@@ -82,12 +82,12 @@ def test_the_fresh_option_judges_every_cell_and_a_new_graph_only_its_own(
     assert fresh.cells["plain", "sm90", NEWEST_VERSION] == answers.cells["plain", "sm90", NEWEST_VERSION]
 
 
-def test_damaged_answers_and_answers_of_other_code_are_judged_again(tmp_path: Path) -> None:
+def test_damaged_verdicts_and_verdicts_of_other_code_are_judged_again(tmp_path: Path) -> None:
     graphs = {"plain": GRAPHS["plain"]}
     first = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
     cut, foreign = sorted(tmp_path.glob("*.answer"))
     cut.write_text(cut.read_text()[:-40])
-    files = make_answer_folder(tmp_path)
+    files = make_cached_cell_folder(tmp_path)
     record = files.read(foreign.stem)
     assert record is not None
     files.write(foreign.stem, record | {"by": "another release"})
@@ -98,7 +98,7 @@ def test_damaged_answers_and_answers_of_other_code_are_judged_again(tmp_path: Pa
     assert second.versions == ("default",)
 
 
-def test_an_executor_gives_and_stores_the_same_answers(folder_and_matrix: tuple[Path, Matrix], tmp_path: Path) -> None:
+def test_an_executor_gives_and_stores_the_same_verdicts(folder_and_matrix: tuple[Path, Matrix], tmp_path: Path) -> None:
     _, answers = folder_and_matrix
     with ProcessPoolExecutor(2) as executor:
         found = judge_matrix(tmp_path, executor=executor)
@@ -119,7 +119,7 @@ print(json.dumps([found.judged_count, found.to_dict()]))
 """
 
 
-def test_a_dask_cluster_gives_and_stores_the_same_answers(
+def test_a_dask_cluster_gives_and_stores_the_same_verdicts(
     folder_and_matrix: tuple[Path, Matrix], tmp_path: Path
 ) -> None:
     """Dask runs in a child process, as its threads live as long as the process."""
@@ -134,7 +134,7 @@ def test_a_dask_cluster_gives_and_stores_the_same_answers(
 def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path) -> None:
     graphs = {"crash": make_reproduction_graph("inner-stride:backward"), "plain": GRAPHS["plain"]}
     found = matrix(graphs, TARGETS, [OLDER_VERSION], cache=tmp_path, progress=False)
-    assert list_verdict_letters(found) == {
+    assert map_matrix_cells_to_verdict_letters(found) == {
         ("crash", "sm80", OLDER_VERSION): "S",
         ("crash", "sm90", OLDER_VERSION): "!",
         ("plain", "sm80", OLDER_VERSION): "S",
@@ -196,10 +196,10 @@ def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path)
     assert child.returncode == -ending, errors
     kept = {path: path.read_text() for path in tmp_path.glob("*.answer")}
     assert 10 <= len(kept) < 40
-    assert {record["cell"]["outcome"] for record, _ in make_answer_folder(tmp_path).read_all()} == {"supported"}
+    assert {record["cell"]["outcome"] for record, _ in make_cached_cell_folder(tmp_path).read_all()} == {"supported"}
     resumed = judge_40_cells(tmp_path)
     assert resumed.judged_count == 40 - len(kept)
-    assert set(list_verdict_letters(resumed).values()) == {"S"}
+    assert set(map_matrix_cells_to_verdict_letters(resumed).values()) == {"S"}
     assert all(path.read_text() == text for path, text in kept.items())
 
 

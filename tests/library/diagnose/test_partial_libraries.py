@@ -31,7 +31,7 @@ from cudnn_backend_py.diagnose import (
 from cudnn_backend_py.diagnose.engines import ENGINES_MISSING_CODE, _is_runtime_compiled_only
 from cudnn_backend_py.diagnose.report.ci import list_test_cases
 from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_remedies, render_since
-from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, find_exit_code, update_baseline
+from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, compute_baseline_exit_code, update_baseline
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.native.environment import find_sublibraries
@@ -237,7 +237,7 @@ def test_the_matrix_and_since_functions_and_junit_report_missing_engines(
     assert "by none of the 0 versions that could judge" in render_as_text(render_since(span))
 
 
-def test_stored_answers_are_judged_again_with_more_engines(
+def test_graphs_with_stored_verdicts_are_judged_again_with_more_engines(
     judge_with_partial_library_only: None, partial_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
@@ -268,7 +268,11 @@ def test_a_baseline_can_pin_a_verdict_of_missing_engines(judge_with_partial_libr
     [new] = update_baseline(file, cache=tmp_path / "answers", progress=False)
     assert new.can_be_recorded
     [same] = check_baseline(file, cache=tmp_path / "answers", progress=False)
-    assert (same.changed, find_exit_code([same]), same.expected) == (False, 0, "could not be judged (engines-absent)")
+    assert (same.changed, compute_baseline_exit_code([same]), same.expected) == (
+        False,
+        0,
+        "could not be judged (engines-absent)",
+    )
 
 
 def test_whatif_names_the_wheel_with_the_missing_engines(judge_with_partial_library_only: None) -> None:

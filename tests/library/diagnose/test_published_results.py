@@ -21,7 +21,7 @@ from cudnn_backend_py.diagnose.evidence import (
 )
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.plans.choice import EngineChoice
-from cudnn_backend_py.system.version import version_text
+from cudnn_backend_py.system.version import format_version_numbers
 from cudnn_backend_py.target import find_profile
 from cudnn_backend_py.versions.store import find_installed
 
@@ -33,12 +33,12 @@ def shared_judge() -> Judge:
 
 def get_result_name(row: PublishedResult) -> str:
     direction = "backward" if row.backward else "forward"
-    return f"{row.gpu}-{version_text(row.version)}-{direction}-{row.options['head_dim']}"
+    return f"{row.gpu}-{format_version_numbers(row.version)}-{direction}-{row.options['head_dim']}"
 
 
 @pytest.mark.parametrize("row", PUBLISHED_RESULTS, ids=get_result_name)
 def test_a_described_gpu_agrees_with_the_real_gpu(row: PublishedResult) -> None:
-    name = version_text(row.version)
+    name = format_version_numbers(row.version)
     if find_installed(name) is None:
         pytest.skip(f"cuDNN {name} is not installed")
     verdict = shared_judge().run_query(Query(row.graph(), row.target, name, causes=False))

@@ -140,7 +140,7 @@ def separate_version_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return root
 
 
-def test_answers_of_a_newly_installed_patch_version_get_a_separate_key(
+def test_verdicts_of_a_newly_installed_patch_version_get_a_separate_key(
     separate_version_store: Path, tmp_path: Path
 ) -> None:
     """Libraries of two versions with different verdicts are installed as patches of one version."""
@@ -185,7 +185,7 @@ def test_a_library_replaced_with_equal_size_and_time_is_detected(
     assert first == third != second
 
 
-def test_library_files_changed_after_the_query_give_no_answer(separate_version_store: Path, tmp_path: Path) -> None:
+def test_library_files_changed_after_the_query_give_no_verdict(separate_version_store: Path, tmp_path: Path) -> None:
     folder = link_installed_version(OLDER_VERSION, separate_version_store, "9.99.0.1")
     question = Query(FORUM_GRAPH, "sm90", "9.99")
     graph_library = next(folder.rglob("libcudnn_graph.so.9"))
@@ -196,7 +196,7 @@ def test_library_files_changed_after_the_query_give_no_answer(separate_version_s
     assert judge(Query(FORUM_GRAPH, "sm90", "9.99")).supported
 
 
-def test_a_stored_answer_about_missing_engines_is_not_used_for_changed_files(
+def test_a_stored_verdict_about_missing_engines_is_not_used_for_changed_files(
     separate_version_store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "lib"

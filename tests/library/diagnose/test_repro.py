@@ -16,7 +16,7 @@ from cudnn_backend_py import Graph, UsageError, attention, find_profile, library
 from cudnn_backend_py.diagnose import Verdict
 from cudnn_backend_py.diagnose.report import archive as repro
 from cudnn_backend_py.diagnose.report.archive import make_archive_name, write_repro
-from cudnn_backend_py.system.version import cuda_version_text
+from cudnn_backend_py.system.version import format_cuda_version_number
 from cudnn_backend_py.versions.store import find_installed
 from examples import forum_two_matmul
 from tests.support.child import ROOT, run_python
@@ -151,7 +151,7 @@ def test_the_version_file_lists_the_judging_libraries(refused_archive: Path) -> 
     assert versions["cudnn"] == library().build_text
     assert versions["cudnn library"] == "libcudnn.so.9"
     assert versions["driver"] == library().driver.kind
-    assert versions["nvrtc"] == f"inside cuDNN, that of CUDA {cuda_version_text(library().cuda_version)}"
+    assert versions["nvrtc"] == f"inside cuDNN, that of CUDA {format_cuda_version_number(library().cuda_version)}"
 
 
 def test_the_cpp_program_reports_that_it_could_not_judge(refused_archive: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
-from cudnn_backend_py.diagnose.remedies import add_searched_remedy
+from cudnn_backend_py.diagnose.remedies import search_and_add_remedy
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.support.typical_graphs import add_bilinear_upsampling
 
@@ -19,7 +19,7 @@ def test_a_refusal_without_a_remedy_gets_the_smallest_change() -> None:
         refused = judge.run_query(question)
         assert refused.cause is not None
         assert not refused.cause.remedy
-        cause = add_searched_remedy(refused, question, judge).cause
+        cause = search_and_add_remedy(refused, question, judge).cause
     assert cause is not None
     assert cause.headline == refused.cause.headline
     assert cause.remedy.startswith("head dim of ")
@@ -30,13 +30,13 @@ def test_a_search_without_success_reports_how_many_changes_were_checked() -> Non
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=512, head_dim=20)
     with Judge() as judge:
         question = Query(graph, "sm75")
-        verdict = add_searched_remedy(judge.run_query(question), question, judge)
+        verdict = search_and_add_remedy(judge.run_query(question), question, judge)
     assert verdict.cause is not None
     assert not verdict.cause.remedy
     assert "changes of one step were checked, none helps" in verdict.limits[-1]
 
 
-def make_comparison(compute_type: DataType) -> Graph:
+def make_matmul_with_index_comparison(compute_type: DataType) -> Graph:
     """Return a product, zero where two indices differ."""
     g = GraphBuilder("comparison", io_type=DataType.BFLOAT16, intermediate_type=DataType.FLOAT)
     product = g.matmul(g.tensor("a", (1, 16, 64)), g.tensor("b", (1, 64, 64)), name="product")
@@ -47,18 +47,20 @@ def make_comparison(compute_type: DataType) -> Graph:
     return g.graph()
 
 
-def with_remedy(verdict: Verdict, **fields: object) -> Verdict:
+def replace_fields_of_verdict_cause(verdict: Verdict, **fields: object) -> Verdict:
     assert verdict.cause is not None
     return replace(verdict, cause=replace(verdict.cause, **fields))  # type: ignore[arg-type]
 
 
 def test_a_change_that_computes_the_same_comes_before_one_that_does_not() -> None:
-    graph = make_comparison(DataType.BOOLEAN)
+    graph = make_matmul_with_index_comparison(DataType.BOOLEAN)
     with Judge() as judge:
         question = Query(graph, "sm100")
         idea = {"remedy": "without the operation y (idea)", "asked": "support check"}
-        cause = add_searched_remedy(with_remedy(judge.run_query(question), **idea), question, judge).cause
-        assert judge.run_query(Query(make_comparison(DataType.FLOAT), "sm100")).supported
+        cause = search_and_add_remedy(
+            replace_fields_of_verdict_cause(judge.run_query(question), **idea), question, judge
+        ).cause
+        assert judge.run_query(Query(make_matmul_with_index_comparison(DataType.FLOAT), "sm100")).supported
     assert cause is not None
     first, _, last = cause.remedy.partition("; or ")
     assert first.endswith("computation in boolean -> float32 (changes numerics)")
@@ -66,11 +68,11 @@ def test_a_change_that_computes_the_same_comes_before_one_that_does_not() -> Non
 
 
 def test_a_suggestion_is_replaced_by_a_judged_change() -> None:
-    graph = make_comparison(DataType.BOOLEAN)
+    graph = make_matmul_with_index_comparison(DataType.BOOLEAN)
     with Judge() as judge:
         question = Query(graph, "sm100")
-        refused = with_remedy(judge.run_query(question), remedy="ask somebody", asked="not asked")
-        cause = add_searched_remedy(refused, question, judge).cause
+        refused = replace_fields_of_verdict_cause(judge.run_query(question), remedy="ask somebody", asked="not asked")
+        cause = search_and_add_remedy(refused, question, judge).cause
     assert cause is not None
     assert cause.remedy.endswith("computation in boolean -> float32 (changes numerics)")
     assert cause.asked == "support check"
@@ -80,7 +82,7 @@ def test_a_suggestion_about_another_graph_stays_a_suggestion() -> None:
     with Judge() as judge:
         question = Query(GRAPHS_OF_FULL_CUDNN["bn backward weights"](), "sm90")
         refused = judge.run_query(question)
-        verdict = add_searched_remedy(refused, question, judge)
+        verdict = search_and_add_remedy(refused, question, judge)
     assert verdict.cause == refused.cause
     assert verdict.cause is not None
     assert verdict.cause.label == "suggestion"
@@ -95,7 +97,7 @@ def test_where_no_plan_can_be_built_the_remedy_is_built() -> None:
         question = Query(g.graph(), "sm89")
         refused = judge.run_query(question)
         assert refused.stage == "plan"
-        cause = add_searched_remedy(refused, question, judge).cause
+        cause = search_and_add_remedy(refused, question, judge).cause
     assert cause is not None
     assert ": bf16 -> f32 (changes numerics)" in cause.remedy
     assert cause.asked == "built"

@@ -13,14 +13,14 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
-from cudnn_backend_py.diagnose.other_versions import add_newest_version_answer, add_version_remedy
+from cudnn_backend_py.diagnose.other_versions import add_newest_version_verdict, add_version_remedy
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
-from cudnn_backend_py.versions.store import list_judging_versions, version_numbers
+from cudnn_backend_py.versions.store import list_judging_versions, parse_version_numbers
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.support.refused_graphs import make_block_scaled_matmul, make_convolution_graph
 
@@ -59,7 +59,7 @@ def make_reduction(operator: ReduceTensorOp) -> Graph:
     return g.graph()
 
 
-def refuse(judge: Judge, graph: Graph, target: str, version: str | None = None) -> Verdict:
+def judge_and_check_refusal(judge: Judge, graph: Graph, target: str, version: str | None = None) -> Verdict:
     verdict = judge.run_query(Query(graph, target, version))
     assert not verdict.supported
     assert verdict.cause is not None
@@ -68,7 +68,7 @@ def refuse(judge: Judge, graph: Graph, target: str, version: str | None = None) 
 
 def test_an_integer_operand_is_blamed_for_its_type_and_not_for_its_alignment(shared_judge: Judge) -> None:
     graph = replace_tensor_fields(make_matmul(), "a", data_type=T.INT32, alignment=2)
-    cause = refuse(shared_judge, graph, "sm90").cause
+    cause = judge_and_check_refusal(shared_judge, graph, "sm90").cause
     assert cause is not None
     assert "a has data type int32, float16 is needed" in cause.headline
     assert cause.remedy.startswith("a i32 -> f16")
@@ -76,35 +76,37 @@ def test_an_integer_operand_is_blamed_for_its_type_and_not_for_its_alignment(sha
 
 
 def test_a_wrong_alignment_and_a_wrong_rank_are_both_named(shared_judge: Judge) -> None:
-    cause = refuse(shared_judge, replace_tensor_fields(make_relu((1, 32)), "y", alignment=2), "sm90").cause
+    cause = judge_and_check_refusal(
+        shared_judge, replace_tensor_fields(make_relu((1, 32)), "y", alignment=2), "sm90"
+    ).cause
     assert cause is not None
     assert cause.headline == "y has alignment 2 bytes, 4 is needed; and also tensors have 2 dims, 3 are needed"
     assert shared_judge.run_query(Query(make_relu((1, 1, 32)), "sm90")).supported
 
 
 def test_pointwise_operations_on_two_dims_need_a_third_dim(shared_judge: Judge) -> None:
-    cause = refuse(shared_judge, make_relu((1, 32)), "sm90").cause
+    cause = judge_and_check_refusal(shared_judge, make_relu((1, 32)), "sm90").cause
     assert cause is not None
     assert cause.remedy == "a leading dim of 1: x [1, 32] -> [1, 1, 32], y [1, 32] -> [1, 1, 32]"
 
 
 def test_overlapping_elements_of_a_tensor_are_reported(shared_judge: Judge) -> None:
     graph = replace_tensor_fields(make_convolution_graph(T.HALF, T.HALF), "x", strides=(16384, 1, 1024, 32))
-    cause = refuse(shared_judge, graph, "sm90").cause
+    cause = judge_and_check_refusal(shared_judge, graph, "sm90").cause
     assert cause is not None
     assert cause.headline == "elements of x overlap in memory: dims [2, 64, 16, 16], strides [16384, 1, 1024, 32]"
     assert "-> [16384, 1, 1024, 64]" in cause.remedy
 
 
 def test_a_norm1_reduction_has_an_exact_replacement(shared_judge: Judge) -> None:
-    cause = refuse(shared_judge, make_reduction(R.NORM1), "sm80").cause
+    cause = judge_and_check_refusal(shared_judge, make_reduction(R.NORM1), "sm80").cause
     assert cause is not None
     assert cause.remedy == "y: reduction NORM1 -> ABS, then ADD"
     assert "(idea)" not in cause.remedy
 
 
 def test_a_mul_no_zeros_reduction_has_no_exact_replacement(shared_judge: Judge) -> None:
-    cause = refuse(shared_judge, make_reduction(R.MUL_NO_ZEROS), "sm80").cause
+    cause = judge_and_check_refusal(shared_judge, make_reduction(R.MUL_NO_ZEROS), "sm80").cause
     assert cause is not None
     assert "which computes something else (idea)" in cause.remedy
 
@@ -115,7 +117,7 @@ def test_wrong_scales_are_named_before_the_type_of_the_data(shared_judge: Judge)
     wrong = replace_tensor_fields(
         replace_tensor_fields(right, "a_scale", dims=(1, 128, 11), **scales["a_scale"]), "b_scale", **scales["b_scale"]
     )
-    cause = refuse(shared_judge, wrong, "sm90").cause
+    cause = judge_and_check_refusal(shared_judge, wrong, "sm90").cause
     assert cause is not None
     for words in ("sm_90 does not support the graph", "a_scale [1, 128, 11] where [1, 128, 4] is needed", "fp8_e8m0"):
         assert words in cause.headline
@@ -127,7 +129,9 @@ def test_a_wrong_number_of_heads_is_named(shared_judge: Judge) -> None:
     options: dict[str, Any] = {"batch": 2, "seq_q": 128, "head_dim": 64, "implementation": "unified"}
     graph = sdpa_forward(heads=12, version=library().version, **options)
     q = graph.tensor("q")
-    cause = refuse(shared_judge, replace_tensor_fields(graph, "q", dims=(2, 11, *q.dims[2:])), "sm90").cause
+    cause = judge_and_check_refusal(
+        shared_judge, replace_tensor_fields(graph, "q", dims=(2, 11, *q.dims[2:])), "sm90"
+    ).cause
     assert cause is not None
     assert "dims of q [2, 11, 128, 64] where [2, 12, 128, 64] is needed" in cause.headline
 
@@ -139,7 +143,7 @@ def test_only_the_compute_type_is_blamed_if_the_data_type_is_supported(shared_ju
     x, y = (g.tensor(name, dims, strides=strides) for name in "xy")
     g.pointwise(P.MUL, x, y, name="z", virtual=False, data_type=T.INT64)
     graph = g.graph()
-    cause = refuse(shared_judge, graph, "sm86", OLDER).cause
+    cause = judge_and_check_refusal(shared_judge, graph, "sm86", OLDER).cause
     assert cause is not None
     assert cause.headline.startswith("z (mul) computes in int32, float32 is needed")
     assert "int64" not in cause.headline
@@ -181,19 +185,21 @@ def test_a_verdict_of_a_jit_wheel_adds_the_result_of_the_full_library(
 @pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
 def test_a_refusal_without_remedy_says_why_the_newest_version_refuses_too(shared_judge: Judge) -> None:
     question = Query(make_reduction(R.MUL), "sm75", OLDER)
-    verdict = refuse(shared_judge, question.graph, "sm75", OLDER)
+    verdict = judge_and_check_refusal(shared_judge, question.graph, "sm75", OLDER)
     assert verdict.cause is not None
     without = replace(verdict, cause=replace(verdict.cause, remedy="", versions=""))
-    answer = add_newest_version_answer(without, question, shared_judge).cause
+    answer = add_newest_version_verdict(without, question, shared_judge).cause
     assert answer is not None
     assert answer.versions.startswith(f"cuDNN {library().build_text} ")
-    assert add_newest_version_answer(replace(without, cause=answer), question, shared_judge).cause is answer
+    assert add_newest_version_verdict(replace(without, cause=answer), question, shared_judge).cause is answer
 
 
 def test_a_wrong_type_and_an_old_architecture_are_both_named(shared_judge: Judge) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, version=library().version, implementation="composite")
     scores = next(op.c for op in graph.ops if isinstance(op, Matmul))
-    cause = refuse(shared_judge, replace_tensor_fields(graph, scores.name, data_type=T.DOUBLE), "sm75").cause
+    cause = judge_and_check_refusal(
+        shared_judge, replace_tensor_fields(graph, scores.name, data_type=T.DOUBLE), "sm75"
+    ).cause
     assert cause is not None
     assert cause.headline.startswith("sm_75 does not support the graph, ")
     assert f"{scores.name} has data type double (float64), float32 is needed" in cause.headline
@@ -209,7 +215,9 @@ def test_the_full_wheel_is_offered_only_if_it_can_judge_without_the_gpu(shared_j
     }
     for name, remedy in expected.items():
         question = Query(GRAPHS_OF_FULL_CUDNN[name](), "sm90", OLDER)
-        cause = add_version_remedy(refuse(shared_judge, question.graph, "sm90", OLDER), question, shared_judge).cause
+        cause = add_version_remedy(
+            judge_and_check_refusal(shared_judge, question.graph, "sm90", OLDER), question, shared_judge
+        ).cause
         assert cause is not None
         assert cause.code == "engines-absent"
         assert cause.remedy == remedy
@@ -217,11 +225,11 @@ def test_the_full_wheel_is_offered_only_if_it_can_judge_without_the_gpu(shared_j
 
 def test_no_full_wheel_of_cuda_12_is_offered_for_an_engine_of_cuda_13(shared_judge: Judge) -> None:
     for one in list_judging_versions():
-        if one.flavor == "full" or one.cuda != "12" or version_numbers(one.version) < (9, 22):
+        if one.flavor == "full" or one.cuda != "12" or parse_version_numbers(one.version) < (9, 22):
             continue
         question = Query(GRAPHS_OF_FULL_CUDNN["moe backward"](), "sm90", one.version_with_cuda)
         cause = add_version_remedy(
-            refuse(shared_judge, question.graph, "sm90", one.version_with_cuda), question, shared_judge
+            judge_and_check_refusal(shared_judge, question.graph, "sm90", one.version_with_cuda), question, shared_judge
         ).cause
         assert cause is not None
         assert "9.28" not in library().version_text or cause.remedy.startswith("use its build for CUDA 13")
@@ -239,11 +247,13 @@ def test_a_gradient_of_a_wrong_type_and_a_missing_split_are_both_named(shared_ju
         NormMode.LAYER_NORM, through, x, scale, mean=mean, inv_variance=inv, dbias=True, name="dx", virtual=False
     )
     graph = g.graph()
-    cause = refuse(shared_judge, replace_tensor_fields(graph, "dx.dscale", data_type=T.HALF), "sm86").cause
+    cause = judge_and_check_refusal(
+        shared_judge, replace_tensor_fields(graph, "dx.dscale", data_type=T.HALF), "sm86"
+    ).cause
     assert cause is not None
     assert "dx.dscale has data type float16, float32 is needed; and also dr (relu_bwd) before dx" in cause.headline
     assert cause.remedy == "dx.dscale: float16 -> float32 (changes numerics); and two graphs, dr in memory between them"
-    other = refuse(shared_judge, graph, "sm86").cause
+    other = judge_and_check_refusal(shared_judge, graph, "sm86").cause
     assert other is not None
     assert other.headline.startswith("dr (relu_bwd) before dx (norm_backward): not supported in one graph with it")
 
@@ -255,7 +265,7 @@ def test_wrong_strides_and_an_architecture_are_both_named(shared_judge: Judge) -
     k = g.tensor("k", (1, 1, 64, 10), strides=(640, 640, 64, 1))
     scores = g.matmul(q, k, name="s", data_type=T.HALF)
     g.matmul(scores, v, name="o", virtual=False)
-    cause = refuse(shared_judge, g.graph(), "sm121", OLDER).cause
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm121", OLDER).cause
     assert cause is not None
     assert cause.headline.startswith("sm_121 does not support the graph, sm_90, sm_100, sm_80 do with another change: ")
     assert "k has strides [640, 640, 64, 1], [640, 640, 1, 64] is needed" in cause.headline

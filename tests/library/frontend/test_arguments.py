@@ -42,9 +42,11 @@ class ArgumentRecorder(GraphMaker):
         graph = self.graph
         for name in OPERATIONS:
             if hasattr(graph, name):
-                setattr(graph, name, self._record_calls(getattr(graph, name), replaced, value))
+                setattr(graph, name, self._make_argument_recording_method(getattr(graph, name), replaced, value))
 
-    def _record_calls(self, method: Callable[..., Any], replaced: str, value: Any) -> Callable[..., Any]:
+    def _make_argument_recording_method(
+        self, method: Callable[..., Any], replaced: str, value: Any
+    ) -> Callable[..., Any]:
         def record_and_call(*args: Any, **kwargs: Any) -> Any:
             bound = inspect.signature(method).bind(*args, **kwargs).arguments
             self.given = {**bound.pop("keywords", {}), **bound}

@@ -21,10 +21,10 @@ from tests.library.diagnose.test_attention_graphs import (
     OPTIONS_BY_LISTING,
     PROBLEM_SIZES,
     VERSIONS,
-    build_our_graph,
+    build_graph_with_options_of_listing,
 )
 from tests.support.frontend_attention import FLOAT, HALF, INT32, RecordingGraph, call_frontend_attention
-from tests.support.logged_graph_comparison import find_network_difference, make_intended_network
+from tests.support.logged_graph_comparison import convert_graph_to_linked_items, find_difference_of_linked_items
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 
@@ -36,7 +36,10 @@ def test_an_sdpa_call_gives_the_graph_of_the_attention_problem(key: str) -> None
     recorder = RecordingGraph(VERSIONS[LISTINGS[key].version])
     call_frontend_attention(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
     assert (
-        find_network_difference(make_intended_network(build_our_graph(key)), make_intended_network(recorder.graph()))
+        find_difference_of_linked_items(
+            convert_graph_to_linked_items(build_graph_with_options_of_listing(key)),
+            convert_graph_to_linked_items(recorder.graph()),
+        )
         is None
     )
 
@@ -149,7 +152,7 @@ def test_one_graph_may_contain_two_attention_nodes() -> None:
     for _ in range(2):
         call_frontend_attention(recorder, problem, backward=False, unified=False)
     graph: Graph = recorder.graph()
-    assert len(graph.ops) == 2 * len(build_our_graph("9.19 fwd causal TL").ops)
+    assert len(graph.ops) == 2 * len(build_graph_with_options_of_listing("9.19 fwd causal TL").ops)
     assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)
 
 

@@ -76,7 +76,7 @@ def make_unsupported_attention() -> cudnn.pygraph:
     return g
 
 
-def deselect_all_plans() -> cudnn.pygraph:
+def make_matmul_with_all_plans_deselected() -> cudnn.pygraph:
     """Return a graph and deselect all its plans."""
     g = make_matmul_with_plans()
     g.deselect_engines([f"eng{number}" for number in range(200)])
@@ -96,8 +96,8 @@ FAILING_GRAPH_CALLS: dict[str, Callable[[], Any]] = {
     "build": lambda: make_unsupported_attention().build([A]),
     "build_operation_graph": lambda: cudnn.pygraph().build_operation_graph(),
     "build_plan_at_index": lambda: make_matmul_with_plans().build_plan_at_index(10**6),
-    "build_plans": lambda: deselect_all_plans().build_plans(),
-    "check_support": lambda: deselect_all_plans().check_support(),
+    "build_plans": lambda: make_matmul_with_all_plans_deselected().build_plans(),
+    "check_support": lambda: make_matmul_with_all_plans_deselected().check_support(),
     "create_execution_plan": lambda: make_matmul_graph().create_execution_plan(0),
     "create_execution_plans": lambda: make_unsupported_attention().create_execution_plans([A]),
     "deserialize": lambda: make_matmul_graph().deserialize(corrupt_data(build_matmul().serialize(as_bytes=True))),

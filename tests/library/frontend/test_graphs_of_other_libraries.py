@@ -121,7 +121,7 @@ def add_prefill(g: cudnn.pygraph) -> None:
     )
 
 
-def add_prefill_with_running_sums(g: cudnn.pygraph) -> None:
+def add_prefill_with_cumulative_lengths(g: cudnn.pygraph) -> None:
     """Add prefill attention; the ragged offsets are the running sums of the lengths times a multiplier."""
     q, k, v = (_add_packed_tokens(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
     for item, uid, heads in ((q, 50, 8), (k, 53, 2), (v, 54, 2)):
@@ -137,7 +137,7 @@ def add_paged_prefill(g: cudnn.pygraph) -> None:
     _add_attention(g, q, k, v, _add_int32_tensor(g, 51, 5), **lengths, **_make_page_table_options(g))
 
 
-def add_paged_prefill_with_running_sums(g: cudnn.pygraph) -> None:
+def add_paged_prefill_with_cumulative_lengths(g: cudnn.pygraph) -> None:
     """Add paged prefill with running sums of the query lengths, and plain lengths of keys and values."""
     q = (
         _add_packed_tokens(g, 1, 8, 128)
@@ -235,9 +235,9 @@ GRAPH_MAKERS: dict[str, tuple[Callable[[cudnn.pygraph], None], tuple[int, int, i
         True,
     ),
     "prefill": (add_prefill, (9, 8, 0), False),
-    "prefill by tokens": (add_prefill_with_running_sums, (9, 24, 0), False),
+    "prefill by tokens": (add_prefill_with_cumulative_lengths, (9, 24, 0), False),
     "prefill of pages": (add_paged_prefill, (9, 8, 0), False),
-    "prefill of pages by tokens": (add_paged_prefill_with_running_sums, (9, 25, 0), False),
+    "prefill of pages by tokens": (add_paged_prefill_with_cumulative_lengths, (9, 25, 0), False),
     "decode": (add_paged_decode, (9, 8, 0), False),
     "soft cap": (add_attention_with_soft_cap, (9, 21, 0), False),
 }

@@ -408,7 +408,7 @@ def _shorten_tensor(record: Mapping[str, Any]) -> str:
     return f"{kind}:{dims}/{strides}{'*' if record['isByValue'] else ''}"
 
 
-def _parse_expected(text: str) -> list[list[str]]:
+def _parse_expected_operation_fields(text: str) -> list[list[str]]:
     """Parse the expected fields of each operation: an operation starts in column 8, its next lines are indented."""
     operations: list[list[str]] = []
     for line in text.splitlines():
@@ -422,7 +422,7 @@ def _parse_expected(text: str) -> list[list[str]]:
 @pytest.mark.parametrize("case", OPERATION_CASES)
 def test_cudnn_gets_the_same_graph_as_from_cudnn_frontend(case: str) -> None:
     _, logged = _build_case(case)
-    assert list(_iterate_operation_fields(logged)) == _parse_expected(EXPECTED_LOG[case])
+    assert list(_iterate_operation_fields(logged)) == _parse_expected_operation_fields(EXPECTED_LOG[case])
 
 
 CASES_SUPPORTED_ON_H100 = (

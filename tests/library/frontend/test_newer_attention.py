@@ -113,7 +113,7 @@ def test_a_graph_that_its_required_engine_cannot_run_is_not_supported() -> None:
 
 
 @skip_without_running_sums
-def test_the_bottom_right_mask_reads_the_running_sums() -> None:
+def test_the_bottom_right_mask_reads_the_cumulative_sequence_lengths() -> None:
     m = GraphMaker(cudnn)
     _add_attention(m, use_causal_mask_bottom_right=True)
     m.graph.validate()

@@ -131,7 +131,7 @@ def add_data_movement_operation(g: GraphBuilder, r: Draw) -> None:
         g.reshape(x, (dims[0], int(np.prod(dims[1:]))), **OUT)
 
 
-def add_other_operation(g: GraphBuilder, r: Draw) -> None:
+def add_quantize_moe_rope_band_or_softmax(g: GraphBuilder, r: Draw) -> None:
     kind = int(r.integers(5))
     if kind == 0:
         batch = make_random_ints(r, 1, 4, int(r.integers(0, 3)))
@@ -165,7 +165,7 @@ FAMILIES: dict[str, Callable[[GraphBuilder, Draw], None]] = {
         add_norm,
         add_norm_statistics_operation,
         add_data_movement_operation,
-        add_other_operation,
+        add_quantize_moe_rope_band_or_softmax,
     )
 }
 

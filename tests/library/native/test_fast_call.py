@@ -63,7 +63,7 @@ class DLTensor(ctypes.Structure):
 
 
 @dataclass(eq=False)
-class Buffer:
+class FakeDlpackBuffer:
     data: int = 0x10000
     dims: tuple[int, ...] = (1, 2, 128, 64)
     strides: tuple[int, ...] | None = (128 * 2 * 64, 64, 128, 1)
@@ -75,7 +75,7 @@ class Buffer:
     is_readable: bool = True
 
 
-class BufferSubclass(Buffer):
+class BufferSubclass(FakeDlpackBuffer):
     pass
 
 
@@ -87,8 +87,8 @@ CURRENT_STREAM_FUNCTION_TYPE = ctypes.PYFUNCTYPE(
 )
 
 
-class Framework:
-    """A framework that has DLPack's C functions for ``Buffer``."""
+class FakeDlpackFramework:
+    """A framework that has DLPack's C functions for ``FakeDlpackBuffer``."""
 
     def __init__(self) -> None:
         self.stream = STREAM
@@ -98,7 +98,7 @@ class Framework:
         )
         self.arrays: list[Any] = []
 
-    def _fill_dltensor(self, buffer: Buffer, out: Any) -> int:
+    def _fill_dltensor(self, buffer: FakeDlpackBuffer, out: Any) -> int:
         if not buffer.is_readable:
             return -1
         row = ctypes.c_int64 * len(buffer.dims)
@@ -125,7 +125,7 @@ class Framework:
 
     def exchange(self) -> DlpackExchange:
         read, current = (int(ctypes.cast(call, ctypes.c_void_p).value or 0) for call in (self.read, self.current))
-        return DlpackExchange(Buffer, read, None, current)
+        return DlpackExchange(FakeDlpackBuffer, read, None, current)
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +135,8 @@ def plan() -> Plan:
 
 
 @pytest.fixture
-def framework() -> Framework:
-    return Framework()
+def framework() -> FakeDlpackFramework:
+    return FakeDlpackFramework()
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
     assert gone() is None
 
 
-def make_call(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -> TupleCall:
+def make_call(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, **changes: Any) -> TupleCall:
     tensors = [tensor for tensor in plan.graph.variant_pack_tensors if not tensor.by_value]
     return TupleCall(
         launch_without_handle(plan),
@@ -189,9 +189,12 @@ def make_call(plan: Plan, launcher: Launcher, framework: Framework, **changes: A
     )
 
 
-def buffers(**changes: Any) -> tuple[Buffer, ...]:
+def buffers(**changes: Any) -> tuple[FakeDlpackBuffer, ...]:
     """Return four buffers, with the given changes made to the last one."""
-    return (*(Buffer(0x10000 * number) for number in range(1, 4)), Buffer(**{"data": 0x40000} | changes))
+    return (
+        *(FakeDlpackBuffer(0x10000 * number) for number in range(1, 4)),
+        FakeDlpackBuffer(**{"data": 0x40000} | changes),
+    )
 
 
 def is_launched(call: TupleCall, given: Any) -> bool:
@@ -210,7 +213,9 @@ def is_launched(call: TupleCall, given: Any) -> bool:
         {"strides": (0, 8192, 64, 1)},
     ],
 )
-def test_matching_buffers_are_launched(plan: Plan, launcher: Launcher, framework: Framework, changes: Any) -> None:
+def test_matching_buffers_are_launched(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, changes: Any
+) -> None:
     assert is_launched(make_call(plan, launcher, framework), buffers(**changes))
 
 
@@ -231,7 +236,7 @@ def test_matching_buffers_are_launched(plan: Plan, launcher: Launcher, framework
     ],
 )
 def test_mismatched_buffers_are_left_to_python(
-    plan: Plan, launcher: Launcher, framework: Framework, changes: Any
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, changes: Any
 ) -> None:
     call = make_call(plan, launcher, framework)
     assert call.go(buffers(**changes)) == NEEDS_PYTHON
@@ -240,7 +245,7 @@ def test_mismatched_buffers_are_left_to_python(
 
 @pytest.mark.parametrize(("bits", "codes", "fits"), [(0, {UINT}, False), (0, {FLOAT}, True), (0, set(), True)])
 def test_type_codes_are_checked_if_any_bit_width_is_allowed(
-    plan: Plan, launcher: Launcher, framework: Framework, bits: int, codes: set[int], fits: bool
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, bits: int, codes: set[int], fits: bool
 ) -> None:
     wanted = [get_buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
     wanted[-1] = wanted[-1]._replace(bits=bits, codes=frozenset(codes))
@@ -248,13 +253,15 @@ def test_type_codes_are_checked_if_any_bit_width_is_allowed(
     assert is_launched(call, buffers()) == fits
 
 
-def test_arguments_of_another_type_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_arguments_of_another_type_are_left_to_python(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     call = make_call(plan, launcher, framework)
     for other in (BufferSubclass(0x40000), 0x40000, None):
         assert call.go((*buffers()[:3], other)) == NEEDS_PYTHON
 
 
-def test_a_changed_current_stream_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_a_changed_current_stream_is_reported(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> None:
     call = make_call(plan, launcher, framework)
     framework.stream = 8192
     assert call.go(buffers()) == STREAM_CHANGED
@@ -262,14 +269,16 @@ def test_a_changed_current_stream_is_reported(plan: Plan, launcher: Launcher, fr
 
 
 def test_a_call_without_buffer_checks_reads_only_the_device(
-    plan: Plan, launcher: Launcher, framework: Framework
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     call = make_call(plan, launcher, framework, wanted=None)
     assert is_launched(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
     assert call.go(buffers(kind=HOST)) == NEEDS_PYTHON
 
 
-def test_all_objects_are_fetched_before_the_first_is_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_all_objects_are_fetched_before_the_first_is_read(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     fetched: list[Any] = []
 
     def fetch(objects: Any, count: int) -> None:
@@ -286,7 +295,9 @@ def test_all_objects_are_fetched_before_the_first_is_read(plan: Plan, launcher: 
     assert len(fetched) == 4, "an object of another type must not be fetched"
 
 
-def test_the_launch_function_keeps_its_call_alive(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_the_launch_function_keeps_its_call_alive(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     go = make_call(plan, launcher, framework).go
     gc.collect()
     assert go(buffers(kind=HOST)) == NEEDS_PYTHON
@@ -306,11 +317,11 @@ class FastCallable:
         return "by Python"
 
 
-module.install_compiled_call(FastCallable)
+module.install_compiled_call_method(FastCallable)
 
 
 def test_the_compiled_call_runs_instead_of_the_python_method(
-    plan: Plan, launcher: Launcher, framework: Framework
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     call = make_call(plan, launcher, framework)
     quick, given = FastCallable(call.compiled_self), buffers()
@@ -320,7 +331,9 @@ def test_the_compiled_call_runs_instead_of_the_python_method(
     assert "Record the arguments." in (FastCallable.__call__.__doc__ or "")
 
 
-def test_the_error_of_a_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_the_error_of_a_refused_launch_is_raised_once(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     quick = FastCallable(make_call(plan, launcher, framework).compiled_self)
     with pytest.raises(CudnnStatusError) as caught:
         quick(*buffers())
@@ -329,12 +342,12 @@ def test_the_error_of_a_refused_launch_is_raised_once(plan: Plan, launcher: Laun
 
 
 def test_calls_unfit_for_compiled_code_run_the_python_method(
-    plan: Plan, launcher: Launcher, framework: Framework
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     call = make_call(plan, launcher, framework)
     call._call.run.execute = ctypes.cast(RETURN_SUCCESS, ctypes.c_void_p).value
     quick, given = FastCallable(call.compiled_self), buffers()
-    unfit = (*given[:3], Buffer(kind=HOST))
+    unfit = (*given[:3], FakeDlpackBuffer(kind=HOST))
     last: dict[str, Any] = {"last": given[3]}
     assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["by Python"] * 4
     assert quick.python_calls == [(given[:3], last), (given[:3], {}), ((), {}), (unfit, {})]
@@ -350,26 +363,30 @@ def test_calls_unfit_for_compiled_code_run_the_python_method(
         FastCallable(None)(*(1 / 0 for _ in range(2)))
 
 
-def test_too_many_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_too_many_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> None:
     call = make_call(plan, launcher, framework)
     call._call.given = 257
-    assert call.go((Buffer(),) * 257) == NEEDS_PYTHON
+    assert call.go((FakeDlpackBuffer(),) * 257) == NEEDS_PYTHON
 
 
-def test_variant_pack_is_refilled_after_a_refused_buffer(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_variant_pack_is_refilled_after_a_refused_buffer(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     call = make_call(plan, launcher, framework)
     row = (ctypes.c_uint64 * len(launcher.uids)).from_address(call._call.row)
     assert is_launched(call, buffers())
     assert call._call.filled
     # The first buffer is new, the last one refused: the pack must not count as having the buffers read so far.
-    assert call.go((Buffer(0x90000), *buffers(kind=HOST)[1:])) == NEEDS_PYTHON
+    assert call.go((FakeDlpackBuffer(0x90000), *buffers(kind=HOST)[1:])) == NEEDS_PYTHON
     assert not call._call.filled
     assert is_launched(call, buffers())
     assert list(row[:4]) == [0x10000, 0x20000, 0x30000, 0x40000]
     assert call._call.filled
 
 
-def test_cudnn_errors_while_filling_the_pack_are_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_cudnn_errors_while_filling_the_pack_are_reported(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     call = make_call(plan, launcher, framework)
     finalized = launcher.make_empty_pack()
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
@@ -388,7 +405,9 @@ def launch_implementation(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     return str(request.param)
 
 
-def make_dict_call(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.DictCall:
+def make_dict_call(
+    launcher: Launcher, framework: FakeDlpackFramework, keys: list[Any], **changes: Any
+) -> module.DictCall:
     """Return a call that takes a dict of four tensors by the given keys, or by the uids 1 to 4."""
     places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
     options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids)} | changes
@@ -406,15 +425,17 @@ def is_dict_call_launched(call: module.DictCall, given: Any, workspace: Any = No
     return True
 
 
-def test_dict_keys_may_be_uids_and_values_addresses(plan: Plan, framework: Framework) -> None:
+def test_dict_keys_may_be_uids_and_values_addresses(plan: Plan, framework: FakeDlpackFramework) -> None:
     launcher, keys = Launcher(plan.descriptor, [1, 2, 3, 4]), [object() for _ in range(4)]
     call, four = make_dict_call(launcher, framework, keys), buffers()
     row = (ctypes.c_uint64 * 4).from_address(call._mapping.row)
     assert is_dict_call_launched(call, dict(zip(keys, four, strict=True)))
     assert list(row) == [0x10000, 0x20000, 0x30000, 0x40000]
-    assert is_dict_call_launched(call, {4: 0x400, 3: Buffer(0x300, offset=8), keys[1]: 0x200, 1: 0x100})
+    assert is_dict_call_launched(call, {4: 0x400, 3: FakeDlpackBuffer(0x300, offset=8), keys[1]: 0x200, 1: 0x100})
     assert list(row) == [0x100, 0x200, 0x308, 0x400]
-    assert is_dict_call_launched(call, {**dict(zip(keys, four, strict=True)), keys[3]: Buffer(0x900, kind=HOST)})
+    assert is_dict_call_launched(
+        call, {**dict(zip(keys, four, strict=True)), keys[3]: FakeDlpackBuffer(0x900, kind=HOST)}
+    )
     assert row[3] == 0x900
 
 
@@ -427,9 +448,9 @@ def test_dict_keys_may_be_uids_and_values_addresses(plan: Plan, framework: Frame
         {1: 0},
         {1: "text"},
         {1: BufferSubclass()},
-        {1: Buffer(0)},
-        {1: Buffer(kind=HOST)},
-        {1: Buffer(is_readable=False)},
+        {1: FakeDlpackBuffer(0)},
+        {1: FakeDlpackBuffer(kind=HOST)},
+        {1: FakeDlpackBuffer(is_readable=False)},
         {9: 0x100},
         {-1: 0x100},
         {1 << 70: 0x100},
@@ -437,7 +458,7 @@ def test_dict_keys_may_be_uids_and_values_addresses(plan: Plan, framework: Frame
         {None: 0x100},
     ],
 )
-def test_invalid_dicts_are_left_to_python(plan: Plan, framework: Framework, change: dict[Any, Any]) -> None:
+def test_invalid_dicts_are_left_to_python(plan: Plan, framework: FakeDlpackFramework, change: dict[Any, Any]) -> None:
     call = make_dict_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     whole: dict[Any, Any] = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
     assert is_dict_call_launched(call, whole)
@@ -448,18 +469,23 @@ def test_invalid_dicts_are_left_to_python(plan: Plan, framework: Framework, chan
     assert not is_dict_call_launched(call, [1, 2, 3, 4])
 
 
-def test_a_needed_workspace_must_be_on_the_device(plan: Plan, framework: Framework) -> None:
+def test_a_needed_workspace_must_be_on_the_device(plan: Plan, framework: FakeDlpackFramework) -> None:
     whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
     launcher = Launcher(plan.descriptor, [1, 2, 3, 4])
     call = make_dict_call(launcher, framework, [object() for _ in range(4)], own_offset=0)
-    for given, will_do in ((None, False), (0, False), (Buffer(0x7000, kind=HOST), False), (Buffer(0x8000), True)):
+    for given, will_do in (
+        (None, False),
+        (0, False),
+        (FakeDlpackBuffer(0x7000, kind=HOST), False),
+        (FakeDlpackBuffer(0x8000), True),
+    ):
         assert is_dict_call_launched(call, whole, given) is will_do
     assert call._mapping.workspace == 0x8000
     assert is_dict_call_launched(call, whole, 0x9000)
     assert call._mapping.workspace == 0x9000
 
 
-def test_scratch_tensors_are_placed_relative_to_the_workspace(plan: Plan, framework: Framework) -> None:
+def test_scratch_tensors_are_placed_relative_to_the_workspace(plan: Plan, framework: FakeDlpackFramework) -> None:
     launcher = Launcher(plan.descriptor, [1, 2, 3, 4, 5, 6])
     scratch = [(4, 0), (5, 256)]
     for own_offset, offset in ((512, 512), (None, None)):
@@ -472,7 +498,7 @@ def test_scratch_tensors_are_placed_relative_to_the_workspace(plan: Plan, framew
             assert call._mapping.workspace == (0 if offset is None else base + offset)
 
 
-def test_only_one_thread_runs_a_call_with_a_dict(plan: Plan, framework: Framework) -> None:
+def test_only_one_thread_runs_a_call_with_a_dict(plan: Plan, framework: FakeDlpackFramework) -> None:
     whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
     call = make_dict_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     call._mapping.busy = 1
@@ -482,7 +508,7 @@ def test_only_one_thread_runs_a_call_with_a_dict(plan: Plan, framework: Framewor
     assert call._mapping.busy == 0
 
 
-def test_cudnn_errors_while_filling_from_a_dict_are_reported(plan: Plan, framework: Framework) -> None:
+def test_cudnn_errors_while_filling_from_a_dict_are_reported(plan: Plan, framework: FakeDlpackFramework) -> None:
     call = make_dict_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     call._mapping.to = plan.descriptor.pointer.value  # a finalized plan is no pack
     error = call.error(call.go(None, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, None))
@@ -502,7 +528,7 @@ def test_bound_call_returns_the_status(plan: Plan, launch_implementation: str) -
 
 
 def test_bound_call_sets_the_stream_first(
-    plan: Plan, launcher: Launcher, framework: Framework, launch_implementation: str
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, launch_implementation: str
 ) -> None:
     """cudnnSetStream refuses the null handle as well, and the stream recorded for the handle stays unchanged."""
     launch = launch_without_handle(plan)
@@ -514,7 +540,9 @@ def test_bound_call_sets_the_stream_first(
     assert launch.handle.stream == 8192
 
 
-def test_a_stream_that_the_handle_refuses_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_a_stream_that_the_handle_refuses_is_reported(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     call = make_call(plan, launcher, framework)
     call._kept_objects[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
@@ -555,7 +583,7 @@ def test_addresses_written_before_the_call_are_launched(plan: Plan, launcher: La
 
 @pytest.mark.parametrize("status", [0, 700])
 def test_kernel_runs_before_the_plan_on_its_stream(
-    plan: Plan, launcher: Launcher, framework: Framework, status: int
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, status: int
 ) -> None:
     launched = []
 
@@ -603,7 +631,7 @@ def test_buffer_requirements_follow_from_the_tensor() -> None:
 
 
 def test_frameworks_without_c_functions_have_no_fast_path() -> None:
-    assert find_dlpack_exchange(Buffer) is None
+    assert find_dlpack_exchange(FakeDlpackBuffer) is None
     assert find_dlpack_exchange(BufferSubclass) is None
 
 

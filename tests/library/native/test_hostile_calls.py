@@ -18,14 +18,14 @@ import pytest
 from cudnn_backend_py import Descriptor, DescriptorType, capi, library
 from cudnn_backend_py.native.compiled import load_compiled_library
 from cudnn_backend_py.native.driver import find_stub
-from cudnn_backend_py.native.fast_call import NEEDS_PYTHON, DictCall, TupleCall, install_compiled_call
+from cudnn_backend_py.native.fast_call import NEEDS_PYTHON, DictCall, TupleCall, install_compiled_call_method
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
 from tests.library.native.test_fast_call import (
     RETURN_SUCCESS,
     STREAM,
-    Buffer,
-    Framework,
+    FakeDlpackBuffer,
+    FakeDlpackFramework,
     buffers,
     framework,
     launcher,
@@ -36,7 +36,8 @@ from tests.library.native.test_fast_call import (
 __all__ = ["framework", "launcher", "plan"]
 
 HOSTILE_OBJECTS: list[Any] = [
-    None, 0, 1, -1, 1 << 64, 1 << 200, 1.5, "x", b"x", (), [], {}, object, object(), len, sys, Buffer, ..., True,
+    None, 0, 1, -1, 1 << 64, 1 << 200, 1.5, "x", b"x", (), [], {}, object, object(), len, sys, FakeDlpackBuffer, ...,
+    True,
 ]  # fmt: skip
 EXTREME_NUMBERS = [0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**40]
 
@@ -47,20 +48,24 @@ def is_refused_or_left_to_python(status: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    "given", [*HOSTILE_OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())]
+    "given", [*HOSTILE_OBJECTS, (None,) * 4, (0, 1, 2, 3), (FakeDlpackBuffer,) * 4, buffers()[:3], list(buffers())]
 )
-def test_invalid_arguments_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework, given: Any) -> None:
+def test_invalid_arguments_are_left_to_python(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, given: Any
+) -> None:
     call = make_call(plan, launcher, framework)
     for _ in range(3):
         assert call.go(given) == NEEDS_PYTHON
 
 
-def test_too_many_buffers_do_not_crash(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_too_many_buffers_do_not_crash(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> None:
     assert is_refused_or_left_to_python(make_call(plan, launcher, framework).go(buffers() * 1000))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_tensor_fields_do_not_crash(plan: Plan, launcher: Launcher, framework: Framework, seed: int) -> None:
+def test_random_tensor_fields_do_not_crash(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, seed: int
+) -> None:
     draw = random.Random(seed)
     call = make_call(plan, launcher, framework)
     for _ in range(100):
@@ -80,7 +85,9 @@ def test_random_tensor_fields_do_not_crash(plan: Plan, launcher: Launcher, frame
         assert is_refused_or_left_to_python(call.go(buffers(**kept)))
 
 
-def test_a_framework_with_raising_functions_is_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_a_framework_with_raising_functions_is_handled(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     call = make_call(plan, launcher, framework)
     framework.stream = 0  # another one
     assert call.go(buffers()) < 0
@@ -88,12 +95,14 @@ def test_a_framework_with_raising_functions_is_handled(plan: Plan, launcher: Lau
     assert call.go(buffers(is_readable=False)) == NEEDS_PYTHON
 
 
-def test_recursive_calls_by_a_framework_are_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_recursive_calls_by_a_framework_are_handled(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     depth = itertools.count()
     call: TupleCall
     read = framework._fill_dltensor
 
-    def call_again_and_read(buffer: Buffer, out: Any) -> int:
+    def call_again_and_read(buffer: FakeDlpackBuffer, out: Any) -> int:
         if next(depth) < 20:
             call.go(buffers(data=0x50000))
         return read(buffer, out)
@@ -104,7 +113,7 @@ def test_recursive_calls_by_a_framework_are_handled(plan: Plan, launcher: Launch
     assert is_refused_or_left_to_python(call.go(buffers()))
 
 
-def test_threads_may_call_concurrently(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_threads_may_call_concurrently(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> None:
     call = make_call(plan, launcher, framework)
     answers: list[int] = []
 
@@ -120,7 +129,7 @@ def test_threads_may_call_concurrently(plan: Plan, launcher: Launcher, framework
     assert len(answers) == 400
 
 
-def make_dict_call(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[DictCall, list[object]]:
+def make_dict_call(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> tuple[DictCall, list[object]]:
     keys: list[object] = [object() for _ in launcher.uids]
     places = [(key, place) for place, key in enumerate(keys)] + [(uid, at) for at, uid in enumerate(launcher.uids)]
     call = DictCall(
@@ -137,7 +146,9 @@ def make_dict_call(plan: Plan, launcher: Launcher, framework: Framework) -> tupl
     return call, keys
 
 
-def test_invalid_dicts_of_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_invalid_dicts_of_buffers_are_left_to_python(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     call, keys = make_dict_call(plan, launcher, framework)
     whole = dict.fromkeys(keys, 0x10000)
     for value in HOSTILE_OBJECTS:
@@ -154,7 +165,7 @@ def test_invalid_dicts_of_buffers_are_left_to_python(plan: Plan, launcher: Launc
 
 
 class FastCallable:
-    """An object called from compiled code through `install_compiled_call`."""
+    """An object called from compiled code through `install_compiled_call_method`."""
 
     __slots__ = ("_fast",)
 
@@ -166,7 +177,7 @@ class FastCallable:
         return len(given), len(named)
 
 
-install_compiled_call(FastCallable)
+install_compiled_call_method(FastCallable)
 
 
 @pytest.mark.parametrize("fast", [*HOSTILE_OBJECTS, (1,), (None,), ([],)])

@@ -29,12 +29,12 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.guard import call_and_report_errors, collect_reports
+from cudnn_backend_py.graph.guard import call_and_report_errors, collect_error_reports
 from cudnn_backend_py.native.callbacks import get_stored_exceptions
 from cudnn_backend_py.native.fast_call import HandleState, Launch
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.native.libcudnn import DescriptorPointer, HandlePointer
-from cudnn_backend_py.native.log import _read_strings
+from cudnn_backend_py.native.log import _read_nul_terminated_lines
 from tests.support.child import run_code
 
 
@@ -96,7 +96,7 @@ def call_on_message() -> Iterator[Callable[[Callable[[], object], str], None]]:
         gc.collect()  # descriptors of other tests end now, unnoticed
 
         def callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
-            if word in _read_strings(message):
+            if word in _read_nul_terminated_lines(message):
                 function()
 
         capi.cudnnSetCallback(0b1110, callback)
@@ -209,11 +209,11 @@ def test_each_thread_gets_its_own_exception(call_on_message: Any) -> None:
     caught: dict[int, list[str]] = {}
     here, start = threading.local(), threading.Barrier(4)
 
-    def raise_if_armed() -> None:
+    def raise_once_if_requested_by_this_thread() -> None:
         if vars(here).pop("is_armed", False):
             raise DeadlineError(str(threading.get_ident()))
 
-    call_on_message(raise_if_armed, "cudnnBackendCreateDescriptor")
+    call_on_message(raise_once_if_requested_by_this_thread, "cudnnBackendCreateDescriptor")
 
     def create_descriptors() -> None:
         start.wait()
@@ -294,7 +294,7 @@ def test_an_exception_of_a_signal_handler_is_not_a_failed_rule(
     error: BaseException, install_raising_handler: Any
 ) -> None:
     sender = install_raising_handler(error)
-    with pytest.raises(type(error)) as caught, collect_reports() as lines:
+    with pytest.raises(type(error)) as caught, collect_error_reports() as lines:
         call_and_report_errors("the rule x", None, sender)
     assert caught.value is error
     assert lines == []
@@ -330,7 +330,7 @@ def test_an_exception_set_by_another_thread_is_raised_unchanged() -> None:
         assert [type(error) for error in interrupt_set_calls(SlowIndex())] == [DeadlineError]
 
 
-class Parameter:
+class ParameterWithRaisingConversion:
     """A parameter that ctypes would convert with Python code."""
 
     @property
@@ -338,7 +338,9 @@ class Parameter:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("value", [Parameter(), 7, None, HandlePointer(), "x"], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value", [ParameterWithRaisingConversion(), 7, None, HandlePointer(), "x"], ids=lambda value: type(value).__name__
+)
 def test_functions_accept_only_their_own_kind_of_pointer(value: object) -> None:
     with pytest.raises(UsageError) as caught:
         library().cudnnBackendFinalize(value)
@@ -348,7 +350,7 @@ def test_functions_accept_only_their_own_kind_of_pointer(value: object) -> None:
 
 def test_arguments_that_ctypes_would_convert_are_refused() -> None:
     with pytest.raises(UsageError, match=r"argument 1 of cudnnGetErrorString .* Parameter") as caught:
-        library().cudnnGetErrorString(Parameter())
+        library().cudnnGetErrorString(ParameterWithRaisingConversion())
     assert caught.value.code == "wrong-argument"
     with pytest.raises(UsageError, match="takes 1 arguments, got 2"):
         library().cudnnBackendFinalize(DescriptorPointer(), 3)

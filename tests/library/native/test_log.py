@@ -29,7 +29,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import Log
 from cudnn_backend_py.native.callbacks import LogCallback
-from cudnn_backend_py.native.log import LogRecord, _LogHub, _read_strings, _write_to_destination
+from cudnn_backend_py.native.log import LogRecord, _LogHub, _read_nul_terminated_lines, _write_to_destination
 from tests.support.child import ROOT, FinishedChild, make_older_cudnn_environment, run_python
 
 
@@ -208,19 +208,19 @@ def test_a_user_callback_gets_all_messages_before_during_and_after_a_capture() -
     def user_callback(severity: int, user_data: int | None, _info: object, message: int) -> None:
         heard.append(f"{severity} {user_data} {ctypes.string_at(message).decode()}")
 
-    def count_created() -> int:
+    def count_logged_descriptor_creations() -> int:
         return sum("cudnnBackendCreateDescriptor() called" in line for line in heard)
 
     capi.cudnnSetCallback(0b1110, user_callback, 4711)
     mask, user_data, address = capi.cudnnGetCallback()
     try:
         Descriptor(DescriptorType.MATMUL)
-        alone = count_created()
+        alone = count_logged_descriptor_creations()
         with capture_log(Severity.ERROR) as log:
             Descriptor(DescriptorType.MATMUL)
-            during = count_created()
+            during = count_logged_descriptor_creations()
         Descriptor(DescriptorType.MATMUL)
-        after = count_created()
+        after = count_logged_descriptor_creations()
         assert (alone, during, after) == (2, 4, 6)  # cuDNN announces a call and its status
         assert {line.split()[1] for line in heard} == {"4711"}
         assert log.records == []
@@ -244,7 +244,7 @@ def test_an_exception_in_a_user_callback_is_raised_unchanged() -> None:
     error = ValueError("foreign")
 
     def user_callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
-        if "CUDNN_BACKEND_MATMUL" in _read_strings(message):
+        if "CUDNN_BACKEND_MATMUL" in _read_nul_terminated_lines(message):
             raise error
 
     with capture_log() as log:
@@ -313,7 +313,7 @@ def test_a_callback_does_not_get_messages_that_it_causes() -> None:
     heard: list[str] = []
 
     def user_callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
-        heard.append(_read_strings(message))
+        heard.append(_read_nul_terminated_lines(message))
         Descriptor(DescriptorType.REDUCTION).close()
 
     capi.cudnnSetCallback(0b1110, user_callback)
@@ -326,24 +326,24 @@ def test_a_callback_does_not_get_messages_that_it_causes() -> None:
 def test_captures_share_one_callback() -> None:
     """Repeated captures create no further callback and no further log hub in the library."""
 
-    def count_callbacks_and_hubs() -> tuple[int, int]:
+    def count_live_callback_and_log_hub_objects() -> tuple[int, int]:
         gc.collect()
         objects = gc.get_objects()
         return sum(type(item) is LogCallback for item in objects), sum(type(item) is _LogHub for item in objects)
 
     with capture_log():
         pass
-    before = count_callbacks_and_hubs()
+    before = count_live_callback_and_log_hub_objects()
     for _ in range(50):
         with capture_log():
             pass
-    assert count_callbacks_and_hubs() == before
+    assert count_live_callback_and_log_hub_objects() == before
     assert before[1] == 1
 
 
 def test_strings_of_a_message_are_read_up_to_the_empty_string() -> None:
     memory = ctypes.create_string_buffer(b"one\0two \xff\0\0not this\0")
-    assert _read_strings(ctypes.addressof(memory)) == "one\ntwo \ufffd"
+    assert _read_nul_terminated_lines(ctypes.addressof(memory)) == "one\ntwo \ufffd"
     assert LogCallback is not None
 
 
@@ -379,7 +379,7 @@ def run_with_log_variables(folder: Path, base: dict[str, str] | None = None, **v
     return done
 
 
-def list_created_kinds(text: str) -> list[str]:
+def list_logged_descriptor_types(text: str) -> list[str]:
     """Return the descriptor kinds created in a log, in order."""
     return re.findall(r"i!\s+descriptorType: .*?val=CUDNN_BACKEND_(\w+)_DESCRIPTOR", text)
 
@@ -390,7 +390,7 @@ def test_the_log_file_has_messages_before_during_and_after_capture_log(tmp_path:
     base = make_older_cudnn_environment() if older else None
     done = run_with_log_variables(tmp_path, base, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
     text = file.read_text()
-    assert list_created_kinds(text) == list(LOGGED_KINDS)
+    assert list_logged_descriptor_types(text) == list(LOGGED_KINDS)
     assert "BAD_PARAM; Reason: " in text
     assert (done.stdout, done.stderr) == ("", "")
 
@@ -410,7 +410,7 @@ def test_the_requested_output_stream_gets_every_message(tmp_path: Path, destinat
     variables = {} if destination is None else {"CUDNN_LOGDEST_DBG": destination}
     done = run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", **variables)
     text, other = (done.stdout, done.stderr) if stream == "stdout" else (done.stderr, done.stdout)
-    assert sorted(list_created_kinds(text)) == sorted(LOGGED_KINDS)
+    assert sorted(list_logged_descriptor_types(text)) == sorted(LOGGED_KINDS)
     assert LOGGED_ERROR in text
     assert other == ""
 
@@ -464,7 +464,7 @@ def test_the_log_level_of_the_environment_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "cudnn.log"
     run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="1", CUDNN_LOGDEST_DBG=str(file))
     text = file.read_text()
-    assert list_created_kinds(text) == []
+    assert list_logged_descriptor_types(text) == []
     assert LOGGED_ERROR in text
 
 
@@ -472,7 +472,7 @@ def test_the_file_name_may_contain_the_process_number(tmp_path: Path) -> None:
     run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(tmp_path / "cudnn-%i.log"))
     (file,) = tmp_path.glob("cudnn-*.log")
     assert re.fullmatch(r"cudnn-\d+\.log", file.name)
-    assert list_created_kinds(file.read_text()) == list(LOGGED_KINDS)
+    assert list_logged_descriptor_types(file.read_text()) == list(LOGGED_KINDS)
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])

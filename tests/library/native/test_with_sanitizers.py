@@ -12,7 +12,7 @@ from tests.support.address_sanitizer import (
     C_FLAGS,
     NATIVE_FOLDER,
     SANITIZER_MESSAGES,
-    build_sanitized,
+    build_sanitized_fast_call_library,
     make_sanitizer_environment,
     run_tests,
 )
@@ -38,7 +38,9 @@ def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_hostile_calls_cause_no_sanitizer_report(build_folder: Path) -> None:
     names = ("test_fast_call.py", "test_hostile_calls.py", "test_interruptions.py")
-    done = run_tests(build_sanitized(build_folder), *(f"tests/library/native/{name}" for name in names))
+    done = run_tests(
+        build_sanitized_fast_call_library(build_folder), *(f"tests/library/native/{name}" for name in names)
+    )
     said = done.stdout + done.stderr
     assert not any(word in said for word in SANITIZER_MESSAGES), said[-5000:]
     assert done.code == 0, said[-5000:]

@@ -36,7 +36,7 @@ from cudnn_backend_py.plans import build as planning_module
 from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, shared_target
 from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, make_plan_key, open_plan_files
 from cudnn_backend_py.plans.plan import Plan
-from cudnn_backend_py.plans.select import Selection, make_tuned_key_options
+from cudnn_backend_py.plans.select import Selection, make_tuned_plan_key_options
 from cudnn_backend_py.target import Target
 from tests.support.child import make_older_cudnn_environment, run_python
 
@@ -132,8 +132,8 @@ def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
         *(Target(replace(target.profile, properties=given), library=target.library) for given in (named, nameless)),
     ]
     assert len({make_plan_key(flash_forward(), one, KEY_OPTIONS) for one in targets}) == 1
-    assert len({make_plan_key(flash_forward(), one, make_tuned_key_options(None, one)) for one in targets}) == 3
-    assert make_tuned_key_options(None, targets[2])["gpu"] is None
+    assert len({make_plan_key(flash_forward(), one, make_tuned_plan_key_options(None, one)) for one in targets}) == 3
+    assert make_tuned_plan_key_options(None, targets[2])["gpu"] is None
 
 
 def test_keys_do_not_depend_on_properties_missing_in_descriptions(target: Target, plan_cache_key: str) -> None:
@@ -388,7 +388,9 @@ def test_build_plans_returns_plans_and_errors_in_order(
 def test_a_tuned_plan_is_preferred_to_that_of_the_heuristics(cache: PlanCache, target: Target) -> None:
     last = OperationGraph(flash_forward(), target).heuristics("A").configs[-1]
     tuned = build(flash_forward(), target, engine=last.engine, knobs=last.knobs, cache=False)
-    cache.put(make_plan_key(flash_forward(), target, make_tuned_key_options(None, target)), tuned, {"why": "fastest"})
+    cache.put(
+        make_plan_key(flash_forward(), target, make_tuned_plan_key_options(None, target)), tuned, {"why": "fastest"}
+    )
     assert build(flash_forward(), target).tag == tuned.tag
     assert split_tag(build(flash_forward(), target, mode="B")) != split_tag(tuned)
     assert split_tag(build(flash_forward(), "h200")) != split_tag(tuned), "a plan tuned on another GPU must not be used"

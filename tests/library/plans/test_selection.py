@@ -19,7 +19,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import BehaviorNote, KnobType, NumericalNote
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.plans.choice import EngineChoice
-from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, make_tuned_key_options, select
+from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, make_tuned_plan_key_options, select
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 
@@ -281,8 +281,8 @@ def test_heuristics_modes_keep_their_order() -> None:
 def test_keys_of_tuned_plans_depend_on_the_selection_but_not_on_modes() -> None:
     h100 = open_target("h100")
     assert (
-        make_tuned_key_options(None, h100)
-        == make_tuned_key_options(Selection(), h100)
-        == make_tuned_key_options(Selection(modes="B"), h100)
+        make_tuned_plan_key_options(None, h100)
+        == make_tuned_plan_key_options(Selection(), h100)
+        == make_tuned_plan_key_options(Selection(modes="B"), h100)
     )
-    assert make_tuned_key_options(Selection(deterministic=True), h100) != make_tuned_key_options(None, h100)
+    assert make_tuned_plan_key_options(Selection(deterministic=True), h100) != make_tuned_plan_key_options(None, h100)

@@ -25,7 +25,7 @@ from tests.gpu.torch_ops.test_compiled import (  # noqa: E402
     make_output_description,
     operator_number,
     random_tensors,
-    teach_plan,
+    register_plan_in_compiled_step,
 )
 
 __all__ = ["launches", "operator_number", "random_tensors", "step_module"]
@@ -63,7 +63,7 @@ def call_or_return_error(function: Any, *given: Any) -> Any:
 def test_step_call_handles_any_argument(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
-    teach_plan(step_module, launches, operator_number, random_tensors)
+    register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
     for value in HOSTILE_OBJECTS:
         assert step_module.call(value) is None
         for number in (operator_number, value):
@@ -101,7 +101,7 @@ def test_step_learn_handles_any_argument(
         step_module.forget(None)
 
 
-def test_plans_with_invalid_tensor_places_are_refused(
+def test_plans_with_invalid_tensor_indices_are_refused(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     made = (make_output_description(random_tensors[0]),)
@@ -199,21 +199,23 @@ def test_tensors_of_many_dims_are_handled(step_module: Any, launches: LaunchReco
 def test_python_functions_that_raise_or_return_anything_are_handled(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
-    class OwnError(Exception):
+    class PythonFunctionError(Exception):
         pass
 
-    error = OwnError("mine")
+    error = PythonFunctionError("mine")
 
     def raise_error(*_: object) -> int:
         raise error
 
-    teach_plan(step_module, launches, operator_number, random_tensors, notice=raise_error)
-    with pytest.raises(OwnError) as caught:
+    register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors, notice=raise_error)
+    with pytest.raises(PythonFunctionError) as caught:
         step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
     assert caught.value is error
     step_module.forget(None)
     for answer in HOSTILE_OBJECTS:
-        teach_plan(step_module, launches, operator_number, random_tensors, notice=lambda *_, answer=answer: answer)
+        register_plan_in_compiled_step(
+            step_module, launches, operator_number, random_tensors, notice=lambda *_, answer=answer: answer
+        )
         call_or_return_error(step_module.call, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
         step_module.forget(None)
 
@@ -221,7 +223,7 @@ def test_python_functions_that_raise_or_return_anything_are_handled(
 def test_invalid_results_of_the_gradient_function_are_handled(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
-    class OwnError(Exception):
+    class GradientFunctionError(Exception):
         pass
 
     for answer in (*HOSTILE_OBJECTS, (None,), (1, 2, 3), (None, None, "x")):
@@ -234,23 +236,23 @@ def test_invalid_results_of_the_gradient_function_are_handled(
         assert step_module.learn(plan, False, 0, operator_number, *given, *SCALAR_ARGUMENTS, True)
         launches.differentiate = lambda *_, answer=answer: answer  # type: ignore[method-assign]
         functions = [launches.go, launches.current, launches.capturing]
-        connect_step(step_module, functions, launches.differentiate)
+        connect_compiled_step_to_c_functions(step_module, functions, launches.differentiate)
         o = step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, False)
         if o is not None:
             call_or_return_error(o.sum().backward)
-    error = OwnError("mine")
+    error = GradientFunctionError("mine")
 
     def raise_error(*_: object) -> None:
         raise error
 
-    connect_step(step_module, [launches.go, launches.current, launches.capturing], raise_error)
+    connect_compiled_step_to_c_functions(step_module, [launches.go, launches.current, launches.capturing], raise_error)
     o = step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, False)
-    with pytest.raises(OwnError) as caught:
+    with pytest.raises(GradientFunctionError) as caught:
         o.sum().backward()
     assert caught.value is error
 
 
-def connect_step(step_module: Any, functions: list[Any], differentiate: Any) -> None:
+def connect_compiled_step_to_c_functions(step_module: Any, functions: list[Any], differentiate: Any) -> None:
     """Give the compiled step the addresses of the C functions that it calls."""
     step_module.connect(*map(get_function_address, functions), differentiate, "cpu")
 
@@ -261,7 +263,7 @@ def test_step_connect_handles_any_argument(step_module: Any, launches: LaunchRec
         call_or_return_error(step_module.connect, value)
         call_or_return_error(step_module.connect, 0, 0, 0, None, value)
     call_or_return_error(step_module.connect, 0, 0, 0, None, "no device")
-    connect_step(step_module, functions, launches.differentiate)
+    connect_compiled_step_to_c_functions(step_module, functions, launches.differentiate)
 
 
 def test_invalid_plan_tokens_are_handled(step_module: Any) -> None:
@@ -270,7 +272,7 @@ def test_invalid_plan_tokens_are_handled(step_module: Any) -> None:
         call_or_return_error(step_module.used, value)
 
 
-def test_threads_may_learn_call_and_forget(
+def test_threads_may_learn_call_and_forget_plans_at_the_same_time(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     ended: list[int] = []
@@ -282,7 +284,7 @@ def test_threads_may_learn_call_and_forget(
                 case 0:
                     step_module.forget(None)
                 case 1:
-                    teach_plan(step_module, launches, operator_number, random_tensors)
+                    register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
                 case _:
                     step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
         ended.append(seed)

@@ -16,7 +16,9 @@ from tests.support.address_sanitizer import CXX_FLAGS, SANITIZER_MESSAGES, make_
 from tests.support.child import run_python  # noqa: E402
 
 
-def test_hostile_calls_of_the_step_cause_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_calls_of_the_compiled_step_cause_no_sanitizer_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if shutil.which("g++") is None:
         pytest.skip("did not run: there is no g++")
     monkeypatch.setenv("CXX", f"g++ {CXX_FLAGS}")

@@ -16,7 +16,11 @@ from cudnn_backend_py.torch_ops.arguments import (
     check_pages,
     check_tensors,
 )
-from cudnn_backend_py.torch_ops.sequence_view import SequenceView, describe_problem, read_call
+from cudnn_backend_py.torch_ops.sequence_view import (
+    SequenceView,
+    make_attention_problem_of_call,
+    make_sequence_view_of_call,
+)
 from tests.support.torch_substitute import DTYPES, Tensor
 
 DEFAULT_OPTIONS = OperatorOptions(None, 0.0, None, None, False, None, False)
@@ -92,7 +96,7 @@ def make_paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
 def count_engine_configs(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
     """Return the number of engine configs that cuDNN proposes for the shape class of a call."""
     problem = make_shape_class_problem(
-        describe_problem(backward, named, reading), reading.needed_bounds, backward=backward
+        make_attention_problem_of_call(backward, named, reading), reading.needed_bounds, backward=backward
     )
     graph = make_shape_class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}
@@ -110,12 +114,12 @@ def h200_target() -> Any:
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_bshd_tensors_are_read_in_place(h200_target: Any, backward: bool) -> None:
     named = make_dense_tensors(make_bshd_tensor, backward=backward)
-    reading = read_call(backward, named, DEFAULT_OPTIONS)
+    reading = make_sequence_view_of_call(backward, named, DEFAULT_OPTIONS)
     assert (reading.batch, reading.max_q, reading.max_kv, reading.heads_folded, reading.copied) == (B, 200, 300, 1, ())
     assert reading.multipliers["q"] == S_Q * H * D
     assert reading.multipliers["v"] == S_KV * HK * D
     assert reading.multipliers["stats"] == S_Q * H
-    assert describe_problem(backward, named, reading).heads == H
+    assert make_attention_problem_of_call(backward, named, reading).heads == H
     assert count_engine_configs(reading, named, h200_target, backward=backward)
 
 
@@ -123,9 +127,9 @@ def test_bshd_tensors_are_read_in_place(h200_target: Any, backward: bool) -> Non
 def test_heads_of_bhsd_tensors_become_sequences(h200_target: Any, backward: bool) -> None:
     named = make_dense_tensors(make_meta_tensor, kv_heads=H, backward=backward)
     named |= {"seq_len_q": make_meta_tensor(B, kind="int32"), "seq_len_kv": make_meta_tensor(B, kind="int32")}
-    reading = read_call(backward, named, DEFAULT_OPTIONS._replace(right_bound=0))
+    reading = make_sequence_view_of_call(backward, named, DEFAULT_OPTIONS._replace(right_bound=0))
     assert (reading.batch, reading.heads_folded, reading.copied) == (B * H, H, ())
-    assert describe_problem(backward, named, reading).heads == 1
+    assert make_attention_problem_of_call(backward, named, reading).heads == 1
     assert (reading.multipliers["q"], reading.multipliers["stats"]) == (S_Q * D, S_Q)
     assert count_engine_configs(reading, named, h200_target, backward=backward)
 
@@ -137,7 +141,7 @@ def test_bhsd_tensors_are_copied_if_their_heads_cannot_become_sequences(h200_tar
         named["bias"] = make_meta_tensor(1, H, S_Q, S_KV)
     if reason == "sink":
         named["sink"] = make_meta_tensor(H, kind="float32")
-    reading = read_call(False, named, DEFAULT_OPTIONS)
+    reading = make_sequence_view_of_call(False, named, DEFAULT_OPTIONS)
     assert reading.heads_folded == 1
     assert reading.copied == ("q", "k", "v", "o", "stats")
     assert count_engine_configs(reading, named, h200_target, backward=False)
@@ -149,7 +153,7 @@ def test_layouts_cudnn_cannot_read_are_copied(h200_target: Any) -> None:
     named["v"] = make_meta_tensor(
         B, HK, S_KV, D, strides=(HK * S_KV * D, S_KV * D, 1, S_KV)
     )  # d not make_dense_tensors
-    reading = read_call(False, named, DEFAULT_OPTIONS)
+    reading = make_sequence_view_of_call(False, named, DEFAULT_OPTIONS)
     assert reading.copied == ("k", "v")
     assert reading.multipliers["k"] == S_KV * HK * D
     assert count_engine_configs(reading, named, h200_target, backward=False)
@@ -159,21 +163,21 @@ def test_layouts_cudnn_cannot_read_are_copied(h200_target: Any) -> None:
 def test_packed_tokens_are_read_in_place(h200_target: Any, backward: bool) -> None:
     options = DEFAULT_OPTIONS._replace(max_q=120, max_kv=250, right_bound=0, bottom_right=True)
     named = make_packed_tensors(backward=backward)
-    reading = read_call(backward, named, options)
+    reading = make_sequence_view_of_call(backward, named, options)
     assert (reading.batch, reading.max_q, reading.max_kv) == (B, 120, 250)
     assert (reading.total_q, reading.total_kv) == (500, 600)
     assert (reading.multipliers["q"], reading.multipliers["k"], reading.multipliers["stats"]) == (H * D, HK * D, H)
-    assert describe_problem(backward, named, reading).alignment == "bottom_right"
+    assert make_attention_problem_of_call(backward, named, reading).alignment == "bottom_right"
     assert count_engine_configs(reading, named, h200_target, backward=backward)
 
 
 @pytest.mark.parametrize("chunk", [1, 20])
 def test_paged_k_and_v_are_read_in_place(h200_target: Any, chunk: int) -> None:
     named = make_paged_tensors(chunk=chunk)
-    reading = read_call(False, named, DEFAULT_OPTIONS._replace(right_bound=0, bottom_right=True))
+    reading = make_sequence_view_of_call(False, named, DEFAULT_OPTIONS._replace(right_bound=0, bottom_right=True))
     assert (reading.max_q, reading.max_kv) == (chunk, 13 * 16)
     assert set(reading.multipliers) == {"q", "o"}
-    problem = describe_problem(False, named, reading)
+    problem = make_attention_problem_of_call(False, named, reading)
     assert problem.page_size == 16
     # The last token attends to every key: no mask is requested.
     assert (problem.right_bound is None) == (chunk == 1)
@@ -181,38 +185,48 @@ def test_paged_k_and_v_are_read_in_place(h200_target: Any, chunk: int) -> None:
 
 
 def test_decoding_with_sinks_uses_a_plan_for_two_queries(h200_target: Any) -> None:
-    assert read_call(False, make_paged_tensors(), DEFAULT_OPTIONS).needed_bounds.q == 1
+    assert make_sequence_view_of_call(False, make_paged_tensors(), DEFAULT_OPTIONS).needed_bounds.q == 1
     named = make_paged_tensors() | {"sink": make_meta_tensor(H, kind="float32")}
-    reading = read_call(False, named, DEFAULT_OPTIONS)
+    reading = make_sequence_view_of_call(False, named, DEFAULT_OPTIONS)
     assert (reading.max_q, reading.needed_bounds.q) == (1, 2)
     assert count_engine_configs(reading, named, h200_target, backward=False)
 
 
 def test_calls_with_other_batches_and_lengths_share_plans() -> None:
     many = [
-        read_call(False, make_dense_tensors(make_bshd_tensor, batch=b), DEFAULT_OPTIONS).related_plans
+        make_sequence_view_of_call(False, make_dense_tensors(make_bshd_tensor, batch=b), DEFAULT_OPTIONS).related_plans
         for b in (1, 2, 7)
     ]
     assert len(set(many)) == 1
     assert (
-        read_call(False, make_packed_tensors(), DEFAULT_OPTIONS._replace(max_q=9)).related_plans
-        == read_call(False, make_packed_tensors(tokens=7), DEFAULT_OPTIONS._replace(max_q=3)).related_plans
+        make_sequence_view_of_call(False, make_packed_tensors(), DEFAULT_OPTIONS._replace(max_q=9)).related_plans
+        == make_sequence_view_of_call(
+            False, make_packed_tensors(tokens=7), DEFAULT_OPTIONS._replace(max_q=3)
+        ).related_plans
     )
     others = [
-        read_call(False, make_dense_tensors(make_bshd_tensor, kv_heads=H), DEFAULT_OPTIONS).related_plans,
-        read_call(False, make_dense_tensors(make_bshd_tensor), DEFAULT_OPTIONS._replace(right_bound=0)).related_plans,
-        read_call(True, make_dense_tensors(make_bshd_tensor, backward=True), DEFAULT_OPTIONS).related_plans,
-        read_call(
+        make_sequence_view_of_call(
+            False, make_dense_tensors(make_bshd_tensor, kv_heads=H), DEFAULT_OPTIONS
+        ).related_plans,
+        make_sequence_view_of_call(
+            False, make_dense_tensors(make_bshd_tensor), DEFAULT_OPTIONS._replace(right_bound=0)
+        ).related_plans,
+        make_sequence_view_of_call(
+            True, make_dense_tensors(make_bshd_tensor, backward=True), DEFAULT_OPTIONS
+        ).related_plans,
+        make_sequence_view_of_call(
             False, make_dense_tensors(make_bshd_tensor) | {"bias": make_meta_tensor(1, H, S_Q, S_KV)}, DEFAULT_OPTIONS
         ).related_plans,
-        read_call(
+        make_sequence_view_of_call(
             False, make_dense_tensors(make_bshd_tensor) | {"bias": make_meta_tensor(B, H, S_Q, S_KV)}, DEFAULT_OPTIONS
         ).related_plans,
-        read_call(
+        make_sequence_view_of_call(
             False, make_dense_tensors(make_bshd_tensor) | {"sink": make_meta_tensor(H, kind="float32")}, DEFAULT_OPTIONS
         ).related_plans,
-        read_call(False, make_dense_tensors(make_bshd_tensor) | {"stats": None}, DEFAULT_OPTIONS).related_plans,
-        read_call(False, make_paged_tensors(), DEFAULT_OPTIONS).related_plans,
+        make_sequence_view_of_call(
+            False, make_dense_tensors(make_bshd_tensor) | {"stats": None}, DEFAULT_OPTIONS
+        ).related_plans,
+        make_sequence_view_of_call(False, make_paged_tensors(), DEFAULT_OPTIONS).related_plans,
     ]
     assert len({many[0], *others}) == 1 + len(others)
 
@@ -221,14 +235,16 @@ def test_calls_with_key_length_one_share_plans_with_longer_lengths() -> None:
     def related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
         named = make_dense_tensors(make_bshd_tensor) | {"bias": make_meta_tensor(1, H, S_Q, bias_keys)}
         named |= {name: make_bshd_tensor(B, HK, s_kv, D) for name in ("k", "v")}
-        return read_call(False, named, DEFAULT_OPTIONS).related_plans
+        return make_sequence_view_of_call(False, named, DEFAULT_OPTIONS).related_plans
 
     assert related_plans(1, 1) == related_plans(S_KV, S_KV) != related_plans(S_KV, 1)
 
 
 def test_the_longest_key_sequence_is_bounded_by_the_pages() -> None:
-    assert read_call(False, make_paged_tensors(), DEFAULT_OPTIONS._replace(max_kv=100)).max_kv == 100
-    assert read_call(False, make_paged_tensors(), DEFAULT_OPTIONS._replace(max_kv=1000)).max_kv == 13 * 16
+    assert make_sequence_view_of_call(False, make_paged_tensors(), DEFAULT_OPTIONS._replace(max_kv=100)).max_kv == 100
+    assert (
+        make_sequence_view_of_call(False, make_paged_tensors(), DEFAULT_OPTIONS._replace(max_kv=1000)).max_kv == 13 * 16
+    )
 
 
 INVALID_TENSORS: list[tuple[dict[str, Any], str]] = [

@@ -53,7 +53,7 @@ def attend(q: Any, k: Any, v: Any) -> Any:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def test_calls_are_counted_by_place_and_shape() -> None:
+def test_calls_are_counted_by_source_line_and_shape() -> None:
     def call_attention() -> None:
         for length in (32, 32, 64):
             attend(*make_random_qkv(2, 4, length, 16))
@@ -101,7 +101,7 @@ def test_calls_of_operators_are_recorded_and_backend_calls_are_listed() -> None:
     assert aten.scaled_dot_product_attention._op is before
 
 
-def test_different_calls_at_one_place_are_counted_separately() -> None:
+def test_different_calls_at_one_source_line_are_counted_separately() -> None:
     """Use more shapes than the first lookup table holds, and vary all that torch's backend choice may depend on."""
     given = {length: make_random_qkv(2, 4, length, 16) for length in range(8, 15)}
     q, k, v = given[8]
@@ -122,7 +122,7 @@ def test_different_calls_at_one_place_are_counted_separately() -> None:
     assert counts == [3] * (len(ways) - 3) + [9]  # of equal tensors, the same or not
 
 
-def test_calls_at_one_place_with_different_torch_state_are_counted_separately() -> None:
+def test_calls_at_one_line_with_different_torch_state_are_counted_separately() -> None:
     """Change backend switches and order, gradient mode and autocast between calls with the same tensors."""
     given = make_random_qkv(2, 4, 32, 16)
 
@@ -251,7 +251,7 @@ def test_gradients_and_backward_passes_still_work() -> None:
     assert all(one.call.training for one in report.findings)
 
 
-def _run_compiled(backend: str, mode: Any = None) -> tuple[Any, dict[str, Any]]:
+def _run_compiled_attention_layer(backend: str, mode: Any = None) -> tuple[Any, dict[str, Any]]:
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
@@ -269,9 +269,9 @@ def _run_compiled(backend: str, mode: Any = None) -> tuple[Any, dict[str, Any]]:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_watch_does_not_change_how_a_program_is_compiled(backend: str) -> None:
-    plain = _run_compiled(backend)
+    plain = _run_compiled_attention_layer(backend)
     with why_not_cudnn(run_query=False) as report:
-        seen = _run_compiled(backend)
+        seen = _run_compiled_attention_layer(backend)
     assert seen[1] == plain[1]
     assert seen[1]["graph_break"] == {}
     assert all(torch.equal(one, other) for one, other in zip(plain[0], seen[0], strict=True))

@@ -35,7 +35,7 @@ class SimulatedProgram:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1])
-def test_samples_stay_within_their_share(share: float) -> None:
+def test_audit_samples_stay_within_their_share_of_the_time(share: float) -> None:
     program, rng = SimulatedProgram(share), random.Random(3)
     taken = 0
     for _ in range(20_000):

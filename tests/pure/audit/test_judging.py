@@ -12,16 +12,16 @@ import pytest
 from cudnn_backend_py import Graph, attention
 from cudnn_backend_py.audit import part
 from cudnn_backend_py.audit.case import Case
-from cudnn_backend_py.audit.judging import BackgroundJudge, judge_case_part
-from cudnn_backend_py.audit.part import select_case_part
+from cudnn_backend_py.audit.judging import BackgroundJudge, interpret_and_find_wrong_outputs
+from cudnn_backend_py.audit.part import reduce_case_for_interpreter
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.interpreter.data import list_input_tensors, make_inputs, to_memory
+from cudnn_backend_py.interpreter.data import convert_numbers_to_memory_image, list_input_tensors, make_inputs
 
 from .test_case import make_case
 
 
 def encode_numbers_as_memory_bytes(graph: Graph, name: str, numbers: Any) -> Any:
-    return to_memory(graph.tensor(name), numbers).reshape(-1).view(np.uint8)
+    return convert_numbers_to_memory_image(graph.tensor(name), numbers).reshape(-1).view(np.uint8)
 
 
 def make_attention_case(backward: bool, factor: float, place: tuple[int, int]) -> Case:
@@ -50,15 +50,15 @@ def make_attention_case(backward: bool, factor: float, place: tuple[int, int]) -
 
 
 def test_only_a_wrong_result_is_reported() -> None:
-    said = judge_case_part(select_case_part(make_case()))
+    said = interpret_and_find_wrong_outputs(reduce_case_for_interpreter(make_case()))
     assert list(said) == ["y"]
     assert "1 of 192 elements beyond it, [2,3,4] is 7" in said["y"]
     graph = make_case().graph
     assert graph is not None
     right = np.maximum(make_case().given()["x"], 0)
     assert (
-        judge_case_part(
-            select_case_part(
+        interpret_and_find_wrong_outputs(
+            reduce_case_for_interpreter(
                 make_case(images={**make_case().images, "y": encode_numbers_as_memory_bytes(graph, "y", right)})
             )
         )
@@ -69,14 +69,16 @@ def test_only_a_wrong_result_is_reported() -> None:
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_audit_of_large_attention_finds_its_wrong_head(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "MOST_SCORES", 1 << 10)
-    found = select_case_part(make_attention_case(backward, 1.5, (1, 3)))
+    found = reduce_case_for_interpreter(make_attention_case(backward, 1.5, (1, 3)))
     assert found.what == "batch 1, heads 2 to 3"
     shapes = {name: x.shape for name, x in found.results.items()}
     assert shapes == (
         {"dq": (1, 2, 40, 16), "dk": (1, 1, 64, 16), "dv": (1, 1, 64, 16)} if backward else {"o": (1, 2, 40, 16)}
     )
-    assert set(judge_case_part(found)) == set(shapes)
-    assert judge_case_part(select_case_part(make_attention_case(backward, 1.0, (1, 3)))) == {}
+    assert set(interpret_and_find_wrong_outputs(found)) == set(shapes)
+    assert (
+        interpret_and_find_wrong_outputs(reduce_case_for_interpreter(make_attention_case(backward, 1.0, (1, 3)))) == {}
+    )
     strides = {one.name: one.strides for one in found.graph.tensors if not one.virtual}
     whole = make_attention_case(backward, 1.0, (0, 0)).graph
     assert whole is not None
@@ -84,7 +86,7 @@ def test_the_audit_of_large_attention_finds_its_wrong_head(backward: bool, monke
 
 
 def test_small_attention_is_audited_as_a_whole() -> None:
-    assert select_case_part(make_attention_case(False, 1.5, (0, 1))).what == ""
+    assert reduce_case_for_interpreter(make_attention_case(False, 1.5, (0, 1))).what == ""
 
 
 def test_cases_are_judged_in_a_child_process() -> None:

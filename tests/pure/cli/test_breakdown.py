@@ -52,7 +52,7 @@ def test_breakdown_of_a_training_log_counts_plans_and_executions() -> None:
     assert str(found).startswith("48 executions of 6 graphs, 6 plans; 2.972 s from graphs to their first runs\n")
 
 
-def count_in_log_text(text: str) -> tuple[list[tuple[int, int]], int, float]:
+def count_graphs_plans_and_seconds_in_log(text: str) -> tuple[list[tuple[int, int]], int, float]:
     """Return, from a log's text, the creations and runs of each graph, the number of plans, and the seconds.
 
     A graph is identified by its dims. The seconds are those between the creation and the first run of the graphs.
@@ -78,7 +78,7 @@ def count_in_log_text(text: str) -> tuple[list[tuple[int, int]], int, float]:
 @pytest.mark.parametrize("name", ["torch-attention-9.19.0.log.gz", "torch-training-9.19.0.log.gz"])
 def test_breakdown_equals_counts_of_log_lines(name: str) -> None:
     """The expected counts do not use the package: they match records, dims of graphs and plan descriptors by text."""
-    counts, plans, seconds = count_in_log_text(read_log_text(name))
+    counts, plans, seconds = count_graphs_plans_and_seconds_in_log(read_log_text(name))
     found = break_down(LOG_FOLDER / name)
     assert [(one.count, one.executions) for one in found.graphs] == counts
     assert sum(one.plans for one in found.graphs) == plans == len(counts)
@@ -151,10 +151,10 @@ OVERSIZED_RECORD_LENGTH, RECORD_LENGTH_LIMIT = 70_000, 65_536
 def _truncate_records_as_for_large_graphs(text: str) -> str:
     """Return the log as if its graphs were large: cuDNN truncates records at 64 KiB, before time and thread."""
 
-    def lengthen_record(found: re.Match[str]) -> str:
+    def pad_record_beyond_the_length_limit(found: re.Match[str]) -> str:
         return found[1] + f"{found[2].count('dim')} " * OVERSIZED_RECORD_LENGTH + found[2]
 
-    text = re.sub(r'("tensors":\[\{"name":")(.*)', lengthen_record, text)
+    text = re.sub(r'("tensors":\[\{"name":")(.*)', pad_record_beyond_the_length_limit, text)
     for kind in ("OPERATIONGRAPH", "EXECUTION_PLAN"):
         line = f"i!     descriptor: type=CUDNN_BACKEND_{kind}_DESCRIPTOR:"
         text = text.replace(line, line + f"\ni!         one: type=int; val={'1' * OVERSIZED_RECORD_LENGTH};")

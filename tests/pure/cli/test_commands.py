@@ -36,7 +36,7 @@ from cudnn_backend_py.system.nearest import find_nearest
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.terminal import open_console
-from cudnn_backend_py.why.__main__ import _make_runner as why_program
+from cudnn_backend_py.why.__main__ import _make_program_runner as why_program
 from tests.support.logs import LOG_FOLDER, read_log_text
 from tests.support.reporting import make_two_matmuls
 

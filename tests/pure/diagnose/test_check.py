@@ -18,7 +18,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import (
     ExpectedVerdict,
     _update_expected_tables,
     compare_with_baseline,
-    find_exit_code,
+    compute_baseline_exit_code,
     read_baseline,
 )
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
@@ -77,14 +77,19 @@ def compare_one_verdict(expected: ExpectedVerdict | None, cell: Cell) -> Checked
 )
 def test_changed_verdicts_are_reported(expected: ExpectedVerdict | None, cell: Cell, code: int, why: str) -> None:
     one = compare_one_verdict(expected, cell)
-    assert (one.why, one.changed, find_exit_code([one])) == (why, bool(why), code)
+    assert (one.why, one.changed, compute_baseline_exit_code([one])) == (why, bool(why), code)
 
 
 def test_exit_code_of_a_check_is_that_of_the_worst_change() -> None:
     same = compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL)
     changed = compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL)
     unjudged = compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL)
-    assert [find_exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [0, 0, 1, 2]
+    assert [compute_baseline_exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [
+        0,
+        0,
+        1,
+        2,
+    ]
 
 
 def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
@@ -257,7 +262,7 @@ def test_an_expected_verdict_that_is_no_longer_listed_is_one_entry_and_is_remove
     baseline = read_baseline(path)
     matrix = Matrix(("g",), ("sm90",), ("default",), {("g", "sm90", "default"): SUPPORTED_CELL})
     new, stale = compare_with_baseline(baseline, matrix)
-    assert (new.version, stale.version, find_exit_code([stale])) == ("default", "9.19.0", 2)
+    assert (new.version, stale.version, compute_baseline_exit_code([stale])) == ("default", "9.19.0", 2)
     assert stale.why == "cannot be judged: b.toml expects this verdict and does not list its graph, target or version"
     assert make_github_annotations([stale.make_test_case()])[0].startswith("::error title=g on sm90")
     written = _update_expected_tables(path.read_text(), {("g", "sm90", "default"): ExpectedVerdict(Outcome.SUPPORTED)})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.diagnose.causes.phrases import find_device_queries
+from cudnn_backend_py.diagnose.causes.phrases import find_queried_device_properties
 from cudnn_backend_py.diagnose.engines import _is_runtime_compiled_only
 from cudnn_backend_py.native.environment import find_absent_engine_libraries
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
@@ -49,9 +49,9 @@ def test_attention_norms_and_reductions_have_only_runtime_compiled_engines() -> 
 
 def test_the_memory_bound_engine_needs_a_device_on_blackwell() -> None:
     said = "CUDNN_STATUS_INTERNAL_ERROR: engine_iface->getStatus()"
-    assert find_device_queries(said, 90) is None
-    assert "memory-bound engine" in (find_device_queries(said, 100) or "")
+    assert find_queried_device_properties(said, 90) is None
+    assert "memory-bound engine" in (find_queried_device_properties(said, 100) or "")
     assert (
-        find_device_queries("CUDNN_STATUS_NOT_SUPPORTED: engine_iface->getStatus()", 100) is None
+        find_queried_device_properties("CUDNN_STATUS_NOT_SUPPORTED: engine_iface->getStatus()", 100) is None
     )  # others, for graphs
-    assert find_device_queries("CUDNN_STATUS_NOT_SUPPORTED: cga_count == 0", 90)
+    assert find_queried_device_properties("CUDNN_STATUS_NOT_SUPPORTED: cga_count == 0", 90)

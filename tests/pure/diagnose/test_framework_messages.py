@@ -14,7 +14,7 @@ from cudnn_backend_py.diagnose.framework_messages import (
     MESSAGE_ENTRIES,
     STATUS_ENTRIES,
     explain_message,
-    find_program,
+    find_message_source,
     find_similar_titles,
 )
 
@@ -124,7 +124,7 @@ def test_the_suggested_command_depends_on_the_program(program: str, command: str
     text = row["text"] if program == "JAX" else f"{row['text']} cudnn_frontend" * (program == "cudnn-frontend")
     [entry] = explain_message(text or row["text"])
     assert entry.command.startswith(f"`cudnn-backend {command} ")
-    assert find_program(text or row["text"]) == program
+    assert find_message_source(text or row["text"]) == program
 
 
 def test_very_long_text_is_searched_quickly() -> None:

@@ -33,7 +33,7 @@ def make_attention_graph(**options: Any) -> Graph:
     return attention.sdpa_forward(attention.Attention(**sizes | options), allow_hazards=True)
 
 
-def list_finding_codes(graph: Graph) -> list[tuple[str, str, str]]:
+def list_codes_tensors_and_severities(graph: Graph) -> list[tuple[str, str, str]]:
     return [(finding.code, finding.tensor, finding.severity) for finding in lint(graph)]
 
 
@@ -45,12 +45,14 @@ def make_graph_with_output_strides(strides: tuple[int, ...], dims: tuple[int, ..
 
 
 def test_a_misaligned_stride_of_a_matmul_is_reported_as_slow() -> None:
-    assert list_finding_codes(make_matmul_graph(strides=(64 * 68, 68, 1))) == [("stride-not-16-bytes", "a", "slow")]
-    assert list_finding_codes(make_matmul_graph(strides=(64 * 72, 72, 1))) == []
+    assert list_codes_tensors_and_severities(make_matmul_graph(strides=(64 * 68, 68, 1))) == [
+        ("stride-not-16-bytes", "a", "slow")
+    ]
+    assert list_codes_tensors_and_severities(make_matmul_graph(strides=(64 * 72, 72, 1))) == []
 
 
 def test_a_misaligned_stride_of_attention_is_reported_as_dangerous() -> None:
-    assert list_finding_codes(make_attention_graph(layout={"q": (64 * 136, 68, 136, 1)})) == [
+    assert list_codes_tensors_and_severities(make_attention_graph(layout={"q": (64 * 136, 68, 136, 1)})) == [
         ("stride-not-16-bytes", "q", "dangerous")
     ]
     finding = lint(make_attention_graph(layout={"q": (64 * 136, 68, 136, 1)}))[0]
@@ -59,24 +61,34 @@ def test_a_misaligned_stride_of_attention_is_reported_as_dangerous() -> None:
 
 
 def test_a_misaligned_stride_of_refused_attention_is_reported_as_slow() -> None:
-    assert {severity for _, _, severity in list_finding_codes(make_attention_graph(head_dim=20))} == {"slow"}
+    assert {severity for _, _, severity in list_codes_tensors_and_severities(make_attention_graph(head_dim=20))} == {
+        "slow"
+    }
 
 
 def test_a_tensor_without_a_contiguous_dim_is_reported() -> None:
-    assert list_finding_codes(make_matmul_graph(strides=(64 * 128, 128, 2))) == [("no-dense-dim", "a", "slow")]
+    assert list_codes_tensors_and_severities(make_matmul_graph(strides=(64 * 128, 128, 2))) == [
+        ("no-dense-dim", "a", "slow")
+    ]
     spread = {"q": (64 * 256, 128, 256, 2)}
-    assert list_finding_codes(make_attention_graph(layout=spread)) == [("no-dense-dim", "q", "dangerous")]
-    assert list_finding_codes(make_matmul_graph(strides=(4096, 1, 64))) == [], "a transposed matrix is dense"
+    assert list_codes_tensors_and_severities(make_attention_graph(layout=spread)) == [
+        ("no-dense-dim", "q", "dangerous")
+    ]
+    assert list_codes_tensors_and_severities(make_matmul_graph(strides=(4096, 1, 64))) == [], (
+        "a transposed matrix is dense"
+    )
 
 
 def test_an_alignment_below_16_bytes_is_reported() -> None:
-    assert list_finding_codes(make_matmul_graph(alignment=8)) == [("alignment-below-16", "a", "slow")]
-    assert list_finding_codes(make_matmul_graph(alignment=32)) == []
+    assert list_codes_tensors_and_severities(make_matmul_graph(alignment=8)) == [("alignment-below-16", "a", "slow")]
+    assert list_codes_tensors_and_severities(make_matmul_graph(alignment=32)) == []
 
 
 @pytest.mark.parametrize("strides", [(4096, 0, 1), (4096, 32, 1), (4096, 1, 1)])
 def test_an_overlapping_output_is_reported_as_dangerous(strides: tuple[int, ...]) -> None:
-    assert list_finding_codes(make_graph_with_output_strides(strides)) == [("overlapping-strides", "y", "dangerous")]
+    assert list_codes_tensors_and_severities(make_graph_with_output_strides(strides)) == [
+        ("overlapping-strides", "y", "dangerous")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +96,7 @@ def test_an_overlapping_output_is_reported_as_dangerous(strides: tuple[int, ...]
     [((4096, 64, 1), (1, 64, 64)), ((4096, 1, 64), (1, 64, 64)), ((0, 64, 1), (1, 64, 64)), ((9, 2, 3), (1, 3, 2))],
 )
 def test_output_without_overlap_has_no_finding(strides: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    assert list_finding_codes(make_graph_with_output_strides(strides, dims)) == []
+    assert list_codes_tensors_and_severities(make_graph_with_output_strides(strides, dims)) == []
 
 
 def make_attention_of_single_operations(*, keys: tuple[int, ...], scores: DataType) -> Graph:
@@ -102,15 +114,15 @@ TRANSPOSED, PLAIN = (4096, 4096, 1, 64), (4096, 4096, 64, 1)
 
 
 def test_untransposed_keys_of_square_attention_are_reported() -> None:
-    assert list_finding_codes(make_attention_of_single_operations(keys=PLAIN, scores=FLOAT)) == [
+    assert list_codes_tensors_and_severities(make_attention_of_single_operations(keys=PLAIN, scores=FLOAT)) == [
         ("keys-not-transposed", "k", "suspicious")
     ]
-    assert list_finding_codes(make_attention_of_single_operations(keys=TRANSPOSED, scores=FLOAT)) == []
-    assert list_finding_codes(make_attention_graph(seq_kv=64)) == [], "K^T as it should be"
+    assert list_codes_tensors_and_severities(make_attention_of_single_operations(keys=TRANSPOSED, scores=FLOAT)) == []
+    assert list_codes_tensors_and_severities(make_attention_graph(seq_kv=64)) == [], "K^T as it should be"
 
 
 def test_a_softmax_of_16_bit_scores_is_reported() -> None:
-    assert list_finding_codes(make_attention_of_single_operations(keys=TRANSPOSED, scores=HALF)) == [
+    assert list_codes_tensors_and_severities(make_attention_of_single_operations(keys=TRANSPOSED, scores=HALF)) == [
         ("softmax-in-16-bits", "s", "suspicious")
     ]
 
@@ -143,14 +155,17 @@ def test_rounding_between_float32_operations_is_reported(between: DataType, find
     x = g.tensor("x", (8, 32, 4, 4))
     moved = g.pointwise(PointwiseMode.ADD, x, g.scalar(1.0, data_type=FLOAT), name="moved", data_type=between)
     g.pointwise(PointwiseMode.RELU_FWD, moved, name="y", virtual=False)
-    assert list_finding_codes(g.graph()) == [("rounded-between-operations", "moved", "suspicious")] * findings
+    assert (
+        list_codes_tensors_and_severities(g.graph())
+        == [("rounded-between-operations", "moved", "suspicious")] * findings
+    )
 
 
 def test_an_explicit_conversion_is_not_reported() -> None:
     g = GraphBuilder("converted", io_type=FLOAT)
     narrow = g.pointwise(PointwiseMode.IDENTITY, g.tensor("x", (8, 32)), name="narrow", data_type=HALF)
     g.pointwise(PointwiseMode.RELU_FWD, narrow, name="y", virtual=False)
-    assert list_finding_codes(g.graph()) == []
+    assert list_codes_tensors_and_severities(g.graph()) == []
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(32, 1), (16, 2), (8, 4), (1, 32)])
@@ -166,13 +181,13 @@ def test_grouped_convolutions_are_reported_unless_depthwise(channels: int, group
 def test_the_strides_of_tensors_stored_in_blocks_are_not_reported() -> None:
     g = GraphBuilder("blocks", io_type=HALF)
     for order, findings in ((TensorReordering.NONE, 1), (TensorReordering.F8_128x4, 0)):
-        codes = list_finding_codes(make_matmul_graph(strides=(64 * 128, 128, 2), reordering=order))
+        codes = list_codes_tensors_and_severities(make_matmul_graph(strides=(64 * 128, 128, 2), reordering=order))
         assert codes == [("no-dense-dim", "a", "slow")] * findings
-        codes = list_finding_codes(make_matmul_graph(strides=(64 * 68, 68, 1), reordering=order))
+        codes = list_codes_tensors_and_severities(make_matmul_graph(strides=(64 * 68, 68, 1), reordering=order))
         assert codes == [("stride-not-16-bytes", "a", "slow")] * findings
     x = g.tensor("x", (1, 64, 64))
     g.pointwise(PointwiseMode.RELU_FWD, x, virtual=False, strides=(64, 1, 1), reordering=TensorReordering.F8_128x4)
-    assert list_finding_codes(g.graph()) == []
+    assert list_codes_tensors_and_severities(g.graph()) == []
 
 
 def test_findings_refer_to_known_issues_and_to_no_file() -> None:

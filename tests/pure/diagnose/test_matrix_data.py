@@ -31,11 +31,11 @@ def bisect_fake_versions(truth: str) -> Since:
     of = dict(zip(versions, truth, strict=True))
     answers: dict[str, Cell] = {}
 
-    def record_answer(version: str) -> bool | None:
+    def record_and_return_support(version: str) -> bool | None:
         answers[version] = CELL_BY_LETTER[of[version]]
         return SUPPORT_BY_LETTER[of[version]]
 
-    _bisect(list(versions), record_answer)
+    _bisect(list(versions), record_and_return_support)
     return Since("g", "sm90", versions, {one: answers[one] for one in versions if one in answers})
 
 
@@ -197,7 +197,7 @@ def test_the_since_function_requires_at_least_one_version() -> None:
         since(GRAPH, "sm90", [])
 
 
-def make_regression_with_issues(issues: tuple[str, ...]) -> Since:
+def make_since_result_with_known_issues(issues: tuple[str, ...]) -> Since:
     """Return a result: 9.24.0 supports a graph but has these known issues and one more; 9.25.0 refuses the graph."""
     supported = Cell(Outcome.SUPPORTED, "", "", (), "", (*issues, "both"))
     refused = Cell(Outcome.NOT_SUPPORTED, "", "", (), "", ("both",))
@@ -205,7 +205,7 @@ def make_regression_with_issues(issues: tuple[str, ...]) -> Since:
 
 
 def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
-    found = make_regression_with_issues(("a matmul: it crashes (its-code)",))
+    found = make_since_result_with_known_issues(("a matmul: it crashes (its-code)",))
     assert (found.repaired, found.sound, found.exit_code) == (("a matmul: it crashes (its-code)",), None, 1)
     text = render_as_text(render_since(found))
     assert "accepted from 9.24.0 to 9.24.0, with a known issue; 9.25.0 refuses it" in text
@@ -214,7 +214,7 @@ def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
 
 
 def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
-    found = make_regression_with_issues(())
+    found = make_since_result_with_known_issues(())
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
     text = render_as_text(render_since(found))
     assert "supported from 9.24.0 to 9.24.0; 9.25.0 is the first after it that refuses" in text

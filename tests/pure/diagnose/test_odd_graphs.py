@@ -16,7 +16,12 @@ from cudnn_backend_py.diagnose.causes.find import list_suspicious_properties
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.guard import call_and_report_errors, collect_reports, iterate_and_report_errors, report_line
+from cudnn_backend_py.graph.guard import (
+    call_and_report_errors,
+    collect_error_reports,
+    iterate_and_report_errors,
+    report_error_line,
+)
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.rewrite.changes import (
@@ -62,9 +67,9 @@ def make_matmul_with_largest_uids() -> Graph:
     return g.graph()
 
 
-def run_checks_without_cudnn(graph: Graph) -> list[Change]:
+def check_graph_and_list_changes(graph: Graph) -> list[Change]:
     """Run all checks that need no cuDNN, assert that none fails, and return the changes."""
-    with collect_reports() as failed:
+    with collect_error_reports() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
         find_known_issues(graph, 90, (9, 19, 0))
         list_suspicious_properties(graph)
@@ -79,13 +84,13 @@ def run_checks_without_cudnn(graph: Graph) -> list[Change]:
     ids=lambda one: one.name,
 )
 def test_checks_of_odd_graphs_do_not_fail(graph: Graph) -> None:
-    run_checks_without_cudnn(graph)
+    check_graph_and_list_changes(graph)
 
 
 def test_changes_name_only_tensors_of_the_graph() -> None:
     graph = make_matmul_with_largest_uids()
     names, uids = {one.name for one in graph.tensors}, {one.uid for one in graph.tensors}
-    found = run_checks_without_cudnn(graph)
+    found = check_graph_and_list_changes(graph)
     added = [one for change in found for graph in change.graphs for one in graph.tensors if one.uid not in uids]
     assert {one.name for one in added} == {"c_f32"}
     assert {one.uid for one in added} == {1}
@@ -103,10 +108,10 @@ def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
         counted += 1
         if len(graph.ops) < 25:
             names = {one.name for one in graph.tensors}
-            assert all(set(change.tensors) <= names for change in run_checks_without_cudnn(graph))
+            assert all(set(change.tensors) <= names for change in check_graph_and_list_changes(graph))
 
 
-def test_dim_classes_contain_only_axes_that_a_tensor_has() -> None:
+def test_classes_of_axes_with_equal_sizes_contain_only_axes_of_the_tensor() -> None:
     graph = make_dequantization_to_another_rank()
     classes = find_dim_classes(graph)
     x, y = graph.tensor("x"), graph.tensor("y")
@@ -131,7 +136,7 @@ def test_two_operations_with_equal_names_are_distinguished() -> None:
     x, y, z, bias = (make_tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
     first = make_relu(x, y, "same")
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
-    found = [change for change in run_checks_without_cudnn(Graph((first, second))) if change.kind == "drop_bias"]
+    found = [change for change in check_graph_and_list_changes(Graph((first, second))) if change.kind == "drop_bias"]
     assert [change.title for change in found] == ["without the bias bias"]
     assert [op.display_name() for op in found[0].graph.ops] == ["relu_fwd"]
 
@@ -158,7 +163,7 @@ FAILURE_MESSAGE_END = "of this package failed with KeyError ((3, 2)): please rep
 
 
 def test_an_internal_failure_is_reported_once_and_other_checks_continue() -> None:
-    with collect_reports() as lines:
+    with collect_error_reports() as lines:
         assert call_and_report_errors("the rule x", 7, raise_key_error) != 7  # a generator fails when it is read
         assert list(iterate_and_report_errors("the change y", raise_key_error)) == []
         assert list(iterate_and_report_errors("the change y", raise_key_error)) == []
@@ -171,7 +176,7 @@ def test_an_internal_failure_is_reported_once_and_other_checks_continue() -> Non
 
 def test_internal_failures_that_are_not_collected_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        report_line("one line")
+        report_error_line("one line")
     assert caplog.messages == ["one line"]
 
 
@@ -188,7 +193,7 @@ def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPat
     graph = OPERATION_GRAPHS["padded matmul"]()
     before = [change.title for change in iterate_changes(graph) if change.kind != "scale"]
     monkeypatch.setitem(CHANGES, "scale", raise_key_error)
-    with collect_reports() as lines:
+    with collect_error_reports() as lines:
         assert [change.title for change in iterate_changes(graph)] == before
     assert lines == [f"the change scale {FAILURE_MESSAGE_END}"]
 
@@ -200,7 +205,7 @@ def test_a_failing_condition_does_not_stop_the_other_known_issues(monkeypatch: p
     code = before[0].code
     rows = [dataclasses.replace(one, attention=lambda _: {}[3, 2]) if one.code == code else one for one in find.FAULTS]
     monkeypatch.setattr(find, "FAULTS", rows)
-    with collect_reports() as lines:
+    with collect_error_reports() as lines:
         left = find_known_issues(graph, 90, (9, 10, 0))
     assert left == [one for one in before if one.code != code]
     assert lines == [f"the condition {code} {FAILURE_MESSAGE_END}"]
@@ -226,7 +231,7 @@ def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.Monke
 
 def test_read_attention_reports_a_failure_and_returns_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_graph, "_read_graph", lambda _: {}[3, 2])
-    with collect_reports() as lines:
+    with collect_error_reports() as lines:
         assert attention_graph.read_attention(Graph((make_sdpa(),))) is None
     assert lines == [f"the reading of attention {FAILURE_MESSAGE_END}"]
 
@@ -244,6 +249,6 @@ def test_no_change_drops_the_only_output_of_a_graph() -> None:
     g = GraphBuilder("bias alone", io_type=DataType.HALF)
     s = g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, s, name="dbias", virtual=False)
-    with collect_reports() as lines:
+    with collect_error_reports() as lines:
         assert [change for change in iterate_changes(g.graph()) if change.kind == "drop_bias"] == []
     assert lines == []

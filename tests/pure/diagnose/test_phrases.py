@@ -10,12 +10,12 @@ from cudnn_backend_py.diagnose.causes.attention import blame_options
 from cudnn_backend_py.diagnose.causes.phrases import (
     DEVICE_NEED_BY_PATTERN,
     REASON_PHRASES,
-    explain_type_numbers,
     find_change_kinds,
-    find_device_queries,
+    find_queried_device_properties,
     find_rules,
     is_about_other_architecture,
     is_vague,
+    name_data_types_given_as_numbers,
 )
 from cudnn_backend_py.diagnose.causes.rules import PHRASE_RULES
 from cudnn_backend_py.rewrite.changes import KINDS
@@ -23,13 +23,13 @@ from cudnn_backend_py.rewrite.changes import KINDS
 NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
-def test_phrases_refer_to_existing_rules_and_kinds_of_change() -> None:
+def test_patterns_of_refusal_reasons_refer_to_existing_rules_and_kinds_of_change() -> None:
     assert blame_options  # its module registers rules too
     assert {phrase.rule for phrase in REASON_PHRASES if phrase.rule} == set(PHRASE_RULES)
     assert {kind for phrase in REASON_PHRASES for kind in phrase.kinds} <= set(KINDS)
 
 
-def test_every_phrase_is_unique_and_has_one_effect() -> None:
+def test_every_refusal_reason_pattern_is_unique_and_used_in_one_way() -> None:
     for phrase in REASON_PHRASES:
         re.compile(phrase.pattern)
         known = bool(phrase.rule or phrase.kinds), phrase.vague, bool(phrase.needs)
@@ -37,7 +37,7 @@ def test_every_phrase_is_unique_and_has_one_effect() -> None:
     assert len({phrase.pattern for phrase in REASON_PHRASES}) == len(REASON_PHRASES)
 
 
-def test_device_query_phrases_are_plain_text() -> None:
+def test_patterns_of_device_property_reasons_have_no_regex_syntax() -> None:
     assert all(re.escape(words).replace("\\ ", " ") == words for words in DEVICE_NEED_BY_PATTERN)
 
 
@@ -74,9 +74,10 @@ def test_vague_messages_are_recognized() -> None:
     assert is_vague("Engine config with global index -1 was given")
     assert not is_vague("Embedding dim per head for K is not a multiple of 8")
     assert (
-        find_device_queries("cluster fits: cga_count == 0 at: x") == "how many thread-block clusters fit on the device"
+        find_queried_device_properties("cluster fits: cga_count == 0 at: x")
+        == "how many thread-block clusters fit on the device"
     )
-    assert find_device_queries("cga_count == 1") is None
+    assert find_queried_device_properties("cga_count == 1") is None
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,9 @@ def test_messages_about_other_architectures_are_recognized(text: str, sm: int, o
 
 
 def test_data_type_numbers_in_messages_are_explained() -> None:
-    assert explain_type_numbers("Unsupported convolution compute type 3. Supported: FLOAT") == "compute type 3 is INT8"
-    assert explain_type_numbers("data type 2 and data type 2, math type 77") == "data type 2 is HALF"
-    assert explain_type_numbers("head dim 3") == ""
+    assert (
+        name_data_types_given_as_numbers("Unsupported convolution compute type 3. Supported: FLOAT")
+        == "compute type 3 is INT8"
+    )
+    assert name_data_types_given_as_numbers("data type 2 and data type 2, math type 77") == "data type 2 is HALF"
+    assert name_data_types_given_as_numbers("head dim 3") == ""

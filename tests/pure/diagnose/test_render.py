@@ -208,7 +208,7 @@ def test_the_text_of_a_remedy_states_how_it_was_checked(asked: RemedyCheck, word
     assert f"{label}{words}\n" in render_text(verdict)
 
 
-def test_the_judging_stage_is_not_shown_without_a_remedy() -> None:
+def test_how_a_remedy_was_checked_is_not_shown_without_a_remedy() -> None:
     assert dataclasses.replace(CAUSE_WITH_REMEDY, remedy="", asked="built").advice == ""
 
 

@@ -41,7 +41,7 @@ DIFFERENT_ANSWERS = {
 
 
 @pytest.mark.parametrize("what", DIFFERENT_ANSWERS)
-def test_each_difference_is_reported_in_both_directions(what: str) -> None:
+def test_each_verdict_difference_is_reported_for_upgrade_and_downgrade(what: str) -> None:
     for pair in ((SUPPORTED_ANSWER, DIFFERENT_ANSWERS[what]), (DIFFERENT_ANSWERS[what], SUPPORTED_ANSWER)):
         change = Change("g", "h100", *pair)
         assert change.effect is Effect.CHANGED

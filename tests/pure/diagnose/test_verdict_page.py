@@ -29,7 +29,7 @@ def test_page_lists_the_stages_in_order() -> None:
     assert tuple(re.findall(r"`([a-z ]+)`", read_page_section("Stage").partition("| `state`")[0]))[1:] == STAGE_NAMES
 
 
-def test_page_lists_schema_outcomes_and_bases() -> None:
+def test_page_lists_schema_outcomes_and_cause_basis_values() -> None:
     assert f'"schema": "{SCHEMA}"' in VERDICT_PAGE
     assert f'"version": {SCHEMA_VERSION}' in VERDICT_PAGE
     assert all(f"`{outcome.value}`" in read_page_section("Verdict") for outcome in Outcome)

@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.execution import plan_pool
-from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
+from cudnn_backend_py.execution.plan_pool import PlanPool, PlanPoolEntry
 
 
 class FakePlan:
@@ -70,7 +70,7 @@ def pool(driver: FakeDriver) -> Iterator[PlanPool]:
     assert made.wait(5)
 
 
-def add_plans(pool: PlanPool, destroyed: list[str], *names: str) -> list[Slot]:
+def add_plans(pool: PlanPool, destroyed: list[str], *names: str) -> list[PlanPoolEntry]:
     return [pool.get_or_build(name, lambda name=name: FakePlan(name, destroyed)) for name in names]  # type: ignore[misc]
 
 
@@ -252,7 +252,7 @@ class FakeWatcher:
 
 def test_a_pool_watcher_is_queried_before_and_notified_after_an_eviction(pool: PlanPool, destroyed: list[str]) -> None:
     owner = FakeWatcher()
-    pool.add_direct_runner(owner)
+    pool.register_lookup_free_runner(owner)
     add_plans(pool, destroyed, "a", "b")
     owner.ran = {"a"}
     add_plans(pool, destroyed, "c")

@@ -14,7 +14,7 @@ from cudnn_backend_py.frontend.errors import FrontendRuntimeError, convert_error
 from cudnn_backend_py.frontend.ops.attention_node import make_alibi_slopes
 from cudnn_backend_py.frontend.ops.node import pack_strides
 from cudnn_backend_py.generated.enums import KnobType
-from tests.support.frontend_attention import FLOAT, HALF, INT32, CheckContext, RecordingGraph
+from tests.support.frontend_attention import FLOAT, HALF, INT32, NodeCheckContext, RecordingGraph
 
 INT64, FP8 = data_type.INT64, data_type.FP8_E4M3
 OptionsByName = dict[str, Any]
@@ -37,7 +37,7 @@ def make_stats_tensor(*strides: int) -> tensor:
     return tensor([2, 4, 128, 1], strides, FLOAT)
 
 
-def set_ragged(item: tensor) -> tensor:
+def set_int32_ragged_offset(item: tensor) -> tensor:
     return item.set_ragged_offset(tensor([3, 1, 1, 1], [1] * 4, INT32))
 
 
@@ -128,7 +128,7 @@ REFUSED_PROBLEMS: list[
         ValueError,
         "only if padding",
     ),
-    (add_sdpa, lambda: {"q": set_ragged(make_bshd_tensor())}, (9, 19, 0), 90, NotSupportedError, "ragged"),
+    (add_sdpa, lambda: {"q": set_int32_ragged_offset(make_bshd_tensor())}, (9, 19, 0), 90, NotSupportedError, "ragged"),
     (add_sdpa, lambda: {"dropout": make_dropout_arguments(1.0)}, (9, 19, 0), 90, ValueError, "cannot be 1"),
     (add_sdpa, BOTTOM_RIGHT_MASK | {"s": 256, "s_kv": 128}, (9, 19, 0), 90, NotSupportedError, "max_s_q > max_s_kv"),
     (
@@ -181,7 +181,7 @@ REFUSED_PROBLEMS: list[
     (add_sdpa, {"d": 192}, (9, 9, 0), 80, NotSupportedError, "ampere"),
     (
         add_sdpa,
-        lambda: make_padding_mask_options() | {"q": set_ragged(make_bshd_tensor())},
+        lambda: make_padding_mask_options() | {"q": set_int32_ragged_offset(make_bshd_tensor())},
         (9, 18, 0),
         80,
         NotSupportedError,
@@ -217,7 +217,8 @@ REFUSED_PROBLEMS: list[
     (add_sdpa_backward, lambda: {"dSink_token": make_scalar_tensor()}, (9, 19, 0), 90, ValueError, "sink_token"),
     (
         add_sdpa_backward,
-        lambda: make_padding_mask_options() | {"q": set_ragged(make_bshd_tensor()), "dBias": make_scalar_tensor()},
+        lambda: make_padding_mask_options()
+        | {"q": set_int32_ragged_offset(make_bshd_tensor()), "dBias": make_scalar_tensor()},
         (9, 19, 0),
         100,
         NotSupportedError,
@@ -225,7 +226,8 @@ REFUSED_PROBLEMS: list[
     ),
     (
         add_sdpa_backward,
-        lambda: make_padding_mask_options() | {"q": set_ragged(make_bshd_tensor()), "sink_token": make_scalar_tensor()},
+        lambda: make_padding_mask_options()
+        | {"q": set_int32_ragged_offset(make_bshd_tensor()), "sink_token": make_scalar_tensor()},
         (9, 25, 0),
         90,
         NotSupportedError,
@@ -251,7 +253,7 @@ REFUSED_PROBLEMS: list[
     ),
     (
         add_sdpa_fp8_backward,
-        lambda: make_padding_mask_options() | {"q": set_ragged(make_bshd_tensor(d=128, kind=FP8))},
+        lambda: make_padding_mask_options() | {"q": set_int32_ragged_offset(make_bshd_tensor(d=128, kind=FP8))},
         (9, 19, 0),
         90,
         NotSupportedError,
@@ -261,7 +263,7 @@ REFUSED_PROBLEMS: list[
     (
         add_sdpa_fp8_backward,
         lambda: make_padding_mask_options()
-        | {"q": set_ragged(make_bshd_tensor(d=128, kind=FP8)), "sink_token": make_scalar_tensor()},
+        | {"q": set_int32_ragged_offset(make_bshd_tensor(d=128, kind=FP8)), "sink_token": make_scalar_tensor()},
         (9, 25, 0),
         100,
         NotSupportedError,
@@ -331,7 +333,7 @@ def test_ragged_fp8_attention_is_accepted_on_sm_120() -> None:
     add_sdpa_fp8(
         recorder,
         **make_padding_mask_options(),
-        **{name: set_ragged(make_bshd_tensor(d=128, kind=FP8)) for name in "qkv"},
+        **{name: set_int32_ragged_offset(make_bshd_tensor(d=128, kind=FP8)) for name in "qkv"},
     )
     recorder.validate()
     assert recorder.graph().ops
@@ -477,7 +479,7 @@ def test_auto_chooses_the_same_implementation_as_cudnn_frontend(
 
 
 def test_dynamic_shapes_and_double_compute_type_use_the_composite_graph() -> None:
-    for situation in (CheckContext(is_dynamic_shape_enabled=True), CheckContext(compute_type=data_type.DOUBLE)):
+    for situation in (NodeCheckContext(is_dynamic_shape_enabled=True), NodeCheckContext(compute_type=data_type.DOUBLE)):
         recorder = RecordingGraph(situation=situation)
         add_sdpa(recorder)
         assert all("SDPA" not in op.kind.name for op in recorder.graph().ops)
@@ -533,10 +535,10 @@ def test_alibi_slopes_are_constants_of_the_graph() -> None:
 def test_max_total_seq_len_is_ignored_where_unsupported() -> None:
     def has_ragged_scratch(d: int, sm: int) -> bool:
         recorder = RecordingGraph((9, 19, 0), sm)
-        tensors = {name: set_ragged(make_bshd_tensor(d=d)) for name in ("q", "k", "v", "o", "dO")}
+        tensors = {name: set_int32_ragged_offset(make_bshd_tensor(d=d)) for name in ("q", "k", "v", "o", "dO")}
         gradients = add_sdpa_backward(recorder, **tensors, **make_padding_mask_options(), max_total_seq_len_q=128, d=d)
         assert gradients[0] is not None
-        set_ragged(gradients[0])
+        set_int32_ragged_offset(gradients[0])
         return recorder.graph().tensor("dq_accum").ragged_offset is not None
 
     assert has_ragged_scratch(64, 90)
@@ -548,7 +550,7 @@ def test_deterministic_backward_attention_selects_an_engine_on_blackwell() -> No
     def choose_engine(sm: int, method: Callable[..., Any], **options: Any) -> Any:
         recorder = RecordingGraph((9, 28, 0), sm)
         method(recorder, **options)
-        return recorder._nodes[0].choose_engine(recorder.situation or CheckContext((9, 28, 0), sm))  # type: ignore[attr-defined]
+        return recorder._nodes[0].choose_engine(recorder.situation or NodeCheckContext((9, 28, 0), sm))  # type: ignore[attr-defined]
 
     assert choose_engine(90, add_sdpa_backward, use_deterministic_algorithm=True) is None
     assert choose_engine(100, add_sdpa_backward) is None

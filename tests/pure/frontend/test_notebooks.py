@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.frontend import FrontendKnownIssueWarning, data_type, tensor
-from cudnn_backend_py.frontend.__main__ import select_program
+from cudnn_backend_py.frontend.__main__ import make_program_starter
 from cudnn_backend_py.frontend.errors import FrontendUsageError
 from cudnn_backend_py.frontend.notebooks import read_cells
 from cudnn_backend_py.known_issues import find
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_a_notebook_is_reported(tmp_path: Path, content: str)
     error: Any = caught.value
     assert error.code == "notebook"
     with pytest.raises(FrontendUsageError):  # before any cell runs
-        select_program([str(path)])
+        make_program_starter([str(path)])
     done = run_python([*FRONTEND_COMMAND, str(path)])
     assert done.code == 2
     assert done.stderr.startswith("notebook: ")

@@ -11,7 +11,7 @@ from cudnn_backend_py.frontend import FrontendKnownIssueWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
 from tests.known_issues import BASE_OPTIONS, EXAMPLES, Reproduction, make_example_graph
-from tests.support.frontend_attention import CheckContext
+from tests.support.frontend_attention import NodeCheckContext
 from tests.support.issue_warnings import list_issue_warning_categories
 
 # Those of shared plans are reported when a graph is finalized, those of some engines only if one of them runs.
@@ -23,7 +23,7 @@ ISSUE_CASES = [
 ]
 
 
-def find_affected_version(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
+def find_affected_version_sm_and_graph(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
     """Return a cuDNN version, an architecture and a graph with the known issue."""
     sm = row.sm[0] if row.sm else 86  # few other rows are for it
     for version in [(9, minor, patch) for minor in range(28, -1, -1) for patch in (0, 1)]:
@@ -38,8 +38,8 @@ def test_every_known_issue_is_reported_by_the_frontend_and_the_builder(
     row: KnownIssue, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
-    version, sm, graph = find_affected_version(row, made)
-    emitter = Emitter(CheckContext(version, sm), "any")  # type: ignore[arg-type]
+    version, sm, graph = find_affected_version_sm_and_graph(row, made)
+    emitter = Emitter(NodeCheckContext(version, sm), "any")  # type: ignore[arg-type]
     emitter.builder.ops = list(graph.ops)
     assert list_issue_warning_categories(emitter.make_graph, row.code) == [FrontendKnownIssueWarning]
     if not isinstance(made, Reproduction) or row.attention is None:

@@ -50,7 +50,7 @@ def test_arrays_of_a_graph_are_compared_by_identity_and_not_kept_alive() -> None
     assert [get_source_if_alive() for get_source_if_alive, _ in sources._known.values()] == [None, None]
 
 
-def test_an_object_without_weak_reference_support_is_found_again() -> None:
+def test_the_tensor_of_an_object_without_weak_reference_support_is_stored() -> None:
     sources = wrapper._FrameworkTensors()
     number = 10**9
     made = sources.add_tensor(number, tensor())

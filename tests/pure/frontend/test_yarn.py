@@ -16,12 +16,12 @@ def compute_expected_frequency(pair: int, head_dim: int, factor: float, length: 
     if factor <= 1:
         return plain
 
-    def find_pair_with_turns(turns: float) -> float:
+    def compute_pair_index_of_rotation_count(turns: float) -> float:
         return head_dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(10000.0))
 
     first, last = (
-        max(math.floor(find_pair_with_turns(fast)), 0),
-        min(math.ceil(find_pair_with_turns(slow)), head_dim - 1),
+        max(math.floor(compute_pair_index_of_rotation_count(fast)), 0),
+        min(math.ceil(compute_pair_index_of_rotation_count(slow)), head_dim - 1),
     )
     share = min(max((pair - first) / (last - first), 0.0), 1.0)
     return plain / factor * share + plain * (1 - share)

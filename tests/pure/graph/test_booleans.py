@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode
-from cudnn_backend_py.graph.booleans import describe_booleans
+from cudnn_backend_py.graph.booleans import describe_boolean_memory_format
 
 
 @pytest.mark.parametrize(("mask", "result"), [(True, False), (False, True), (True, True), (False, False)])
@@ -17,6 +17,6 @@ def test_the_warning_lists_boolean_tensors_in_memory(mask: bool, result: bool) -
     both = g.pointwise(PointwiseMode.LOGICAL_AND, greater, other, name="both", virtual=not result)
     if not result:
         g.pointwise(PointwiseMode.BINARY_SELECT, a, b, both, name="y", virtual=False)
-    said = describe_booleans(g.graph())
+    said = describe_boolean_memory_format(g.graph())
     names = ["'mask'"] * mask + ["'both'"] * result
     assert (f"of {', '.join(names)} eight" in said) if names else said == ""

@@ -25,7 +25,7 @@ UNKNOWN = (T.INT8x4, T.UINT8x4, T.INT8x32, T.COMPLEX_FP32, T.COMPLEX_FP64, T.FP8
 NAN, INF = math.nan, math.inf
 
 
-def list_all_codes(data_type: DataType) -> np.ndarray[Any, Any]:
+def list_all_bit_patterns(data_type: DataType) -> np.ndarray[Any, Any]:
     kind = get_storage_type(data_type)
     unsigned = np.arange(SMALL[data_type], dtype=np.uint16 if kind.itemsize == 2 else np.uint8)
     return unsigned.view(kind)
@@ -45,7 +45,7 @@ def compute_value_from_bit_fields(code: int, exponent_bits: int, mantissa_bits: 
     ("data_type", "fields"), [(T.FP8_E4M3, (4, 3, 7)), (T.FP8_E5M2, (5, 2, 15)), (T.FP4_E2M1, (2, 1, 1))]
 )
 def test_every_finite_code_has_the_value_of_its_bit_fields(data_type: DataType, fields: tuple[int, int, int]) -> None:
-    values = decode(list_all_codes(data_type), data_type)
+    values = decode(list_all_bit_patterns(data_type), data_type)
     finite = np.isfinite(values)
     expected = [compute_value_from_bit_fields(code, *fields) for code in range(SMALL[data_type])]
     np.testing.assert_array_equal(values[finite], np.array(expected)[finite])
@@ -55,7 +55,7 @@ def test_every_finite_code_has_the_value_of_its_bit_fields(data_type: DataType, 
 
 
 def test_every_bfloat16_code_is_the_upper_half_of_a_float32() -> None:
-    bits = list_all_codes(T.BFLOAT16)
+    bits = list_all_bit_patterns(T.BFLOAT16)
     with np.errstate(invalid="ignore"):  # some of the NaNs are signalling ones
         expected = (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     np.testing.assert_array_equal(decode(bits, T.BFLOAT16), expected)
@@ -63,7 +63,7 @@ def test_every_bfloat16_code_is_the_upper_half_of_a_float32() -> None:
 
 @pytest.mark.parametrize("data_type", SMALL)
 def test_every_code_is_decoded_and_encoded_unchanged(data_type: DataType) -> None:
-    bits = list_all_codes(data_type)
+    bits = list_all_bit_patterns(data_type)
     values = decode(bits, data_type)
     number = ~np.isnan(values)
     np.testing.assert_array_equal(encode(values, data_type)[number], bits[number])
@@ -73,7 +73,7 @@ def test_every_code_is_decoded_and_encoded_unchanged(data_type: DataType) -> Non
 @pytest.mark.parametrize("data_type", SMALL)
 def test_values_are_rounded_to_nearest_even(data_type: DataType) -> None:
     top = int(encode(get_largest_finite(data_type), data_type).view(f"u{get_storage_type(data_type).itemsize}"))
-    values = decode(list_all_codes(data_type)[: top + 1], data_type)
+    values = decode(list_all_bit_patterns(data_type)[: top + 1], data_type)
     middle = (values[:-1] + values[1:]) / 2
     even = np.where(np.arange(top) % 2 == 0, values[:-1], values[1:])
     for sign in (1, -1):

@@ -79,7 +79,7 @@ def test_only_one_module_has_tables_of_data_types() -> None:
         (make_tensor("t", 2, 3, data_type=DataType.INT8x32), 6, 192),
     ],
 )
-def test_span_ends_after_the_last_element(made: Tensor, elements: int, size_bytes: int) -> None:
+def test_memory_span_of_a_tensor_ends_after_its_last_element(made: Tensor, elements: int, size_bytes: int) -> None:
     assert (made.span_elements, made.span_bytes) == (elements, size_bytes)
 
 

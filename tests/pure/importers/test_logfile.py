@@ -18,7 +18,7 @@ from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.graph import Operation, graph_to_json
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
-from cudnn_backend_py.importers.files import read_graph_data
+from cudnn_backend_py.importers.files import read_graphs_or_errors_from_file
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, parse_number
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
 from cudnn_backend_py.importers.records import MAX_LINE, LogFileRecord, read_log
@@ -593,5 +593,5 @@ def test_the_error_for_a_graph_file_names_the_missing_schema_key(tmp_path: Path)
     del data["schema"]
     path = tmp_path / "graph.json"
     path.write_text(json.dumps(data))
-    [error] = read_graph_data(str(path))
+    [error] = read_graphs_or_errors_from_file(str(path))
     assert "the key 'schema' is missing" in str(error)

@@ -30,7 +30,7 @@ def get_known_issue_code(name: str) -> str:
     return attention_known_issues.find_known_issue(name).code
 
 
-def make_attention_use(
+def make_attention_use_of_reproduction(
     name: str, version: attention.Version | None = None, sm: int | None = None
 ) -> attention.AttentionUse:
     made = REPRODUCTIONS[name]
@@ -39,7 +39,9 @@ def make_attention_use(
 
 
 def find_issue_codes(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
-    return [issue.code for issue in attention.find_measured_issues(make_attention_use(name, version, sm))]
+    return [
+        issue.code for issue in attention.find_measured_issues(make_attention_use_of_reproduction(name, version, sm))
+    ]
 
 
 def test_every_known_issue_has_a_reproduction() -> None:

@@ -13,9 +13,9 @@ from cudnn_backend_py.interpreter import interpret
 from tests.support.attention_cases import (
     AttentionCase,
     add_expected_results,
-    list_option_values,
     make_attention_case,
     make_random_attention_problem,
+    map_options_to_value_text,
 )
 
 CASE_COUNT = 500
@@ -27,7 +27,7 @@ def assert_equals_reference(case: AttentionCase, implementation: str, version: t
     found = interpret(graph, case.make_inputs_of_graph(graph))
     for name, want in case.expected.items():
         got = case.unpack_output(name, found[name])
-        where = case.make_defined_mask(name)
+        where = case.make_mask_of_defined_elements(name)
         if name == "dsink" and implementation == "composite":
             got = -got
             if not case.valid_rows.all():
@@ -58,7 +58,7 @@ def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> N
             raise
 
 
-def count_options() -> dict[str, Counter[str]]:
+def count_option_values_of_random_problems() -> dict[str, Counter[str]]:
     """Count how often each value of an option occurs in the random problems, by direction."""
     counted: dict[str, Counter[str]] = {}
     for backward in (False, True):
@@ -66,13 +66,13 @@ def count_options() -> dict[str, Counter[str]]:
             problem = make_random_attention_problem(
                 np.random.default_rng([number, backward]), backward=backward, tiny=True
             )
-            for option, value in list_option_values(problem).items():
+            for option, value in map_options_to_value_text(problem).items():
                 counted.setdefault(option, Counter())[f"{'backward' if backward else 'forward'}: {value}"] += 1
     return counted
 
 
 def test_every_option_occurs_in_the_random_problems(capsys: pytest.CaptureFixture[str]) -> None:
-    counted = count_options()
+    counted = count_option_values_of_random_problems()
     with capsys.disabled():
         print()
         for option, values in counted.items():

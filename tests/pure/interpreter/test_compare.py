@@ -68,7 +68,7 @@ def test_no_exact_change_of_varied_graphs_changes_the_results() -> None:
     assert sum(one[2].state == "same" for one in states) > 0.8 * len(states)
 
 
-def make_solution_with_changed_operations(graph: Graph, **fields: object) -> ChangeSequence:
+def make_change_sequence_with_changed_fields(graph: Graph, **fields: object) -> ChangeSequence:
     ops = tuple(replace(op, **fields) for op in graph.ops)  # type: ignore[type-var]
     return ChangeSequence.from_change(Change("usual", "something else", "exact", (), (Graph(ops, graph.name),)))
 
@@ -78,12 +78,12 @@ def test_changed_results_are_reported() -> None:
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8, 8)), name="y", virtual=False)
     graph = g.graph()
     for mode in (PointwiseMode.ABS, PointwiseMode.IDENTITY, PointwiseMode.ELU_FWD):
-        found = compare(graph, make_solution_with_changed_operations(graph, mode=mode))
+        found = compare(graph, make_change_sequence_with_changed_fields(graph, mode=mode))
         assert found.state == "different"
         assert found.words.startswith("y differs by ")
 
 
-def test_a_solution_without_an_output_is_reported() -> None:
+def test_a_change_sequence_without_an_output_is_reported() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32)
     split = list_exact_changes(graph, "split")[0]
     half = replace(split, made=split.graphs[:1])

@@ -137,6 +137,6 @@ def test_max_pooling_of_minus_infinity_gives_the_lowest_finite_number(kind: Data
     assert interpret(g.graph(), {"x": np.full((1, 1, 2, 2), -INF)}, rounding=True)["y"].item() == lowest
 
 
-def test_error_bounds_exist_only_for_modes_with_fast_functions() -> None:
+def test_error_bounds_exist_only_for_modes_with_approximated_functions() -> None:
     words = ("COS", "ELU", "EXP", "LOG", "SIGMOID", "SIN", "SOFTPLUS", "SWISH", "TAN")
     assert all(any(word in mode.name for word in words) and 0 < bound <= 128 for mode, bound in BOUNDS.items())

@@ -387,7 +387,7 @@ def test_batch_norm_operand_issue_depends_on_dims_type_and_position(
 
 
 @pytest.mark.parametrize("operand", [(1, 8, 1, 1), (16, 8, 3, 3), (16, 1, 1, 1)], ids=str)
-def test_convolution_operand_issue_applies_to_a_mask_of_other_tensors(operand: tuple[int, ...]) -> None:
+def test_convolution_operand_issue_is_found_for_a_mask_not_computed_from_dw(operand: tuple[int, ...]) -> None:
     """The mask compares two other tensors and selects between the filter gradient and a scalar."""
     g = GraphBuilder("selected", io_type=BF16)
     x, dy = g.tensor("x", (3, 8, 12, 4)), g.tensor("dy", (3, 16, 10, 2))
@@ -400,7 +400,9 @@ def test_convolution_operand_issue_applies_to_a_mask_of_other_tensors(operand: t
 
 @pytest.mark.parametrize("copy", [PointwiseMode.IDENTITY, PointwiseMode.ABS])
 @pytest.mark.parametrize("by", [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.MAX, PointwiseMode.SUB])
-def test_matmul_copy_issue_applies_to_any_pointwise_mode(by: PointwiseMode, copy: PointwiseMode) -> None:
+def test_issue_of_a_matmul_combined_with_its_identity_is_found_for_any_mode(
+    by: PointwiseMode, copy: PointwiseMode
+) -> None:
     g = GraphBuilder("copied", io_type=BF16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     g.pointwise(by, g.pointwise(copy, z), z, virtual=False)

@@ -16,15 +16,15 @@ except GraphError as error:
 """
 
 
-def test_refused_known_issues_are_those_of_the_builder() -> None:
+def test_known_issues_marked_as_refused_are_those_that_the_builder_refuses() -> None:
     assert [fault.code for fault in FAULTS if fault.refused] == [fault.code for fault in HAZARDS]
 
 
-def test_the_builder_refuses_without_importing_the_whole_table() -> None:
+def test_the_builder_refuses_without_importing_the_table_of_all_known_issues() -> None:
     statement = "from cudnn_backend_py.errors import GraphError; from cudnn_backend_py.graph import attention"
     assert run_code(LOOK.format(statement=statement)).stdout == "attention-hazard False\n"
 
 
-def test_importing_attention_from_the_package_imports_the_whole_table() -> None:
+def test_importing_attention_from_the_package_imports_all_known_issues() -> None:
     statement = "from cudnn_backend_py import GraphError, attention"
     assert run_code(LOOK.format(statement=statement)).stdout == "attention-hazard True\n"

@@ -36,7 +36,7 @@ def graph() -> CudaGraphHandle:
     return made
 
 
-def test_a_bound_launch_of_a_closed_cuda_graph_passes_a_null_handle(graph: CudaGraphHandle) -> None:
+def test_the_launch_function_of_a_closed_cuda_graph_passes_a_null_handle(graph: CudaGraphHandle) -> None:
     launch = graph.bind_launch(0)
     launch()
     graph.close()

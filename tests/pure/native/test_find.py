@@ -33,7 +33,7 @@ def no_cudnn_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(find.LIBRARY_VARIABLE, raising=False)
 
 
-def find_first_place_with_cudnn() -> find.SearchResult:
+def find_first_search_result_with_cudnn() -> find.SearchResult:
     return next(place for place in find.find_cudnn_places() if place.path is not None)
 
 
@@ -42,14 +42,16 @@ def test_the_conda_environment_of_this_python_comes_before_the_activated_one(
 ) -> None:
     own, other = make_conda_environment(tmp_path / "own"), make_conda_environment(tmp_path / "other")
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "other"))
-    assert find_first_place_with_cudnn() == find.SearchResult(
+    assert find_first_search_result_with_cudnn() == find.SearchResult(
         "environment variable CONDA_PREFIX", str(other), str(other)
     )
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "own"))
-    assert find_first_place_with_cudnn() == find.SearchResult("conda environment of this Python", str(own), str(own))
+    assert find_first_search_result_with_cudnn() == find.SearchResult(
+        "conda environment of this Python", str(own), str(own)
+    )
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "own"))
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{other.parent}")
-    assert find_first_place_with_cudnn() == find.SearchResult(
+    assert find_first_search_result_with_cudnn() == find.SearchResult(
         "environment variable LD_LIBRARY_PATH", str(other), str(other)
     )
 
@@ -97,18 +99,18 @@ def test_newest_cudnn_of_store_and_wheels_is_found_first(
     newest = add_to_store(tmp_path, "9.27.0.95-cu12")
     make_conda_environment(tmp_path / "conda")
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
-    assert find_first_place_with_cudnn() == find.SearchResult("version store", str(newest), str(newest))
+    assert find_first_search_result_with_cudnn() == find.SearchResult("version store", str(newest), str(newest))
     wheel = install_wheel(tmp_path / "site", "9.26.0.1")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
-    assert find_first_place_with_cudnn().path == str(newest)
+    assert find_first_search_result_with_cudnn().path == str(newest)
     (tmp_path / "site/nvidia_cudnn_cu12-9.26.0.1.dist-info").rename(
         tmp_path / "site/nvidia_cudnn_cu12-9.28.0.42.dist-info"
     )
-    assert find_first_place_with_cudnn().path == str(wheel)
+    assert find_first_search_result_with_cudnn().path == str(wheel)
     (tmp_path / "site/nvidia_cudnn_cu12-9.28.0.42.dist-info").rmdir()
-    assert find_first_place_with_cudnn().path == str(wheel), "a wheel of unknown version stays first"
+    assert find_first_search_result_with_cudnn().path == str(wheel), "a wheel of unknown version stays first"
     monkeypatch.setattr(find, "list_mapped_files", lambda: ["/loaded/libcudnn.so.9"])
-    assert find_first_place_with_cudnn().path == "/loaded/libcudnn.so.9"
+    assert find_first_search_result_with_cudnn().path == "/loaded/libcudnn.so.9"
 
 
 def test_unusable_jit_wheels_of_9_12_are_skipped(no_cudnn_anywhere: None, tmp_path: Path) -> None:
@@ -120,18 +122,18 @@ def test_unusable_jit_wheels_of_9_12_are_skipped(no_cudnn_anywhere: None, tmp_pa
 
 def test_libraries_of_a_world_writable_store_are_not_found(no_cudnn_anywhere: None, tmp_path: Path) -> None:
     library = add_to_store(tmp_path, "9.27.0.95-cu12")
-    assert find_first_place_with_cudnn().path == str(library)
+    assert find_first_search_result_with_cudnn().path == str(library)
     (tmp_path / "store").chmod(0o777)
     assert list_stored_libraries() == []
 
 
 def test_store_prefers_a_cuda_major_with_nvrtc(no_cudnn_anywhere: None, tmp_path: Path) -> None:
     older, newer = add_to_store(tmp_path, "9.26.0.1-cu13"), add_to_store(tmp_path, "9.27.0.95-cu12")
-    assert find_first_place_with_cudnn().path == str(newer)
+    assert find_first_search_result_with_cudnn().path == str(newer)
     nvrtc = tmp_path / "store/nvrtc-cu13/nvidia/cu13/lib/libnvrtc.so.13"
     nvrtc.parent.mkdir(parents=True)
     nvrtc.touch()
-    assert find_first_place_with_cudnn().path == str(older)
+    assert find_first_search_result_with_cudnn().path == str(older)
     found = next(place for place in find.find_nvrtc_places(13, str(older)) if place.path is not None)
     assert found.path == str(nvrtc)
 
@@ -164,7 +166,7 @@ def test_the_library_variable_takes_a_folder_of_the_version_store(
     library = add_to_store(tmp_path, "9.27.0.95-cu12")
     for folder in (library.parents[3], library.parent, library):
         monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(folder))
-        assert find_first_place_with_cudnn().path == str(library)
+        assert find_first_search_result_with_cudnn().path == str(library)
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(tmp_path))
     [place] = find.find_cudnn_places()
     assert place.found == f"{tmp_path} has no libcudnn.so.9"

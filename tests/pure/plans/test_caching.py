@@ -178,7 +178,7 @@ def test_a_key_that_is_not_a_sha256_is_refused(entry_folder: KeyedRecordFolder, 
     assert caught.value.code == "plan-cache-key"
 
 
-def test_evidence_that_contains_a_python_set_is_refused(entry_folder: KeyedRecordFolder) -> None:
+def test_a_plan_cache_record_that_contains_a_python_set_is_refused(entry_folder: KeyedRecordFolder) -> None:
     with pytest.raises(UsageError) as caught:
         entry_folder.write(PLAN_KEY, {"evidence": {"times": {1, 2}}})
     assert caught.value.code == "plan-cache-evidence"
@@ -256,7 +256,7 @@ def make_deeply_nested_list() -> list[Any]:
 
 
 @pytest.mark.parametrize("evidence", [{"deep": make_deeply_nested_list()}, {"set": {1}}, {(1, 2): 3}])
-def test_evidence_that_json_cannot_represent_is_refused(
+def test_a_plan_cache_record_that_json_cannot_represent_is_refused(
     entry_folder: KeyedRecordFolder, evidence: dict[Any, Any]
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -281,12 +281,12 @@ def test_entries_that_vanish_during_clearing_are_not_counted(
         entry_folder.write(key, ENTRY_DATA)
     unlink = os.unlink
 
-    def unlink_twice(name: str, **options: Any) -> None:
+    def unlink_vanished_entry(name: str, **options: Any) -> None:
         if name == f"{PLAN_KEY}.plan":
             unlink(name, **options)
         unlink(name, **options)
 
-    monkeypatch.setattr(os, "unlink", unlink_twice)
+    monkeypatch.setattr(os, "unlink", unlink_vanished_entry)
     assert entry_folder.clear() == 1
     assert [*entry_folder.read_all()] == []
 
@@ -326,11 +326,11 @@ def test_interrupted_writers_do_not_exceed_the_size_limit(folder: Path, monkeypa
     entry_folder = open_plan_files(folder, 10_000)
     replace = os.replace
 
-    def replace_and_die(*arguments: Any, **options: Any) -> None:
+    def replace_and_raise_interrupt(*arguments: Any, **options: Any) -> None:
         replace(*arguments, **options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "replace", replace_and_die)
+    monkeypatch.setattr(os, "replace", replace_and_raise_interrupt)
     for number in range(8):
         with pytest.raises(KeyboardInterrupt):
             entry_folder.write(f"{number:064x}", {"plan": "x" * 3000})

@@ -6,7 +6,7 @@ import pytest
 
 from cudnn_backend_py.graph.ir import Graph
 from cudnn_backend_py.graph.replace import iterate_all_ops
-from cudnn_backend_py.rewrite.relations import Relation, WindowRelation, find_relation
+from cudnn_backend_py.rewrite.relations import DimRelation, WindowRelation, find_dim_relation
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 KINDS = sorted(TYPICAL_GRAPHS)
@@ -21,7 +21,7 @@ def test_related_axes_have_equal_sizes(name: str) -> None:
     graph = TYPICAL_GRAPHS[name].make()
     tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, map_dims_by_uid(graph)
     for op in iterate_all_ops(graph):
-        relation = find_relation(op)
+        relation = find_dim_relation(op)
         for (uid, axis), (other, place) in (
             *(relation.pair_equal_axes(tensors) or ()),
             *relation.pair_likely_equal_axes(),
@@ -34,7 +34,7 @@ def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
     graph = TYPICAL_GRAPHS[name].make()
     dims = map_dims_by_uid(graph)
     for op in iterate_all_ops(graph):
-        relation = find_relation(op)
+        relation = find_dim_relation(op)
         for found in (relation.compute_dims(dims), relation.compute_required_dims(dims)):
             assert found == {uid: dims[uid] for uid in found}, op.name
         if isinstance(relation, WindowRelation):
@@ -45,6 +45,6 @@ def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
 
 def test_an_unknown_operation_relates_no_dims() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
-    relation = Relation(graph.ops[0])
+    relation = DimRelation(graph.ops[0])
     assert relation.pair_equal_axes({}) is None
     assert (list(relation.pair_likely_equal_axes()), relation.compute_dims(map_dims_by_uid(graph))) == ([], {})

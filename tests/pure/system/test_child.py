@@ -351,13 +351,13 @@ def test_only_the_parent_gets_the_answer_if_a_handler_forks_during_a_request() -
 def test_run_undisturbed_delays_exceptions_of_signal_handlers() -> None:
     done = []
 
-    def start_slowly() -> None:
+    def raise_signal_and_continue() -> None:
         os.kill(os.getpid(), signal.SIGALRM)
         time.sleep(0.2)
         done.append("begun")
 
     with pytest.raises(Interruption), interrupt_after_seconds(60):
-        run_uninterrupted(start_slowly)
+        run_uninterrupted(raise_signal_and_continue)
     assert done == ["begun"]
 
 
@@ -368,7 +368,7 @@ def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> No
         if pid := os.fork():
             forked.append(pid)
 
-    def start_slowly() -> str:
+    def raise_signal_and_wait_for_fork() -> str:
         os.kill(parent, signal.SIGALRM)
         while not forked:
             os.sched_yield()
@@ -377,7 +377,7 @@ def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> No
     code = 1
     try:
         with interrupt_after_seconds(60, fork_and_record_pid):
-            assert run_uninterrupted(start_slowly) == "begun"
+            assert run_uninterrupted(raise_signal_and_wait_for_fork) == "begun"
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
     finally:

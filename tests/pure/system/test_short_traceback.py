@@ -59,18 +59,18 @@ def test_frames_of_libraries_are_left_out(tmp_path: Path) -> None:
     )
 
 
-def test_the_variable_shows_all_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_traceback_variable_shows_all_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_TRACEBACK", "1")
     assert "__init__.py call" in list_frames(run_program(tmp_path).stderr)
 
 
-def test_a_hook_of_the_program_is_kept(tmp_path: Path) -> None:
+def test_an_excepthook_set_by_the_program_is_kept(tmp_path: Path) -> None:
     text = "import sys\nsys.excepthook = lambda *error: print('mine', file=sys.stderr)\n1 / 0\n"
     assert run_program(tmp_path, text).stderr == "mine\n"
 
 
 @pytest.mark.parametrize("text", ["1 / 0", "def broken(:"])
-def test_why_shows_the_line_of_the_program(tmp_path: Path, text: str) -> None:
+def test_the_why_command_shows_only_the_failing_program_line(tmp_path: Path, text: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(text + "\n")
     done = run_python(["-m", "cudnn_backend_py.why", str(program)])

@@ -11,16 +11,16 @@ import pytest
 from cudnn_backend_py.system.version import (
     Version,
     VersionRange,
-    cuda_version_text,
+    format_cuda_version_number,
+    format_version_numbers,
     parse_leading_numbers,
-    version_numbers,
-    version_text,
+    parse_version_numbers,
 )
 
 
 def test_a_version_converts_to_tuple_text_and_number() -> None:
     version = Version(9, 19, 0)
-    assert str(version) == f"{version}" == version_text((9, 19, 0)) == "9.19.0"
+    assert str(version) == f"{version}" == format_version_numbers((9, 19, 0)) == "9.19.0"
     assert version == (9, 19, 0)
     assert version < (9, 19, 1)
     assert version > (9, 8, 99)
@@ -38,8 +38,8 @@ def test_version_text_without_three_numbers_is_refused(text: str) -> None:
 
 
 def test_version_of_a_wheel_has_four_numbers() -> None:
-    assert version_numbers("9.19.0.56") == (9, 19, 0, 56)
-    assert version_text(version_numbers("9.19")) == "9.19"
+    assert parse_version_numbers("9.19.0.56") == (9, 19, 0, 56)
+    assert format_version_numbers(parse_version_numbers("9.19")) == "9.19"
 
 
 def test_leading_numbers_of_names_are_read() -> None:
@@ -72,4 +72,4 @@ def test_reading_the_package_version_imports_only_the_version_module() -> None:
 
 
 def test_cuda_version_numbers_are_converted_to_text() -> None:
-    assert [cuda_version_text(number) for number in (12090, 13010, 13000)] == ["12.9", "13.1", "13.0"]
+    assert [format_cuda_version_number(number) for number in (12090, 13010, 13000)] == ["12.9", "13.1", "13.0"]

@@ -42,10 +42,10 @@ def test_exact_and_rounding_interpreter_agree_on_random_graphs(family: str) -> N
     for seed in range(3):
         found = compare_interpreters(make_random_graph(seed, family, version=VERSION), "uniform", seed)
         assert found.comparisons
-        assert not found.wrong_texts, (seed, found.wrong_texts)
+        assert not found.descriptions_of_wrong_outputs, (seed, found.descriptions_of_wrong_outputs)
 
 
-def test_every_graph_family_has_a_weight() -> None:
+def test_every_graph_family_has_a_sampling_weight() -> None:
     assert set(FAMILY_WEIGHTS) == set(GRAPH_FAMILIES)
     with pytest.raises(UsageError, match="no family is called 'poetry'"):
         make_random_graph(0, "poetry")
@@ -109,7 +109,7 @@ def test_a_graph_with_wrong_products_is_reduced_to_one_multiplication(family: st
     assert made.tried <= 120
 
 
-def test_graphs_without_products_do_not_fail() -> None:
+def test_interpreters_agree_on_graphs_without_products() -> None:
     for seed in range(5):
         assert not any(
             interpreters_differ_on_valid_graph(make_random_graph(seed, family, version=VERSION), "uniform")
@@ -117,7 +117,7 @@ def test_graphs_without_products_do_not_fail() -> None:
         )
 
 
-def test_dims_windows_and_options_are_reduced() -> None:
+def test_failure_minimization_shrinks_dims_windows_and_options() -> None:
     g = GraphBuilder("net", io_type=DataType.HALF)
     x, w = (
         g.tensor("x", (4, 32, 12, 10), strides="channels_last"),
@@ -148,7 +148,7 @@ def count_elements(graph: Graph) -> int:
     return sum(int(np.prod(tensor.dims)) for tensor in graph.tensors)
 
 
-def test_reduction_removes_the_statistics_of_a_norm() -> None:
+def test_failure_minimization_removes_the_statistics_of_a_norm() -> None:
     g = GraphBuilder("norm")
     x, scale, bias = (
         g.tensor("x", (8, 64, 1, 1)),
@@ -199,7 +199,7 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
     assert count_elements(made.graph) < 120
 
 
-def test_reduction_keeps_its_budget_and_tries_no_graph_twice() -> None:
+def test_failure_minimization_keeps_its_budget_and_tries_no_graph_twice() -> None:
     graph = make_random_graph(3, "convolution", version=VERSION)
     judged: list[tuple[Graph, str]] = []
 
@@ -219,7 +219,7 @@ def test_reduction_keeps_its_budget_and_tries_no_graph_twice() -> None:
 # findings
 
 
-def test_campaign_summarizes_its_records() -> None:
+def test_results_of_random_graph_runs_are_summarized() -> None:
     campaign = CampaignResult()
     base = {"family": "matmul", "engine": "eng7_k1=2", "cover": {"rank 3": 1}, "seconds": {"plan": 0.5}}
     campaign.add({**base, "seed": 1, "outcomes": {"accepted": 1, "compared": 1}})

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.errors import UsageError
-from cudnn_backend_py.verification.answers import Answer, SideProperties
+from cudnn_backend_py.verification.answers import LibraryAndGpuProperties, VerdictAndConfigs
 from cudnn_backend_py.verification.contribution import Contribution
 from cudnn_backend_py.verification.graphs import FAMILIES, make_verification_graphs
 from cudnn_backend_py.verification.verify import GraphAnswers, RunOutcome, Verification
 from tools.hardware_evidence import add_evidence_rows, main, make_evidence_rows, read_evidence, read_table
 from tools.records.hardware_evidence_page import make_hardware_evidence_page
 
-SUPPORTED = Answer(outcome="supported", configs={"A": ["eng0"]}, workspace={"A": [0]})
-REFUSED = Answer(outcome="not supported", configs={"A": []}, workspace={"A": []})
+SUPPORTED = VerdictAndConfigs(outcome="supported", configs={"A": ["eng0"]}, workspace={"A": [0]})
+REFUSED = VerdictAndConfigs(outcome="not supported", configs={"A": []}, workspace={"A": []})
 
 
 def make_verification(driver: int | None = 13000) -> Verification:
     """Return a verification in which a graph's verdict on a described A100 differs from that on the real A100."""
     device = {"deviceVer": 800, "deviceName": "NVIDIA A100-SXM4-80GB"}
-    facts = SideProperties(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
+    facts = LibraryAndGpuProperties(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
     rows = [GraphAnswers(case, {"live": SUPPORTED, "described": SUPPORTED}) for case in make_verification_graphs()]
     rows[0].answers["described"] = REFUSED
     runs = [
@@ -61,7 +61,7 @@ def test_contribution_becomes_table_rows_and_page_cells(tmp_path: Path, capsys: 
     assert "| sm_90 | | | |" in page
 
 
-def set_field(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+def make_field_setter(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     def set_value(data: dict[str, Any]) -> None:
         for name in path[:-1]:
             data = data[name]
@@ -73,18 +73,18 @@ def set_field(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        (set_field("schema", value="other"), "schema"),
-        (set_field("date", value="today"), "date"),
-        (set_field("gpu", value="A100](https://example.com)"), "gpu"),
-        (set_field("sm", value="80"), "sm"),
-        (set_field("cudnn", value="9.19.0 | x"), "cudnn"),
-        (set_field("families", "matmul", "graphs", value=7000), "graphs of families"),
-        (set_field("families", "matmul", "outcome", value=71), "counts of families"),
-        (set_field("families", "matmul", "more", value=1), "counts of families"),
-        (set_field("families", "other", value={}), "families"),
-        (set_field("runs", "matmul", "right", value=-1), "counts of runs"),
-        (set_field("known_issues", value={"a|b": "right"}), "known_issues"),
-        (set_field("host", value="mine"), "host"),
+        (make_field_setter("schema", value="other"), "schema"),
+        (make_field_setter("date", value="today"), "date"),
+        (make_field_setter("gpu", value="A100](https://example.com)"), "gpu"),
+        (make_field_setter("sm", value="80"), "sm"),
+        (make_field_setter("cudnn", value="9.19.0 | x"), "cudnn"),
+        (make_field_setter("families", "matmul", "graphs", value=7000), "graphs of families"),
+        (make_field_setter("families", "matmul", "outcome", value=71), "counts of families"),
+        (make_field_setter("families", "matmul", "more", value=1), "counts of families"),
+        (make_field_setter("families", "other", value={}), "families"),
+        (make_field_setter("runs", "matmul", "right", value=-1), "counts of runs"),
+        (make_field_setter("known_issues", value={"a|b": "right"}), "known_issues"),
+        (make_field_setter("host", value="mine"), "host"),
     ],
 )
 def test_error_names_the_damaged_field_of_a_contribution(change: Callable[[dict[str, Any]], None], field: str) -> None:

@@ -15,7 +15,7 @@ from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.interpreting import make_typical_inputs
-from tests.support.records import list_parameters_or_skip
+from tests.support.records import list_test_parameters_or_skipped_case
 from tests.support.typical_graphs import FRONTEND_METHODS, KINDS_FOR_OTHER_GPUS, OPERATION_KINDS, TYPICAL_GRAPHS
 from tools.records.operation_support import describe_support, read_support_table
 from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, make_operations_page, read_records
@@ -106,7 +106,7 @@ def test_operations_refused_in_gpu_records_are_listed_for_other_gpus() -> None:
     assert not any("h100" in case.supported for case in TYPICAL_GRAPHS.values() if case.kind in refused)
 
 
-@pytest.mark.parametrize("where", list_parameters_or_skip("operations-", read_records()))
+@pytest.mark.parametrize("where", list_test_parameters_or_skipped_case("operations-", read_records()))
 @pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if case.kind in KINDS_FOR_OTHER_GPUS])
 def test_operations_for_other_gpus_are_not_supported_on_hopper(name: str, where: str) -> None:
     found = read_records()[where].get(name)
@@ -116,7 +116,7 @@ def test_operations_for_other_gpus_are_not_supported_on_hopper(name: str, where:
     assert "CUDNN_STATUS_NOT_SUPPORTED" in found["words"] or "needs cuDNN 9.22" in found["words"]
 
 
-@pytest.mark.parametrize("where", list_parameters_or_skip("operations-", read_records()))
+@pytest.mark.parametrize("where", list_test_parameters_or_skipped_case("operations-", read_records()))
 def test_recorded_graphs_agree_with_the_interpreter_or_are_refused(where: str) -> None:
     """Check the records of GPU runs; `tests/gpu/interpreter/test_typical_graphs.py` repeats the runs on a GPU."""
     graphs = read_records()[where]

@@ -9,16 +9,20 @@ from typing import Any, cast
 import pytest
 
 from cudnn_backend_py.execution.any_shape import ShapeClassPlanFinder
-from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
+from cudnn_backend_py.execution.plan_pool import PlanPool, PlanPoolEntry
 from cudnn_backend_py.execution.recurring_shapes import CALLS_IN_A_ROW, VISITS_OF_RECURRING_SHAPE
 from cudnn_backend_py.torch_ops import strategies
-from cudnn_backend_py.torch_ops.strategies import _ExactShapeStrategy, _RelatedCalls, _ReportReceiver
+from cudnn_backend_py.torch_ops.strategies import (
+    _CallsDifferingInLengths,
+    _CompiledCallReportHandler,
+    _ExactShapeStrategy,
+)
 
 Shape = tuple[int, int, int]
 
 
-class FakeExactStrategy:
-    """A fake strategy for an exact plan of one shape, with members that ``_ReportReceiver`` reads."""
+class FakeExactShapeStrategy:
+    """A fake strategy for an exact plan of one shape, with members that ``_CompiledCallReportHandler`` reads."""
 
     def __init__(self) -> None:
         self.ready = self.unsupported = False
@@ -37,11 +41,11 @@ class FakeExactStrategy:
 class SimulatedCompiledStep:
     """A simulated compiled step for one shape class; other calls go to the adaptive strategy in Python."""
 
-    def __init__(self, notice: _ReportReceiver, related_calls: _RelatedCalls) -> None:
+    def __init__(self, notice: _CompiledCallReportHandler, related_calls: _CallsDifferingInLengths) -> None:
         self.notice, self.related_calls = notice, related_calls
         self.notices = self.silent = self.unreported = 0
         self.last: Shape | None = None
-        self.exact: dict[Shape, FakeExactStrategy] = {}
+        self.exact: dict[Shape, FakeExactShapeStrategy] = {}
 
     def call(self, shape: Shape) -> bool:
         """Simulate one call and return whether the compiled step ran it, instead of Python."""
@@ -55,7 +59,7 @@ class SimulatedCompiledStep:
         self.silent = 0
         self.related_calls.recurring_shapes.count_call(shape)
         if not self.related_calls.recurring_shapes.count_calls_until_recurring(shape) and shape not in self.exact:
-            self.exact[shape] = FakeExactStrategy()
+            self.exact[shape] = FakeExactShapeStrategy()
             self.related_calls.add(shape, cast(_ExactShapeStrategy, self.exact[shape]))
         return False
 
@@ -64,13 +68,13 @@ class SimulatedCompiledStep:
 
 
 @pytest.fixture
-def related_calls() -> _RelatedCalls:
-    return _RelatedCalls(cast(ShapeClassPlanFinder, None))
+def related_calls() -> _CallsDifferingInLengths:
+    return _CallsDifferingInLengths(cast(ShapeClassPlanFinder, None))
 
 
 @pytest.fixture
-def simulated_step(related_calls: _RelatedCalls) -> SimulatedCompiledStep:
-    return SimulatedCompiledStep(_ReportReceiver(None, related_calls), related_calls)
+def simulated_step(related_calls: _CallsDifferingInLengths) -> SimulatedCompiledStep:
+    return SimulatedCompiledStep(_CompiledCallReportHandler(None, related_calls), related_calls)
 
 
 def test_a_repeated_single_shape_is_returned_to_python(simulated_step: SimulatedCompiledStep) -> None:
@@ -97,7 +101,9 @@ def test_a_shape_is_returned_to_python_when_it_recurs_the_third_time(simulated_s
     assert len(simulated_step.exact) == 2
 
 
-def test_python_takes_over_when_the_exact_plan_is_ready(simulated_step: SimulatedCompiledStep) -> None:
+def test_calls_are_returned_to_python_when_the_plan_for_their_exact_shape_is_built(
+    simulated_step: SimulatedCompiledStep,
+) -> None:
     simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW)
     exact = simulated_step.exact[2, 100, 100]
     assert simulated_step.call_with_lengths([100] * 5) == [True] * 5
@@ -114,8 +120,8 @@ def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: Simu
     assert simulated_step.notices == 1
 
 
-def test_alternating_shapes_of_separate_compiled_steps_are_recognized(related_calls: _RelatedCalls) -> None:
-    steps = [SimulatedCompiledStep(_ReportReceiver(None, related_calls), related_calls) for _ in range(2)]
+def test_alternating_shapes_of_separate_compiled_steps_are_recognized(related_calls: _CallsDifferingInLengths) -> None:
+    steps = [SimulatedCompiledStep(_CompiledCallReportHandler(None, related_calls), related_calls) for _ in range(2)]
     for _ in range(9):
         for simulated_step, s in zip(steps, (100, 900), strict=True):
             simulated_step.call_with_lengths([s])
@@ -123,13 +129,13 @@ def test_alternating_shapes_of_separate_compiled_steps_are_recognized(related_ca
 
 
 def test_a_temporary_plan_is_replaced_when_a_better_one_is_in_the_pool(
-    monkeypatch: pytest.MonkeyPatch, related_calls: _RelatedCalls
+    monkeypatch: pytest.MonkeyPatch, related_calls: _CallsDifferingInLengths
 ) -> None:
     pool = PlanPool()
     monkeypatch.setattr(strategies, "get_shared_pool", lambda: pool)
-    for notice in (_ReportReceiver("better", None), _ReportReceiver("better", related_calls)):
+    for notice in (_CompiledCallReportHandler("better", None), _CompiledCallReportHandler("better", related_calls)):
         assert notice(0, (2, 100, 100)) >= 0
-        held: Any = Slot("better", None, 0)
+        held: Any = PlanPoolEntry("better", None, 0)
         pool._slots["better"] = held
         assert notice(0, (2, 100, 100)) < 0
         pool._slots.clear()

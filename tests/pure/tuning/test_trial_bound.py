@@ -17,9 +17,15 @@ from cudnn_backend_py.graph.formats import round_to_data_type
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, ExpectedOutput, compute_expected_outputs
-from cudnn_backend_py.tuning.trial.common_factor import find_common_factor
+from cudnn_backend_py.tuning.trial.common_factor import find_common_error_factor
 from tests.support.typical_graphs import TYPICAL_GRAPHS
-from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
+from tests.support.wrong_scales import (
+    SCALE_FACTORS,
+    WRONG_MODES,
+    WRONG_SCALES,
+    use_wrong_pointwise_mode,
+    use_wrong_scale,
+)
 
 LARGE_GRAPHS = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
 # Scales of blocks are rounded up: float64, without rounding, computes another result there.
@@ -237,7 +243,7 @@ def test_measured_results_of_cudnn_for_large_arguments_are_right(
         PointwiseMode.SWISH_BWD,
     ],
 )
-def test_function_errors_are_allowed_up_to_the_measured_error(mode: PointwiseMode) -> None:
+def test_errors_of_pointwise_functions_are_allowed_up_to_the_measured_error(mode: PointwiseMode) -> None:
     x = list(np.linspace(-1, 1, 4096))
     expected = compute_expected_pointwise(mode, x, [1.0] * len(x) if mode.name.endswith("BWD") else None)
     ulps = 2.0**-23
@@ -458,9 +464,9 @@ def test_a_product_in_another_order_may_overflow_or_underflow() -> None:
     assert expected.compare([[25.0], [1.0]]).beyond == 1
 
 
-def test_values_with_overflowing_squares_have_no_common_factor() -> None:
+def test_no_common_error_factor_is_found_if_squares_overflow() -> None:
     values = np.full(100, 1e200)
-    assert find_common_factor(values * 1.01, values, values, values * 2.0**-53, (0.0,), 0.0) is None
+    assert find_common_error_factor(values * 1.01, values, values, values * 2.0**-53, (0.0,), 0.0) is None
 
 
 def test_results_stored_as_integers_are_rounded_to_nearest() -> None:
@@ -537,6 +543,6 @@ def test_a_wrong_pointwise_mode_is_detected(name: str) -> None:
     inputs = make_inputs(graph, seed=1)
     results = interpret(graph, inputs, rounding=True)
     assert all(item.compare(results[name]).is_right for name, item in compute_expected_outputs(graph, inputs).items())
-    with use_wrong_mode(mode, other):
+    with use_wrong_pointwise_mode(mode, other):
         wrong = compute_expected_outputs(graph, inputs)
     assert not all(item.compare(results[name]).is_right for name, item in wrong.items())

@@ -17,11 +17,11 @@ from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import (
     DATA_KINDS,
-    from_memory,
+    convert_numbers_to_memory_image,
     list_input_tensors,
     load_arrays,
     make_inputs,
-    to_memory,
+    read_numbers_from_memory_image,
 )
 from cudnn_backend_py.tuning.trial.reproduce import make_command_line
 from tests.support.interpreting import assert_graph_error, make_double_tensor
@@ -56,9 +56,9 @@ def test_every_typical_graph_runs_on_every_kind_of_data(name: str, kind: str) ->
         finite = [np.isfinite(values).mean() for values in results.values()]
         assert min(finite) > 0.95, dict(zip(results, finite, strict=True))
     for item in list_input_tensors(graph):
-        image = to_memory(item, made[item.uid])
+        image = convert_numbers_to_memory_image(item, made[item.uid])
         assert image.nbytes <= item.span_bytes
-        np.testing.assert_array_equal(from_memory(item, image), made[item.uid], err_msg=item.name)
+        np.testing.assert_array_equal(read_numbers_from_memory_image(item, image), made[item.uid], err_msg=item.name)
 
 
 @pytest.mark.parametrize("kind", DATA_KINDS)
@@ -165,20 +165,25 @@ def test_generated_variances_are_positive() -> None:
 def test_types_shorter_than_a_byte_are_packed_in_memory(kind: DataType, bits: int) -> None:
     held = make_double_tensor("x", (3, 5), data_type=kind)
     values = np.arange(15).reshape(3, 5) % 2
-    image = to_memory(held, values)
+    image = convert_numbers_to_memory_image(held, values)
     assert image.nbytes == -(-15 * bits // 8)
-    np.testing.assert_array_equal(from_memory(held, image), values)
+    np.testing.assert_array_equal(read_numbers_from_memory_image(held, image), values)
 
 
 def test_memory_follows_strides_and_scale_tiles() -> None:
     strided = make_double_tensor("x", (2, 3, 2, 2), channels_last((2, 3, 2, 2)), data_type=DataType.FLOAT)
     values = np.arange(24.0).reshape(2, 3, 2, 2)
-    np.testing.assert_array_equal(to_memory(strided, values)[:3], values[0, :, 0, 0])
+    np.testing.assert_array_equal(convert_numbers_to_memory_image(strided, values)[:3], values[0, :, 0, 0])
     tiled = make_double_tensor("s", (1, 128, 4), data_type=DataType.FP8_E8M0, reordering=TensorReordering.F8_128x4)
     scales = 2.0 ** (np.arange(512).reshape(1, 128, 4) % 7)
-    image = to_memory(tiled, scales)
-    assert image[4] == to_memory(make_double_tensor("t", (1,), data_type=DataType.FP8_E8M0), scales[0, 32, :1])[0]
-    np.testing.assert_array_equal(from_memory(tiled, image), scales)
+    image = convert_numbers_to_memory_image(tiled, scales)
+    assert (
+        image[4]
+        == convert_numbers_to_memory_image(
+            make_double_tensor("t", (1,), data_type=DataType.FP8_E8M0), scales[0, 32, :1]
+        )[0]
+    )
+    np.testing.assert_array_equal(read_numbers_from_memory_image(tiled, image), scales)
 
 
 def test_given_input_arrays_are_used(tmp_path: Path) -> None:

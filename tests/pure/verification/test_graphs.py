@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.verification.answers import Answer, BuiltPlan, SideProperties
-from cudnn_backend_py.verification.compare import find_differing_aspects, find_differing_facts, find_first_difference
+from cudnn_backend_py.verification.answers import BuiltPlan, LibraryAndGpuProperties, VerdictAndConfigs
+from cudnn_backend_py.verification.compare import (
+    find_differing_library_or_gpu_facts,
+    find_first_difference,
+    list_differences_of_answers,
+)
 from cudnn_backend_py.verification.graphs import FAMILIES, hash_verification_graphs, make_verification_graphs
 from cudnn_backend_py.verification.reproductions import read_reproductions
 
@@ -38,7 +42,7 @@ def test_every_reproduction_has_its_known_issue() -> None:
     assert all(one.issue.applies_to(None, one.graph) for one in found if one.issue.graph is not None)
 
 
-ANSWER = Answer(
+ANSWER = VerdictAndConfigs(
     outcome="supported",
     configs={"A": ["eng0", "eng1_k2=3"], "FALLBACK": ["eng4"]},
     workspace={"A": [0, 256], "FALLBACK": [0]},
@@ -63,21 +67,23 @@ PLANTED: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_differences_of_answers_are_classified(planted: str) -> None:
+def test_differences_between_verdicts_are_classified(planted: str) -> None:
     changes, wanted = PLANTED[planted]
     other = replace(ANSWER, **changes)
-    assert find_differing_aspects(ANSWER, other) == wanted
+    assert list_differences_of_answers(ANSWER, other) == wanted
     shown = [find_first_difference(ANSWER, other, aspect) for aspect in wanted]
     assert all(left != right for left, right in shown)
 
 
 def test_different_kernels_are_classified_as_a_code_difference() -> None:
     built = BuiltPlan(tag="eng0", workspace=0, kernels=["a"])
-    assert find_differing_aspects(ANSWER, ANSWER, [built, replace(built, kernels=["b"])]) == ["code"]
-    assert find_differing_aspects(ANSWER, ANSWER, [built, built]) == []
+    assert list_differences_of_answers(ANSWER, ANSWER, [built, replace(built, kernels=["b"])]) == ["code"]
+    assert list_differences_of_answers(ANSWER, ANSWER, [built, built]) == []
 
 
 def test_differing_environment_facts_are_listed() -> None:
-    one = SideProperties(cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32})
+    one = LibraryAndGpuProperties(
+        cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32}
+    )
     other = replace(one, cudnn="9.20.0", driver=None, device={"deviceVer": 800, "warpSize": 32})
-    assert find_differing_facts(one, other) == {"cudnn": ("9.19.0", "9.20.0"), "deviceVer": (900, 800)}
+    assert find_differing_library_or_gpu_facts(one, other) == {"cudnn": ("9.19.0", "9.20.0"), "deviceVer": (900, 800)}

@@ -22,7 +22,7 @@ from cudnn_backend_py.native.find import find_cublaslt_places
 from cudnn_backend_py.native.version_store import find_version_folder, format_install_command
 from cudnn_backend_py.versions import pip
 from cudnn_backend_py.versions import store as versions
-from cudnn_backend_py.versions.pip import list_index_versions, read_announced_bytes
+from cudnn_backend_py.versions.pip import list_index_versions, read_download_size_from_pip_log
 from tests.support.child import run_python
 from tests.support.wheels import (
     FULL_FILES,
@@ -62,7 +62,7 @@ def install_nvrtc_without_pip(root: Path) -> Path:
     """Install the NVRTC of CUDA 12 into the version store without pip, and return its path."""
     wheel = make_wheel(root.parent / "placed", "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
     folder = root / "nvrtc-cu12"
-    versions._place_wheel(wheel, folder, versions._NVRTC_FILE["12"], versions._make_progress(False))
+    versions._unpack_wheel_atomically(wheel, folder, versions._NVRTC_FILE["12"], versions._make_progress(False))
     return folder / versions._NVRTC_FILE["12"]
 
 
@@ -218,16 +218,16 @@ def test_download_size_is_known_before_the_download(
     full = make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES).stat().st_size
     cublas = make_wheel(wheel_index, "nvidia-cublas-cu12", "12.9.1.4", CUBLAS_FILES).stat().st_size
     nvrtc = next(wheel_index.glob("nvidia_cuda_nvrtc*")).stat().st_size
-    assert versions.find_download_bytes("9.19.0", "full", cuda="12") == full + cublas + nvrtc
+    assert versions.find_download_size("9.19.0", "full", cuda="12") == full + cublas + nvrtc
     root.mkdir(mode=0o700)
     installed = versions.install("9.19.0", cuda="12", flavor="full", progress=False)
-    assert versions.find_download_bytes("9.19", "full", cuda="12") == 0
+    assert versions.find_download_size("9.19", "full", cuda="12") == 0
     assert [folder.name for folder in versions.list_folders(installed)[1:]] == ["nvrtc-cu12", "cublas-cu12"]
     shutil.rmtree(root / "cublas-cu12")
-    assert versions.find_download_bytes("9.19", "full", cuda="12") == cublas
+    assert versions.find_download_size("9.19", "full", cuda="12") == cublas
     shutil.rmtree(root)
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-found"):
-        versions.find_download_bytes("9.20.0", "full", cuda="12")
+        versions.find_download_size("9.20.0", "full", cuda="12")
     assert not root.exists()
 
 
@@ -700,7 +700,7 @@ def test_verify_accepts_an_installed_version(root: Path) -> None:
         (lambda path: (path / "installed.json").write_text("[]"), "installed.json is unreadable"),
     ],
 )
-def test_verify_reports_the_difference(root: Path, change, difference: str) -> None:
+def test_verify_reports_how_an_installed_version_was_changed(root: Path, change, difference: str) -> None:
     installed = add_to_version_store(root)
     change(installed.path)
     with pytest.raises(EnvironmentNotReady, match="differs from its state after the installation in 1 file") as caught:
@@ -876,7 +876,7 @@ def test_child_environment_without_nvrtc_removes_a_stale_path(
     ],
 )
 def test_download_size_is_read_from_pips_output(log: str, size_bytes: int | None) -> None:
-    assert read_announced_bytes(log) == size_bytes
+    assert read_download_size_from_pip_log(log) == size_bytes
 
 
 def test_installing_a_full_wheel_also_installs_cublaslt(
@@ -936,7 +936,7 @@ def test_clear_removes_all_versions_and_their_shared_libraries(root: Path, envir
 def test_latest_installs_the_newest_version(wheel_index: Path, root: Path) -> None:
     installed = versions.install("latest", cuda="12", root=root, progress=False)
     newest, _ = list_index_versions("nvidia-cudnn-jit-cu12")
-    assert installed.version == max(newest, key=versions.version_numbers)
+    assert installed.version == max(newest, key=versions.parse_version_numbers)
 
 
 def test_available_versions_name_cuda_major_and_wheels(wheel_index: Path) -> None:
@@ -954,10 +954,10 @@ def test_available_versions_name_cuda_major_and_wheels(wheel_index: Path) -> Non
         versions.list_available()
 
 
-def test_a_full_wheel_for_lack_of_a_jit_wheel_has_a_small_alternative(wheel_index: Path) -> None:
+def test_an_older_jit_wheel_is_suggested_if_only_a_full_wheel_exists(wheel_index: Path) -> None:
     make_wheel(wheel_index, version="9.18.0.77")
     make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.28.0.42", FULL_FILES)
-    assert versions.find_small_alternative("latest", cuda="12") == "9.19.0"
-    assert versions.find_small_alternative("9.28", cuda="12") == "9.19.0"
-    assert versions.find_small_alternative("9.28", "full", cuda="12") is None  # as requested
-    assert versions.find_small_alternative("9.19", cuda="12") is None  # it is small
+    assert versions.find_newest_version_with_jit_wheel("latest", cuda="12") == "9.19.0"
+    assert versions.find_newest_version_with_jit_wheel("9.28", cuda="12") == "9.19.0"
+    assert versions.find_newest_version_with_jit_wheel("9.28", "full", cuda="12") is None  # as requested
+    assert versions.find_newest_version_with_jit_wheel("9.19", cuda="12") is None  # it is small

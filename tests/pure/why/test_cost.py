@@ -43,7 +43,9 @@ def test_median_interval_contains_the_true_median(draw: str) -> None:
         ([0.01, 3.0], "not shown"),
     ],
 )
-def test_verdict_on_pairs_follows_from_the_interval(shares: list[float], verdict: str) -> None:
+def test_overhead_verdict_follows_from_the_median_interval_of_step_time_pairs(
+    shares: list[float], verdict: str
+) -> None:
     plain = [StepTime(0.010 + number * 1e-5, 0.004) for number in range(len(shares))]  # a drift affects both
     other = [StepTime(one.clock * (1 + share), 0.005) for one, share in zip(plain, shares, strict=True)]
     found = judge_overhead(plain, other, 0.05)

@@ -14,7 +14,7 @@ TORCH, FRONTEND = "torch 2.15", "cudnn-frontend 1.32"
 BASE: dict[str, Any] = {"batch": 2, "heads": 8, "seq_q": 128, "head_dim": 64}
 
 
-def describe_attention(
+def describe_frameworks_for_attention(
     sm: int, backward: bool = False, version: tuple[int, int, int] = (9, 24, 0), **options: Any
 ) -> dict[str, str]:
     build = attention.sdpa_backward if backward else attention.sdpa_forward
@@ -34,13 +34,13 @@ def describe_attention(
     ],
 )
 def test_torch_line_names_the_first_unmet_condition(sm: int, options: dict[str, Any], line: str) -> None:
-    assert describe_attention(sm, **options)[TORCH].startswith(line)
+    assert describe_frameworks_for_attention(sm, **options)[TORCH].startswith(line)
 
 
 @pytest.mark.parametrize(("sm", "selected"), [(90, False), (100, True)])
 def test_cudnn_frontend_line_names_the_selected_engine(sm: int, selected: bool) -> None:
     options = {"head_dim": 192, "head_dim_v": 128, "data_type": DataType.BFLOAT16, "deterministic": True}
-    found = describe_attention(sm, backward=True, **options)
+    found = describe_frameworks_for_attention(sm, backward=True, **options)
     assert ("selects eng5_k14=2" in found[FRONTEND]) is selected
     assert "deterministic" in found[TORCH], "torch's deterministic algorithms exclude cuDNN"
 
@@ -82,13 +82,15 @@ MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BF
 def test_cudnn_frontend_line_names_the_rule_that_refuses(
     sm: int, backward: bool, version: tuple[int, int, int], options: dict[str, Any], line: str
 ) -> None:
-    assert describe_attention(sm, backward, version, **options)[FRONTEND].startswith(line)
+    assert describe_frameworks_for_attention(sm, backward, version, **options)[FRONTEND].startswith(line)
 
 
-def test_the_line_says_that_cudnn_frontend_makes_a_pass_deterministic() -> None:
+def test_cudnn_frontend_line_says_that_it_makes_a_pass_deterministic() -> None:
     own = ", with deterministic kernels, which it turns on for this problem"
-    assert describe_attention(100, True, (9, 28, 0), head_dim=256)[FRONTEND].endswith(own)
-    assert not describe_attention(100, True, (9, 28, 0), head_dim=256, deterministic=True)[FRONTEND].endswith(own)
+    assert describe_frameworks_for_attention(100, True, (9, 28, 0), head_dim=256)[FRONTEND].endswith(own)
+    assert not describe_frameworks_for_attention(100, True, (9, 28, 0), head_dim=256, deterministic=True)[
+        FRONTEND
+    ].endswith(own)
 
 
 def test_graphs_without_attention_have_no_framework_lines() -> None:

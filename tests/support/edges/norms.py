@@ -13,7 +13,7 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph.formats import round_to_data_type
 from tests.support.edges.case import CHANNELS_LAST, FLOAT_TYPES, IMAGE_SHAPE, IN_MEMORY, Array, add_edge_case
-from tests.support.edges.numbers import make_tensor_with_edge_sets
+from tests.support.edges.numbers import make_tensor_with_edge_cases_to_reduce
 
 __all__: list[str] = []
 
@@ -23,7 +23,7 @@ N, T = NormMode, DataType
 def _make_norm_inputs(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...], hostile: bool) -> Array:
     """Return inputs with random, constant, zero, tiny or huge sets to reduce; `hostile` adds NaN and infinities."""
     if hostile:
-        made = make_tensor_with_edge_sets(kind, dims, reduced)
+        made = make_tensor_with_edge_cases_to_reduce(kind, dims, reduced)
         return np.where(np.isfinite(made) & (np.abs(made) > 1e4), 3.0, made)
     axes = [axis for axis, (few, size) in enumerate(zip(reduced, dims, strict=True)) if few != size]
     kept = [axis for axis in range(len(dims)) if axis not in axes]

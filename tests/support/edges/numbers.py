@@ -12,12 +12,12 @@ from cudnn_backend_py.graph.formats import decode, get_largest_finite, get_stora
 from tests.support.edges.case import IMAGE_SHAPE, ROW_LENGTH, SQUARE_SHAPE, Array
 
 __all__ = [
-    "arrange_numbers_by_column",
-    "arrange_numbers_by_row",
     "list_edge_numbers",
     "list_numbers_of_all_bit_patterns",
     "make_image",
-    "make_tensor_with_edge_sets",
+    "make_square_with_one_number_per_column",
+    "make_square_with_one_number_per_row",
+    "make_tensor_with_edge_cases_to_reduce",
 ]
 
 T = DataType
@@ -91,11 +91,11 @@ def _make_edge_and_random_numbers(kind: DataType, count: int, seed: int = 3) -> 
     return np.concatenate([edges, round_to_data_type(np.where(np.arange(rest) % 3, near, far), kind)])[:count]
 
 
-def arrange_numbers_by_row(kind: DataType) -> Array:
+def make_square_with_one_number_per_row(kind: DataType) -> Array:
     return np.repeat(_make_edge_and_random_numbers(kind, ROW_LENGTH, 4)[:, None], ROW_LENGTH, 1).reshape(SQUARE_SHAPE)
 
 
-def arrange_numbers_by_column(kind: DataType) -> Array:
+def make_square_with_one_number_per_column(kind: DataType) -> Array:
     return np.repeat(_make_edge_and_random_numbers(kind, ROW_LENGTH, 5)[None], ROW_LENGTH, 0).reshape(SQUARE_SHAPE)
 
 
@@ -142,7 +142,7 @@ def _copy_row_with_changed_values(row: Array, places: dict[int, float], into: Ar
         target[place % len(target)] = value
 
 
-def make_tensor_with_edge_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...]) -> Array:
+def make_tensor_with_edge_cases_to_reduce(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...]) -> Array:
     """Return a tensor of `dims` with edge-case sets along the reduced axes (1 in `reduced`)."""
     axes = [axis for axis, (few, size) in enumerate(zip(reduced, dims, strict=True)) if few != size]
     kept = [axis for axis in range(len(dims)) if axis not in axes]

@@ -9,7 +9,7 @@ from cudnn_backend_py.generated.enums import (
     ReduceTensorOp,
 )
 from tests.support.edges.case import IN_MEMORY, add_edge_case
-from tests.support.edges.numbers import make_tensor_with_edge_sets
+from tests.support.edges.numbers import make_tensor_with_edge_cases_to_reduce
 
 __all__: list[str] = []
 
@@ -29,7 +29,7 @@ def _add_reduction_case(
         f"reduction/{mode.name} {shape}/{kind.name} {to.name}",
         kind,
         build_reduction,
-        x=lambda: make_tensor_with_edge_sets(kind, dims, result),
+        x=lambda: make_tensor_with_edge_cases_to_reduce(kind, dims, result),
     )
 
 

@@ -77,7 +77,7 @@ def add_convolution(d: RandomGraphBuilder) -> None:
         if kind is _T.INT8:
             _add_int8_convolution(d, x, w, response, window, length)
             return
-        d.add_operation_with_chain(
+        d.add_operation_with_elementwise_chain(
             lambda o: d.g.convolution(x, w, **window, compute_type=compute, **o),
             response,
             length=length,
@@ -85,14 +85,14 @@ def add_convolution(d: RandomGraphBuilder) -> None:
         )
     elif form == "data":
         dy, w = d.add_tensor("dy", response), d.add_tensor("w", weights)
-        d.add_operation_with_chain(
+        d.add_operation_with_elementwise_chain(
             lambda o: d.g.convolution_backward_data(dy, w, groups=c // per_group, dims=image, **window, **o),
             image,
             length=length if d.make_random_bool(0.6) else 0,
         )
     else:
         x, dy = add_convolution_prologue(d, d.add_tensor("x", image), 0.1), d.add_tensor("dy", response)
-        d.add_operation_with_chain(
+        d.add_operation_with_elementwise_chain(
             lambda o: d.g.convolution_backward_filter(x, dy, taps, groups=c // per_group, **window, **o),
             weights,
             length=length if d.make_random_bool(0.15) else 0,
@@ -136,4 +136,4 @@ def _add_int8_convolution(
         PointwiseMode.MUL, z, d.add_scalar(len(response), 0.0078125), **d.make_virtual_options(response, _T.FLOAT)
     )
     d.g.io_type = _T.FLOAT
-    d.add_chain(z, length, channel=1, kind=d.choose(_T.INT8, _T.FLOAT))
+    d.add_elementwise_chain(z, length, channel=1, kind=d.choose(_T.INT8, _T.FLOAT))

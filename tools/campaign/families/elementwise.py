@@ -38,9 +38,9 @@ def add_pointwise_graph(d: RandomGraphBuilder) -> None:
     x = d.add_tensor("x", dims)
     channel = None if d.make_random_bool(0.5) else min(1, len(dims) - 1)
     length = d.choose_weighted({1: 4, 2: 4, 3: 3, 4: 2, 6: 1, 8: 0.5})
-    y = d.add_chain(x, length, channel=channel, kind=d.choose_output_type())
+    y = d.add_elementwise_chain(x, length, channel=channel, kind=d.choose_output_type())
     if d.make_random_bool(0.1):
-        d.add_chain(y, 1, channel=channel)
+        d.add_elementwise_chain(y, 1, channel=channel)
 
 
 def add_reduction_graph(d: RandomGraphBuilder) -> None:
@@ -57,11 +57,11 @@ def add_reduction_graph(d: RandomGraphBuilder) -> None:
         d.layout = packed_strides if len(dims) < 4 else channels_last
     x = d.add_tensor("x", dims)
     channel = None if d.make_random_bool(0.5) else min(1, len(dims) - 1)
-    z = d.add_chain(x, d.choose_weighted({0: 5, 1: 3, 2: 2}), channel=channel, virtual=True)
+    z = d.add_elementwise_chain(x, d.choose_weighted({0: 5, 1: 3, 2: 2}), channel=channel, virtual=True)
     after = d.make_random_bool(0.06)
     y = d.add_reduction(z, virtual=after)
     if after:
-        d.add_chain(y, d.choose(1, 1, 2), channel=channel, kind=d.choose(_T.FLOAT, d.g.io_type))
+        d.add_elementwise_chain(y, d.choose(1, 1, 2), channel=channel, kind=d.choose(_T.FLOAT, d.g.io_type))
 
 
 def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
@@ -96,7 +96,7 @@ def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
     if chosen is _P.POW:
         x = d.g.pointwise(_P.ABS, x, **d.make_virtual_options(dims))
     dy = d.add_tensor("dy", dims) if chosen in BACKWARD_MODES else None
-    d.g.pointwise(chosen, x, b, dy=dy, **more, **result, parameters=d.choose_parameters(chosen))
+    d.g.pointwise(chosen, x, b, dy=dy, **more, **result, parameters=d.choose_activation_parameters(chosen))
 
 
 def _add_binary_selection(d: RandomGraphBuilder, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from cudnn_backend_py.graph.strides import channels_last, packed_strides
 from ..random_builder import RandomGraphBuilder
 from .convolutions import add_convolution_prologue
 
-__all__ = ["add_batch_norm_part", "add_norm", "add_norm_backward"]
+__all__ = ["add_batch_norm_suboperation", "add_norm", "add_norm_backward"]
 
 _T, _N, _P = DataType, NormMode, PointwiseMode
 TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3}
@@ -83,7 +83,7 @@ def _add_norm_with_epilogue(d: RandomGraphBuilder, add: Any, dims: tuple[int, ..
         z = d.g.pointwise(_P.ADD, z, d.add_tensor("residual", dims), **d.make_virtual_options(dims))
         d.g.pointwise(_P.RELU_FWD, z, **d.make_stored_options(dims))
         return
-    d.add_chain(z, length, channel=1, kind=d.g.io_type)
+    d.add_elementwise_chain(z, length, channel=1, kind=d.g.io_type)
 
 
 def _add_batch_norm_with_running_statistics(d: RandomGraphBuilder, dims: tuple[int, ...], per: tuple[int, ...]) -> None:
@@ -130,7 +130,7 @@ def add_norm_backward(d: RandomGraphBuilder) -> None:
     g.norm_backward(mode, dy, x, scale, mean=mean, inv_variance=inverse, **d.make_stored_options(dims))
 
 
-def add_batch_norm_part(d: RandomGraphBuilder) -> None:
+def add_batch_norm_suboperation(d: RandomGraphBuilder) -> None:
     """Add a part of a batch norm: statistics after a convolution, finalized scale and bias, or weight gradients."""
     part = d.choose_weighted({"statistics": 4, "finalize": 2, "weights": 2, "pair": 1})
     {

@@ -59,9 +59,9 @@ def add_resample(d: RandomGraphBuilder) -> None:
         wants = mode is _S.MAXPOOL and usual is PaddingMode.NEG_INF_PAD and last and d.make_random_bool(0.6)
         x = d.add_tensor("x", whole)
         if d.make_random_bool(0.25) and not wants:
-            x = d.add_chain(x, d.choose(1, 2), channel=1, virtual=True)
+            x = d.add_elementwise_chain(x, d.choose(1, 2), channel=1, virtual=True)
         length = d.choose(1, 2) if not wants and d.make_random_bool(0.25) else 0
-        d.add_operation_with_chain(
+        d.add_operation_with_elementwise_chain(
             lambda o: d.g.resample(mode, x, window, idx=wants, **sides, **o).y, less, length=length, kind=d.g.io_type
         )
         return
@@ -100,7 +100,7 @@ def add_data_movement(d: RandomGraphBuilder) -> None:
         source = g.tensor("a", (b, m * k)) if d.make_random_bool(0.5) else g.tensor("a", (b * m, k))
         a = g.reshape(source, (b, m, k), **({"mode": ReshapeMode.LOGICAL} if logical else {}))
     right = g.tensor("b", (b, k, n))
-    d.add_operation_with_chain(
+    d.add_operation_with_elementwise_chain(
         lambda o: g.matmul(a, right, **o), (b, m, n), length=d.choose(0, 0, 1, 2), channel=None, kind=kind
     )
 
@@ -174,7 +174,7 @@ def add_expert_matmul(d: RandomGraphBuilder) -> None:
         more |= {"token_ks": d.g.tensor("token_ks", (1, rows, 1), _T.INT32), "top_k": 1}
     tokens = d.choose(rows, rows // 2) if mode is _M.GATHER else rows
     token = d.add_tensor("token", (1, tokens, k))
-    d.add_operation_with_chain(
+    d.add_operation_with_elementwise_chain(
         lambda o: d.g.moe_grouped_matmul(token, weight, offset, **more, **o),
         (1, rows, n),
         length=0 if d.make_random_bool(0.8) else 1,
@@ -205,7 +205,9 @@ def add_block_scaled_matmul(d: RandomGraphBuilder) -> None:
     sb = g.tensor("b_scale", b_dims, exponents, strides=(b_dims[1] * b_dims[2], 1, b_dims[1]), **tiled)
     left = g.block_scale_dequantize(a, sa, (1, size))
     right = g.block_scale_dequantize(b, sb, (size, 1))
-    d.add_operation_with_chain(lambda o: g.matmul(left, right, **o), (1, m, n), length=d.choose(0, 0, 1), channel=None)
+    d.add_operation_with_elementwise_chain(
+        lambda o: g.matmul(left, right, **o), (1, m, n), length=d.choose(0, 0, 1), channel=None
+    )
 
 
 def add_rotary_embedding(d: RandomGraphBuilder) -> None:

@@ -39,9 +39,11 @@ def add_matmul(d: RandomGraphBuilder) -> None:
         c = d.g.matmul(a, b, compute_type=_T.INT32, **d.make_virtual_options(dims, _T.INT32))
         c = d.g.pointwise(_P.MUL, c, d.add_scalar(len(dims), 0.0078125), **d.make_virtual_options(dims, _T.FLOAT))
         d.g.io_type = _T.FLOAT
-        d.add_chain(c, length, channel=None, kind=d.choose(_T.INT8, _T.FLOAT, _T.HALF))
+        d.add_elementwise_chain(c, length, channel=None, kind=d.choose(_T.INT8, _T.FLOAT, _T.HALF))
         return
-    d.add_operation_with_chain(lambda o: d.g.matmul(a, b, **o), dims, length=length, channel=None, reduce=0.08)
+    d.add_operation_with_elementwise_chain(
+        lambda o: d.g.matmul(a, b, **o), dims, length=length, channel=None, reduce=0.08
+    )
 
 
 def add_matrix(
