@@ -464,7 +464,7 @@ def find_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer | None =
     if machine.live and machine.cudnn is None:
         return Blocker("build", "this torch was built without cuDNN (for ROCm, or without CUDA)", "a torch for CUDA")
     if call.kind != "sdpa":
-        return _find_blocker_of_calls_besides_sdpa(call, machine)
+        return _find_blocker_of_calls_except_sdpa(call, machine)
     if call.q.form == "jagged":
         return _find_jagged_blocker(call, machine, answer)
     gate = _find_first_blocker(call, machine)
@@ -584,7 +584,7 @@ def _make_backend_order_blocker(order: tuple[str, ...], what: str, machine: Mach
     return Blocker("order", f"torch tries {', '.join(order)} in this order: {what}", cure, sure=sure)
 
 
-def _find_blocker_of_calls_besides_sdpa(call: TorchCall, machine: Machine) -> Blocker | None:
+def _find_blocker_of_calls_except_sdpa(call: TorchCall, machine: Machine) -> Blocker | None:
     if call.kind == "flex":
         return Blocker(
             "flex",

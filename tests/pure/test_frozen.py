@@ -52,7 +52,7 @@ def test_values_are_given_by_position_or_name_and_have_defaults() -> None:
         (Point, (1,), {"z": 3}, "Point has no field z. It has x, y"),
         (Point, (1,), {"x": 3}, "Point got x twice"),
         (Point, (1, 2, "", 4), {}, "Point takes at most 3 values by position, got 4"),
-        (ValueWithName, ("a",), {}, "Named takes at most 0 values by position, got 1"),
+        (ValueWithName, ("a",), {}, "ValueWithName takes at most 0 values by position, got 1"),
         (NamedPoint, (), {"x": 1, "y": 2}, "NamedPoint has no field y. It has name, x"),
         (Point, (1,), {"nte": ""}, r"Point has no field nte; did you mean note\? It has x, y, note"),
     ],

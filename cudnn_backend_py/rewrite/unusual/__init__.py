@@ -14,7 +14,7 @@ from ...graph.replace import try_to_make_graph
 from .blocks import find_unusual_scales, find_unusual_tensor_reorderings
 from .deviation import OTHER_RESULTS, Deviation, get_operation_key
 from .layout import find_low_alignments, find_unusual_layouts
-from .operations import find_operations_besides_main_one, find_stored_intermediates
+from .operations import find_operations_except_main_one, find_stored_intermediates
 from .parameters import find_unusual_parameters
 from .sizes import find_broadcasts, find_inconsistent_dims, find_unusual_norm_dims, find_unusual_sizes
 from .types import find_unusual_compute_types, find_unusual_types, find_unusual_virtual_types
@@ -78,5 +78,5 @@ _LOOKS: tuple[Callable[[Graph], Iterator[Deviation]], ...] = (
     find_unusual_sizes,
     find_stored_intermediates,
     find_broadcasts,
-    find_operations_besides_main_one,
+    find_operations_except_main_one,
 )

@@ -15,7 +15,7 @@ from ..relations import NORMS
 from .deviation import OTHER_RESULTS, Deviation, find_tensors_in_memory, get_operation_key, set_tensor_fields
 from .types import FINALIZED
 
-__all__ = ["MAIN_OPERATIONS", "find_operations_besides_main_one", "find_stored_intermediates"]
+__all__ = ["MAIN_OPERATIONS", "find_operations_except_main_one", "find_stored_intermediates"]
 
 _D = DescriptorType
 
@@ -72,7 +72,7 @@ def format_removal(op: Op, *, is_bypassed: bool) -> str:
     return f"without the operation {op.name} ({format_kind(op)}), {effect}"
 
 
-def find_operations_besides_main_one(graph: Graph) -> Iterator[Deviation]:
+def find_operations_except_main_one(graph: Graph) -> Iterator[Deviation]:
     """Yield each operation except the graph's main one, such as its first product or norm."""
     scaled = _D.OPERATION_BLOCK_SCALE_DEQUANTIZE  # no product reads such numbers without
     main = next((op for op in graph.ops if op.kind in MAIN_OPERATIONS), graph.ops[0])

@@ -29,7 +29,7 @@ def test_patterns_of_refusal_reasons_refer_to_existing_rules_and_kinds_of_change
     assert {kind for phrase in REASON_PHRASES for kind in phrase.kinds} <= set(KINDS)
 
 
-def test_every_refusal_reason_pattern_is_unique_and_used_in_one_way() -> None:
+def test_every_refusal_reason_pattern_is_unique_and_has_one_use() -> None:
     for phrase in REASON_PHRASES:
         re.compile(phrase.pattern)
         known = bool(phrase.rule or phrase.kinds), phrase.vague, bool(phrase.needs)

@@ -17,7 +17,7 @@ from cudnn_backend_py.generated import attributes, descriptors, enums, prototype
 from cudnn_backend_py.generated.enums import AttributeName as A
 from cudnn_backend_py.generated.enums import AttributeType as T
 from cudnn_backend_py.generated.enums import DescriptorType as D
-from cudnn_backend_py.system.version import version_numbers
+from cudnn_backend_py.system.version import parse_version_numbers
 
 GENERATED = Path(cudnn_backend_py.generated.__file__).parent
 NEWEST = re.findall(r"^NEWEST := (.+)$", (GENERATED.parents[1] / "Makefile").read_text(), re.MULTILINE)[0]
@@ -136,7 +136,7 @@ def test_deprecated_enum_members_are_marked() -> None:
 
 
 def test_constants_have_the_values_of_the_header() -> None:
-    assert version_numbers(NEWEST) == enums.HEADER_VERSION
+    assert parse_version_numbers(NEWEST) == enums.HEADER_VERSION
     assert enums.DIM_MAX == 8
     assert (enums.SEV_ERROR_EN, enums.SEV_WARNING_EN, enums.SEV_INFO_EN) == (2, 4, 8)
 
