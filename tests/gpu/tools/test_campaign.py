@@ -63,7 +63,7 @@ def test_a_wrong_scale_in_the_interpreter_is_found_and_reduced(gpu: Target, monk
 
 
 def test_a_campaign_runs_in_child_processes(gpu: Target) -> None:
-    found = run_campaign(CampaignOptions(seconds=60, most=30, processes=2, reduce_s=5))
+    found = run_campaign(CampaignOptions(seconds=300, most=30, processes=2, reduce_s=5))
     assert found.sum_counts()["graphs"] == 30
     assert found.sum_counts()["compared"] >= get_smallest_accepted_count("graphs of a campaign that are compared")
     assert not [failure for failure in found.failures if not failure["faults"]]
