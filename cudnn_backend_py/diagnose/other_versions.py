@@ -258,10 +258,8 @@ def _format_use_of_version(name: str) -> str:
 
 
 def _has_judged_remedy(cause: Cause) -> bool:
-    """Return whether a cause has a remedy that was judged and computes the same."""
-    return (
-        bool(cause.remedy) and cause.asked in ("support check", "built") and not cause.changes_results_with_every_remedy
-    )
+    """Return whether a cause has a judged remedy that keeps the architecture and what is computed."""
+    return bool(cause.remedy) and cause.asked in ("support check", "built") and not cause.has_only_weak_remedies
 
 
 def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) -> Verdict:

@@ -18,10 +18,9 @@ UNUSED_MODULES: dict[str, tuple[str, ...]] = {
         *("wrapper", "yarn"),
     ),
     "graph.": ("attention.shape_class", "attention.small", "serial"),
-    "native.": ("environment", "log", "prepare_kernel"),
+    "native.": ("environment", "environment_problems", "log", "prepare_kernel"),
     "plans.": ("build", "cache", "candidate", "kernels", "record", "refusals", "select"),
     "system.": ("after_import", "child", "private_folder"),
-    "target.": ("environment",),
 }
 UNUSED_MODULE_NAMES = frozenset(room + name for room, names in UNUSED_MODULES.items() for name in names)
 #: Slow modules of other packages that it does not need either. NumPy is needed for scalars.

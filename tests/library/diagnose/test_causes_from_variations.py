@@ -167,7 +167,7 @@ def test_wrong_dims_of_a_pooling_result_are_reported(shared_judge: Judge, window
     assert shared_judge.run_query(Query(make_max_pool(32, right, window, stride, pad), "sm90")).supported
     for wrong in (right - 1, right + 1):
         said = judge_and_get_headline(shared_judge, make_max_pool(32, wrong, window, stride, pad), "sm90")
-        assert f"dims of y [2, 32, {wrong}, {wrong}] where [2, 32, {right}, {right}] is needed" in said
+        assert f"dims of y [2, 32, {wrong}, {wrong}] are not supported, [2, 32, {right}, {right}] are" in said
 
 
 @pytest.mark.parametrize(("head_dim", "head_dim_v"), [(128, 64), (64, 128), (96, 64)])

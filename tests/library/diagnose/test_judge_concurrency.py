@@ -143,9 +143,9 @@ def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
 FORK_PROGRAM = """
 import os, sys
 from cudnn_backend_py.diagnose import judge
-from tests.torture.judge import make_random_queries
+from tests.torture.judge import make_distinct_queries
 
-queries = make_random_queries()
+queries = make_distinct_queries()
 judge(queries[0])
 if (child := os.fork()) == 0:
     assert judge(queries[1]).graph == queries[1].graph.name
@@ -163,11 +163,11 @@ def test_a_forked_process_uses_its_own_children() -> None:
 XDIST_TEST_FILE = """
 import pytest
 from cudnn_backend_py.testing import assert_not_supported, assert_supported
-from tests.torture.judge import make_random_queries
+from tests.torture.judge import make_distinct_queries
 
 @pytest.mark.parametrize("number", range(6))
 def test_each(number):
-    question = make_random_queries()[number + 4]
+    question = make_distinct_queries()[number + 4]
     check = assert_supported if question.graph.name.startswith("supported") else assert_not_supported
     assert check(question.graph, question.target).graph == question.graph.name
 """

@@ -270,7 +270,7 @@ SCORE_BIAS = make_random_normal_numbers(4, 1, *SCORES_SHAPE[1:])
 
 
 def test_training_step_equals_the_formula() -> None:
-    want = bprop_example.reference(Q, K, V, SCORE_BIAS, DO)
+    want = bprop_example.compute_expected_in_float64(Q, K, V, SCORE_BIAS, DO)
     forward = interpret(
         mha_fprop(TINY_PROBLEM, store_s=True), {"q": Q, "k": K.swapaxes(2, 3), "v": V, "bias": SCORE_BIAS}
     )

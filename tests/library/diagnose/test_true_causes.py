@@ -208,9 +208,9 @@ def test_a_wrong_type_and_an_old_architecture_are_both_named(shared_judge: Judge
 
 @pytest.mark.skipif(not OLDER, reason="cuDNN 9.14 is not installed")
 def test_the_full_wheel_is_offered_only_if_it_can_judge_without_the_gpu(shared_judge: Judge) -> None:
-    install = f"cudnn-backend cudnn install {OLDER} --full"
+    install, newest = f"cudnn-backend cudnn install {OLDER} --full", library().build_text
     expected = {
-        "bn finalize": f"{install}, then explain again; or add --whatif",
+        "bn finalize": f"use cuDNN {newest} (--cudnn {newest}); or {install}, then explain again",
         "matmul f64": f"judge on a machine with the GPU and the full wheel ({install})",
     }
     for name, remedy in expected.items():
@@ -232,8 +232,8 @@ def test_no_full_wheel_of_cuda_12_is_offered_for_an_engine_of_cuda_13(shared_jud
             judge_and_check_refusal(shared_judge, question.graph, "sm90", one.version_with_cuda), question, shared_judge
         ).cause
         assert cause is not None
-        assert "9.28" not in library().version_text or cause.remedy.startswith("use its build for CUDA 13")
-        assert "--full" not in cause.remedy or cause.versions.endswith("supports it")
+        assert "9.28" not in library().version_text or cause.remedy.startswith("use the full wheel for CUDA 13")
+        assert "--full" not in cause.remedy.replace("--cuda 13 --full", "") or cause.versions.endswith("supports it")
 
 
 def test_a_gradient_of_a_wrong_type_and_a_missing_split_are_both_named(shared_judge: Judge) -> None:
