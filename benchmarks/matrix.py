@@ -53,7 +53,7 @@ def make_linear_layer(data_type: DataType) -> Graph:
     return g.graph()
 
 
-def make_matrix_graphs() -> dict[str, Graph]:
+def make_graphs_of_matrix_benchmark() -> dict[str, Graph]:
     """Return the twelve graphs of the matrix by name."""
     return {
         "forward, causal": make_attention_forward(causal=True, stats=True),
@@ -73,7 +73,7 @@ def make_matrix_graphs() -> dict[str, Graph]:
 
 def judge_missing_cells(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
     """Judge the cells of the matrix that have no stored answer in the folder ``cache``."""
-    return matrix(make_matrix_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
+    return matrix(make_graphs_of_matrix_benchmark(), targets, versions, cache=cache, progress=sys.stderr.isatty())
 
 
 def measure_cpu_seconds() -> float:
@@ -119,7 +119,7 @@ def judge_with_crashing_graph(versions: Sequence[str]) -> dict[str, object]:
     )
     graphs = {
         "crashes": sdpa_backward(inner_stride, allow_hazards=True),
-        "plain": make_matrix_graphs()["forward, causal"],
+        "plain": make_graphs_of_matrix_benchmark()["forward, causal"],
     }
     with tempfile.TemporaryDirectory() as folder:
         answered = matrix(graphs, ("sm80", "sm90"), versions, cache=Path(folder), progress=False)

@@ -49,7 +49,7 @@ def make_device_properties(name: str) -> Any:
 
 
 def graph() -> Graph:
-    """Return the same graph as a value of this package, for an H100."""
+    """Return the graph of the script above as a `Graph`, for an H100."""
     made, _ = make_attention_pygraph(device_property=make_device_properties("h100"))
     return made.graph()
 

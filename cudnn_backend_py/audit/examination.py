@@ -26,7 +26,7 @@ from .look import VARIABLE
 from .part import InterpretableCase, reduce_case_for_interpreter
 from .reproduction import draft_known_issue, make_reproduction_program
 
-__all__ = ["CaseReport", "VersionResult", "examine", "find_first_differing_version"]
+__all__ = ["CaseReport", "VersionResult", "examine", "judge_until_first_differing_version"]
 
 LIBRARY = "CUDNN_BACKEND_LIBRARY"
 LIMIT_S, REDUCE_S = 300.0, 60.0
@@ -299,8 +299,8 @@ class _Examination:
             one = self.run_with_version(name)
             return one is not None and one.state != own.state
 
-        find_first_differing_version([name for number, name in known if number > numbers], differs_from_original)
-        find_first_differing_version(
+        judge_until_first_differing_version([name for number, name in known if number > numbers], differs_from_original)
+        judge_until_first_differing_version(
             [name for number, name in reversed(known) if number < numbers], differs_from_original
         )
         self._set_wrong_version_range()
@@ -436,7 +436,7 @@ class _Examination:
             found.draft = str(draft)
 
 
-def find_first_differing_version(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
+def judge_until_first_differing_version(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
     """Run the last of these versions; if its result differs from the original, bisect to the first that differs."""
     if not names or not is_other(names[-1]):
         return

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..diagnose import Judge, Query, Verdict
     from ..graph import Graph
 
-__all__ = ["explain_graphs", "judge_and_search"]
+__all__ = ["explain_graphs", "judge_and_search_remedies"]
 
 
 @click.command("explain", cls=Command)
@@ -174,7 +174,7 @@ def explain_graphs(
                     for _, graph in graphs
                     for name in names
                 ]
-                return judge_and_search(questions, judge)
+                return judge_and_search_remedies(questions, judge)
 
         verdicts = judge_with_wheels(judge_in_children, find_versions_without_engines)
         processes.kill()  # they end while the answer is written
@@ -257,7 +257,7 @@ def _describe_frameworks(verdict: Verdict, graph: Graph) -> dict[str, str]:
     return describe_frameworks(graph, Version.from_text(verdict.cudnn), verdict.sm)
 
 
-def judge_and_search(questions: Sequence[Query], judge: Judge) -> list[Verdict]:
+def judge_and_search_remedies(questions: Sequence[Query], judge: Judge) -> list[Verdict]:
     """Return the verdicts on queries, with the results of other versions and of changes where cuDNN refuses a graph."""
     answers = [judge.run_query(question) for question in questions]
     if any(verdict.may_differ_by_version for verdict in answers):

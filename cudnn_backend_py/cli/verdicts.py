@@ -18,7 +18,7 @@ from ..errors import EnvironmentNotReady, GraphError
 from ..system.child import make_package_import_source
 from ..system.untrusted_files import read_text
 from ..terminal import open_console
-from .explain import judge_and_search
+from .explain import judge_and_search_remedies
 from .graph_file import load_graph_file, read_any_graphs
 from .options import (
     BUILD_HELP,
@@ -414,7 +414,7 @@ def _explain_changes(settings: Baseline, changed: Sequence[CheckedVerdict]) -> N
         for one in changed:
             graph = load_graph_file(str(settings.path.parent / one.graph))
             version = None if one.version == DEFAULT_VERSION else one.version
-            [verdict] = judge_and_search([Query(graph, one.target, version, build=settings.build)], judge)
+            [verdict] = judge_and_search_remedies([Query(graph, one.target, version, build=settings.build)], judge)
             print_lines(f"\n{render_text(verdict)}")
 
 

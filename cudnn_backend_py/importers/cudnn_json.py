@@ -530,7 +530,8 @@ def graph_from_descriptors(
     known = list(ops) or [None] * len(nodes)
     if len(known) != len(nodes):
         raise _make_log_graph_error(
-            f"the log has dumps of {len(nodes)} operations of this graph, but calls for {len(known)}"
+            f"the log describes {len(nodes)} operations of this graph, but has the calls that set {len(known)}",
+            _FROM_THE_START,
         )
     reader = _DumpReader(made)
     return Graph(

@@ -11,7 +11,7 @@ from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITH
 __all__ = ["ATTENTION_EIGHT_BIT"]
 
 
-def _is_fp8_with_long_keys_to_bfloat16(use: AttentionUse) -> bool:
+def _is_fp8_with_long_keys_and_bfloat16_output(use: AttentionUse) -> bool:
     """Whether an 8-bit forward pass with bfloat16 output has 4096 keys or more, over which it may be split."""
     p = use.problem
     plain = p.left_bound is None and p.right_bound is None and p.page_size is None
@@ -75,7 +75,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
             103,
         ),
         versions=VersionRange(since=(9, 24, 0), until=(9, 25, 0)),
-        attention=_is_fp8_with_long_keys_to_bfloat16,
+        attention=_is_fp8_with_long_keys_and_bfloat16_output,
     ),
     KnownIssue(
         "fp8-window-of-sequences",

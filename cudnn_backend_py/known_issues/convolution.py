@@ -265,7 +265,7 @@ def _iterate_producer_modes(writers: Mapping[int, Op], tensor: Tensor) -> Iterat
 
 
 def _has_reduced_convolution_of_normed_image(graph: Graph) -> bool:
-    """Whether the result of a convolution of a float16 image after scale, bias and ReLU is changed, then reduced.
+    """Whether a scaled, biased float16 image is convolved after ReLU, and a pointwise operation and a reduction follow.
 
     A sum for each image does not count.
     """

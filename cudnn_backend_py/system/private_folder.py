@@ -70,7 +70,7 @@ class PrivateFolder:
         try:
             self.path = Path(path).expanduser().absolute()
             if b"\0" in os.fsencode(self.path):
-                raise ValueError("it contains a null character")
+                raise ValueError("the path contains a null character")
         except (RuntimeError, ValueError, TypeError, OSError) as error:  # no such user, no such text, no working folder
             reraise_interruption(error)
             raise UsageError(

@@ -570,7 +570,7 @@ def _find_other_cuda(request: VersionRequest, cuda: Cuda) -> Cuda | None:
 
 
 def _list_index_by_flavor(cuda: Cuda, wanted: Flavor | None) -> dict[Flavor, list[str]]:
-    """Return the versions that pip finds; of JIT wheels only those that can judge, unless they are requested.
+    """Return the versions that pip finds, without JIT wheels that cannot judge graphs unless these are requested.
 
     Raises
     ------

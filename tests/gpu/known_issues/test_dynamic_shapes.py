@@ -1,4 +1,4 @@
-"""One plan for many shapes: which of cuDNN's methods of changing a plan's shape give right results in float64.
+"""One plan for many shapes: which of cuDNN's methods of changing a plan's shape agree with a float64 reference.
 
 Two methods: a kernel cache shared by plans with dynamic shapes, and override shapes in the variant pack. Each is tested
 with attention, as many operations and as one, forward and backward, and with a matrix product as the control. A case

@@ -236,7 +236,9 @@ def make_random_shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, i
 
 @pytest.mark.parametrize("stats", [False, True])
 @pytest.mark.parametrize("layout", TENSOR_LAYOUTS)
-def test_the_forward_launch_equals_that_of_python(step: RecordedCompiledStep, layout: str, stats: bool) -> None:
+def test_the_compiled_forward_launch_equals_the_python_launch(
+    step: RecordedCompiledStep, layout: str, stats: bool
+) -> None:
     first = [make_random_tensor(layout, 4, 100) for _ in "qkv"]
     inputs, outputs = make_forward_call(*first, stats)
     found = PythonShapeClass(False, inputs, outputs)

@@ -204,9 +204,9 @@ def test_invalid_library_is_not_judged(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def package_without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package_without_driver_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the package as installed without a C compiler: without the driver stub."""
-    folder = tmp_path_factory.mktemp("package_without_stub")
+    folder = tmp_path_factory.mktemp("package_without_driver_stub")
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "cudnn_backend_py", folder / "cudnn_backend_py", ignore=ignored)
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignored)
@@ -215,9 +215,9 @@ def package_without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
 @pytest.mark.parametrize("graph", [FORUM_EXAMPLE, "examples/flash_forward.py"])
-def test_without_a_driver_library_nothing_is_judged(package_without_stub: Path, older: bool, graph: str) -> None:
+def test_without_a_driver_library_nothing_is_judged(package_without_driver_stub: Path, older: bool, graph: str) -> None:
     environment = make_older_cudnn_environment() if older else None
-    code, verdict = explain_as_json(graph, "--target", "sm80", environment=environment, cwd=package_without_stub)
+    code, verdict = explain_as_json(graph, "--target", "sm80", environment=environment, cwd=package_without_driver_stub)
     assert verdict["driver"] == "missing"
     assert_not_judged(code, verdict, "driver-missing")
     assert "driver stub" in verdict["cause"]["remedy"]

@@ -213,7 +213,7 @@ def is_launched(call: TupleCall, given: Any) -> bool:
         {"strides": (0, 8192, 64, 1)},
     ],
 )
-def test_matching_buffers_are_launched(
+def test_a_plan_is_launched_if_its_buffers_match(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, changes: Any
 ) -> None:
     assert is_launched(make_call(plan, launcher, framework), buffers(**changes))
@@ -530,7 +530,7 @@ def test_bound_call_returns_the_status(plan: Plan, launch_implementation: str) -
 def test_bound_call_sets_the_stream_first(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, launch_implementation: str
 ) -> None:
-    """cudnnSetStream refuses the null handle as well, and the stream recorded for the handle stays unchanged."""
+    """A null handle fails in cudnnSetStream, before the launch, and the recorded stream stays unchanged."""
     launch = launch_without_handle(plan)
     launch.handle.stream = 8192
     with pytest.raises(CudnnStatusError) as caught:

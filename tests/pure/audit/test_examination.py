@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.audit.examination import CaseReport, VersionResult, _Examination, find_first_differing_version
+from cudnn_backend_py.audit.examination import (
+    CaseReport,
+    VersionResult,
+    _Examination,
+    judge_until_first_differing_version,
+)
 from cudnn_backend_py.audit.look import audit_from_environment
 from cudnn_backend_py.audit.report import AuditReport, StoredCase
 from cudnn_backend_py.audit.reproduction import draft_known_issue, make_reproduction_program
@@ -29,14 +34,14 @@ def test_find_changed_version_judges_few_versions(first_other: int) -> None:
         judged.append(int(name))
         return int(name) >= first_other
 
-    find_first_differing_version([str(number) for number in range(12)], has_result_of_changed_version)
+    judge_until_first_differing_version([str(number) for number in range(12)], has_result_of_changed_version)
     assert len(judged) == len(set(judged)) <= 5
     if first_other < 12:
         assert first_other in judged
         assert first_other == 0 or first_other - 1 in judged
     else:
         assert judged == [11]
-    find_first_differing_version([], has_result_of_changed_version)
+    judge_until_first_differing_version([], has_result_of_changed_version)
 
 
 def make_version_result(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:

@@ -49,7 +49,7 @@ def test_default_backend_order_equals_torchs(record: dict[str, Any]) -> None:
     assert order[:4] == list(find_default_backend_order(read_machine(record)))
 
 
-def test_recorded_calls_fail_every_condition_except_five() -> None:
+def test_recorded_calls_cover_failures_of_all_conditions_but_five() -> None:
     """Five of torch's conditions cannot fail on Hopper with cuDNN 9.19; the public reports cover those."""
     seen = {
         GATES_BY_TORCH_FUNCTION[function]
