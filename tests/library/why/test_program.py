@@ -170,7 +170,7 @@ def test_modules_run_under_both_commands_and_an_html_report_is_written(tmp_path:
 
 def test_invalid_command_lines_are_reported(tmp_path: Path) -> None:
     for arguments, said in (
-        (["nowhere.py"], "there is no nowhere.py"),
+        (["nowhere.py"], "there is no file nowhere.py"),
         (["--target", "nothing", __file__], "nothing"),
         (["--budget", "nan", __file__], "'nan' is not a valid number of seconds"),
         (["--budget=-1", __file__], "-1"),
