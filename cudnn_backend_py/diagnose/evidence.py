@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -253,11 +254,17 @@ def describe_nearest_result(
         for row in rows
         if (row.sm, row.backward) == (sm, use.backward)
         and row.options["head_dim"] == use.problem.head_dim
-        and (read := read_attention(row.graph())) is not None
-        and _make_attention_key(read) == key
+        and _make_key_of_result(row) == key
     )
     nearest = _find_nearest(alike, version)
     return "" if nearest is None else _describe_result(nearest, nearest.supported, first, "it ran there")
+
+
+@cache
+def _make_key_of_result(row: PublishedResult) -> tuple[Any, ...] | None:
+    """Return the key of the graph of a published result, whose graph is built for it; None if it is not read."""
+    use = read_attention(row.graph())
+    return None if use is None else _make_attention_key(use)
 
 
 _Result = TypeVar("_Result", PublishedResult, OperationRun)

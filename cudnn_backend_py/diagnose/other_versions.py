@@ -209,8 +209,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         cause = replace(cause, versions=text, remedy="", asked="")
         if answer.cause is not None and _has_judged_remedy(answer.cause):
             remedy = f"{_format_use_of_version(refusing[0])}, and there: {answer.cause.remedy}"
-            named = {name: getattr(cause, name) for name in ("code", "headline", "basis", "detail")}
-            cause = replace(answer.cause, **named, remedy=remedy, versions=text)
+            cause = replace(cause, remedy=remedy, asked=answer.cause.asked)
     elif newer and others.unable:
         name = others.unable[0].cudnn
         cause = replace(cause, versions=f"cuDNN {name} cannot judge it here (--cudnn {name} says why)")
@@ -275,13 +274,14 @@ def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) 
     ]
     if not newer or verdict.outcome is not Outcome.NOT_SUPPORTED:
         return verdict
-    asked = SearchSettings.from_verdict(verdict, question)
-    other = judge.run_query(asked.make_search_query(question.graph, asked.target, newer[-1], causes=not cause.remedy))
+    settings = SearchSettings.from_verdict(verdict, question)
+    query = settings.make_search_query(question.graph, settings.target, newer[-1], causes=not cause.remedy)
+    other = judge.run_query(query)
     if not cause.remedy:
         return replace(
             verdict, cause=replace(cause, versions=f"cuDNN {newer[-1]} {_format_verdict_as_predicate(other)}")
         )
-    if _format_verdict_as_predicate(other) != _SUPPORTS:
+    if not other.supported or other.hazards:
         return verdict
     remedy = f"{_format_use_of_version(newer[-1])}; or {cause.remedy}"
     return replace(verdict, cause=replace(cause, remedy=remedy))
@@ -296,10 +296,7 @@ def _format_verdict_as_predicate(verdict: Verdict, *, alike: str = " either") ->
         return f"does not support it{alike}{reason}"
     if verdict.hazards:
         return f"has a known issue with it: {verdict.hazards[0]}"
-    return _SUPPORTS
-
-
-_SUPPORTS = "supports it"
+    return "supports it"
 
 
 def _order_versions(used: str) -> list[str]:

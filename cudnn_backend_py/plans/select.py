@@ -344,7 +344,8 @@ def _try_choice(
     try:
         yield question.config(choice.engine, choice.knobs, origin=origin)
     except CudnnStatusError as error:
-        _add_refused_config(found, origin, choice, error, question.read_refusal(choice.engine, choice.knobs))
+        text = error.last_error or question.read_refusal(choice.engine, choice.knobs)
+        _add_refused_config(found, origin, choice, error, text)
 
 
 def _add_refused_config(

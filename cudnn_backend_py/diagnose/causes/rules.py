@@ -828,9 +828,8 @@ def _explain_property_and_two_graphs(case: RefusalCase, reason: Reason) -> Cause
         changed = one.undo(case.graph) if one.aspect != "operation" and one.effect != "idea" else None
         if changed is None or not (cut := explain_two_graphs(dataclasses.replace(case, graph=changed), reason)):
             continue
-        effect = "" if one.effect == "exact" else f" ({one.effect})"
         headline = f"{one.describe_needed_value()}; and also {cut.headline}"
-        return dataclasses.replace(cut, headline=headline, remedy=f"{one.title}{effect}; and {cut.remedy}")
+        return dataclasses.replace(cut, headline=headline, remedy=f"{one.format_replacement()}; and {cut.remedy}")
     return None
 
 

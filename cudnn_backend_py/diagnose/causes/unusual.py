@@ -211,9 +211,6 @@ def _format_replacements(
 ) -> str:
     """Return text that lists replacements of refused properties, first those that preserve the results."""
 
-    def format_replacement(one: Deviation) -> str:
-        return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"
-
     found = [options[key] for key in blame.remedies if options[key].title not in case.wrong_claims]
     found = [one for one in found if OTHER_RESULTS not in one.title] or found
     cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
@@ -221,10 +218,10 @@ def _format_replacements(
         if (changed := undo_deviations(case.graph, [one])) is not None:
             case.store_change_if_exact(Change("usual", one.title, one.effect, (), (changed,)))
     if cures:
-        return "; or ".join(dict.fromkeys(format_replacement(one) for one in cures[:_MAX_REMEDIES]))
+        return "; or ".join(dict.fromkeys(one.format_replacement() for one in cures[:_MAX_REMEDIES]))
     together = [one[0] for one in sets]
     if any(OTHER_RESULTS in one.title for one in together):
         return ""
     changed = undo_deviations(case.graph, together)
     helps = changed is not None and case.passes_support_check(changed)
-    return "; and ".join(dict.fromkeys(format_replacement(one) for one in together)) if helps else ""
+    return "; and ".join(dict.fromkeys(one.format_replacement() for one in together)) if helps else ""

@@ -52,7 +52,11 @@ def format_summary(verdict: Verdict) -> str:
 def format_error_summary(error: CudnnBackendError) -> list[str]:
     """Return the lines of an error that kept a graph from being judged."""
     rows = [(name, str(error.sections[name])) for name in ("where", "fix") if error.sections.get(name)]
-    lines = [line for label, text in (("cause", error.headline), *rows) for line in _format_row(label, text, lines=2)]
+    lines = [
+        line
+        for label, text in (("cause", error.headline), *rows)
+        for line in _format_row(label, _clean_text(text), lines=2)
+    ]
     return [Outcome.NOT_JUDGED.value.upper(), *lines]
 
 

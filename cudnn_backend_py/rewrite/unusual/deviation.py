@@ -80,6 +80,10 @@ class Deviation:
             return f"{self.what} are not supported, {self.usual} are"
         return f"{self.what}, {self.usual} is needed"
 
+    def format_replacement(self) -> str:
+        """Return the replacement, with the effect on the results if they differ."""
+        return self.title if self.effect == "exact" else f"{self.title} ({self.effect})"
+
 
 def format_type(kind: DataType) -> str:
     return DATA_TYPES[kind].word or kind.name.lower()
