@@ -31,12 +31,12 @@ def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[st
     torch = RELEASES[-1].since
     machine = Machine((*torch, 0), version, sm, _CUDA_OF_TORCH_WHEELS)
     return {
-        f"torch {'.'.join(map(str, torch))}": _describe_torch(use.problem, use.backward, machine),
+        f"torch {'.'.join(map(str, torch))}": _describe_torch_decision(use.problem, use.backward, machine),
         "cudnn-frontend 1.32": describe_frontend(use.problem, Version(*version), sm, backward=use.backward),
     }
 
 
-def _describe_torch(problem: Attention, backward: bool, machine: Machine) -> str:
+def _describe_torch_decision(problem: Attention, backward: bool, machine: Machine) -> str:
     """Return what torch's ``scaled_dot_product_attention`` would do with a problem on a machine."""
     if unknown := _find_unknown_options(problem):
         return f"scaled_dot_product_attention has no {' and no '.join(unknown)}"

@@ -69,7 +69,7 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
     left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{outcome}: graph '' {where}"))
     name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."
     yield shorten_text(f"{outcome}: graph {name!r} {where}", MAX_COLUMNS)
-    rows = dict(_list_rows(verdict))
+    rows = dict(_list_summary_rows(verdict))
     names = _find_long_names(verdict.graph_text)
     texts = {label: _clean_text(text) for label, text in rows.items()}
     lines = dict.fromkeys(rows, 1)
@@ -85,7 +85,7 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
         yield from _format_row(label, text, lines[label])
 
 
-def _list_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+def _list_summary_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each row below the first."""
     cause, known = verdict.cause, verdict.hazards
     if cause is not None:

@@ -31,12 +31,12 @@ def shared_judge() -> Judge:
     return Judge()
 
 
-def get_result_name(row: PublishedResult) -> str:
+def get_published_result_name(row: PublishedResult) -> str:
     direction = "backward" if row.backward else "forward"
     return f"{row.gpu}-{format_version_numbers(row.version)}-{direction}-{row.options['head_dim']}"
 
 
-@pytest.mark.parametrize("row", PUBLISHED_RESULTS, ids=get_result_name)
+@pytest.mark.parametrize("row", PUBLISHED_RESULTS, ids=get_published_result_name)
 def test_a_described_gpu_agrees_with_the_real_gpu(row: PublishedResult) -> None:
     name = format_version_numbers(row.version)
     if find_installed(name) is None:
@@ -106,9 +106,13 @@ def test_a_result_of_other_operations_is_reported_for_the_same_graph_apart_from_
     first = verdict.first
     assert first is not None
     (near,) = (
-        run for run in read_runs() if (run["form"], run["version"]) == (make_form_key(make_fused_matmul()), [9, 19, 0])
+        run
+        for run in read_published_runs()
+        if (run["form"], run["version"]) == (make_form_key(make_fused_matmul()), [9, 19, 0])
     )
-    seen = describe_nearest_result(make_fused_matmul(), 90, (9, 18, 0), replace(first, **parse_choice(near["tag"])))
+    seen = describe_nearest_result(
+        make_fused_matmul(), 90, (9, 18, 0), replace(first, **parse_engine_choice(near["tag"]))
+    )
     assert "cuDNN 9.19.0" in seen
     assert "the same first config" in seen
 
@@ -128,12 +132,12 @@ def make_fused_matmul(**changes: Any) -> Graph:
     return g.graph()
 
 
-def read_runs() -> list[dict[str, Any]]:
+def read_published_runs() -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = json.loads(OPERATION_RUNS_FILE.read_text(encoding="utf-8"))
     return runs
 
 
-def parse_choice(tag: str) -> dict[str, Any]:
+def parse_engine_choice(tag: str) -> dict[str, Any]:
     choice = EngineChoice.parse(tag)
     return {"engine": choice.engine, "knobs": choice.c_knobs}
 
@@ -153,7 +157,9 @@ def test_a_result_of_another_type_mode_broadcast_or_layout_is_not_reported(chang
     assert describe_nearest_result(make_fused_matmul(**changes), 90, (9, 28, 0), None) == ""
 
 
-def test_runs_of_several_families_are_there() -> None:
-    names = {run["source"].partition(", ")[2] for run in read_runs()}
+def test_published_runs_cover_the_main_operations() -> None:
+    names = {run["source"].partition(", ")[2] for run in read_published_runs()}
     assert {"matmul", "convolution forward", "convolution backward data", "layer norm, training", "pointwise"} <= names
-    assert all((Path(__file__).parents[3] / run["source"].partition(", ")[0]).is_file() for run in read_runs())
+    assert all(
+        (Path(__file__).parents[3] / run["source"].partition(", ")[0]).is_file() for run in read_published_runs()
+    )

@@ -52,7 +52,7 @@ def replace_fields_of_verdict_cause(verdict: Verdict, **fields: object) -> Verdi
     return replace(verdict, cause=replace(verdict.cause, **fields))  # type: ignore[arg-type]
 
 
-def test_a_change_that_computes_the_same_comes_before_one_that_does_not() -> None:
+def test_equivalent_graph_changes_are_proposed_first() -> None:
     graph = make_matmul_with_index_comparison(DataType.BOOLEAN)
     with Judge() as judge:
         question = Query(graph, "sm100")
@@ -67,7 +67,7 @@ def test_a_change_that_computes_the_same_comes_before_one_that_does_not() -> Non
     assert last == idea["remedy"]
 
 
-def test_a_suggestion_is_replaced_by_a_judged_change() -> None:
+def test_an_unverified_suggestion_is_replaced_by_a_judged_change() -> None:
     graph = make_matmul_with_index_comparison(DataType.BOOLEAN)
     with Judge() as judge:
         question = Query(graph, "sm100")
@@ -78,7 +78,7 @@ def test_a_suggestion_is_replaced_by_a_judged_change() -> None:
     assert cause.asked == "support check"
 
 
-def test_a_suggestion_about_another_graph_stays_a_suggestion() -> None:
+def test_a_suggestion_about_another_graph_is_kept_unchanged() -> None:
     with Judge() as judge:
         question = Query(GRAPHS_OF_FULL_CUDNN["bn backward weights"](), "sm90")
         refused = judge.run_query(question)
@@ -90,7 +90,7 @@ def test_a_suggestion_about_another_graph_stays_a_suggestion() -> None:
     assert "changes of one step were checked, none helps" in verdict.limits[-1]
 
 
-def test_where_no_plan_can_be_built_the_remedy_is_built() -> None:
+def test_plans_of_a_remedy_for_a_failed_build_are_built() -> None:
     g = GraphBuilder("bilinear", io_type=DataType.BFLOAT16)
     add_bilinear_upsampling(g)
     with Judge() as judge:

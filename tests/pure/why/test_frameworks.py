@@ -33,12 +33,12 @@ def describe_frameworks_for_attention(
         (90, {"alibi": True, "causal": True}, "scaled_dot_product_attention has no ALiBi slopes"),
     ],
 )
-def test_torch_line_names_the_first_unmet_condition(sm: int, options: dict[str, Any], line: str) -> None:
+def test_torch_explanation_names_the_first_unmet_condition(sm: int, options: dict[str, Any], line: str) -> None:
     assert describe_frameworks_for_attention(sm, **options)[TORCH].startswith(line)
 
 
 @pytest.mark.parametrize(("sm", "selected"), [(90, False), (100, True)])
-def test_cudnn_frontend_line_names_the_selected_engine(sm: int, selected: bool) -> None:
+def test_cudnn_frontend_explanation_names_the_selected_engine(sm: int, selected: bool) -> None:
     options = {"head_dim": 192, "head_dim_v": 128, "data_type": DataType.BFLOAT16, "deterministic": True}
     found = describe_frameworks_for_attention(sm, backward=True, **options)
     assert ("selects eng5_k14=2" in found[FRONTEND]) is selected
@@ -79,13 +79,13 @@ MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BF
         (100, True, (9, 17, 0), {"bias": (1, 8, 128, 128), "dropout": 0.1, "sink": True}, "queries cuDNN's heuristics"),
     ],
 )
-def test_cudnn_frontend_line_names_the_rule_that_refuses(
+def test_cudnn_frontend_explanation_names_the_refusing_rule(
     sm: int, backward: bool, version: tuple[int, int, int], options: dict[str, Any], line: str
 ) -> None:
     assert describe_frameworks_for_attention(sm, backward, version, **options)[FRONTEND].startswith(line)
 
 
-def test_cudnn_frontend_line_says_that_it_makes_a_pass_deterministic() -> None:
+def test_cudnn_frontend_explanation_mentions_forced_determinism() -> None:
     own = ", with deterministic kernels, which it turns on for this problem"
     assert describe_frameworks_for_attention(100, True, (9, 28, 0), head_dim=256)[FRONTEND].endswith(own)
     assert not describe_frameworks_for_attention(100, True, (9, 28, 0), head_dim=256, deterministic=True)[
@@ -93,5 +93,5 @@ def test_cudnn_frontend_line_says_that_it_makes_a_pass_deterministic() -> None:
     ].endswith(own)
 
 
-def test_graphs_without_attention_have_no_framework_lines() -> None:
+def test_graphs_without_attention_have_no_framework_explanation() -> None:
     assert describe_frameworks(make_pointwise_chain(2), (9, 24, 0), 90) == {}
