@@ -200,27 +200,29 @@ def _drop_unbuildable_remedies(
 
 
 def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """Add the smallest one-step change that :func:`whatif` finds, where no remedy is known to do.
+    """Add the smallest change of one or two steps that :func:`whatif` finds, where no remedy is known to do.
 
     That is where there is none, where it was not judged, and where it computes something else: then only a change that
-    computes the same is added. Where none is found, a line of the verdict says how many were checked.
+    computes the same, or that was also built, is added. Where none is found, a line of the verdict says how many were
+    checked.
     """
     cause = verdict.cause
     if cause is None or not verdict.lacks_remedy:
         return verdict
     build = question.build or verdict.stage in STAGES_AFTER_CHECK
     options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": build}
-    found = whatif(question.graph, str(question.target), **options, two_steps=False, limit=1, judge=judge)
+    found = whatif(question.graph, str(question.target), **options, limit=1, judge=judge)
     is_judged = bool(cause.remedy) and cause.asked != "not asked"
     if not found:
         if is_judged:
             return verdict
-        line = f"{found.extent.checked} changes of one step were checked, none helps; --whatif also checks two steps"
-        return replace(verdict, limits=(*verdict.limits, line))
+        stopped = f" ({found.extent.stopped})" if found.extent.stopped else ""
+        return replace(verdict, limits=(*verdict.limits, f"{found.extent}, none helps{stopped}"))
     [remedy] = found
+    how: RemedyCheck = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
+    is_judged = is_judged and (cause.asked, how) != ("support check", "built")
     if is_judged and remedy.effect == "idea":
         return verdict
-    how: RemedyCheck = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
     title = f"{remedy.title} ({remedy.effect})"
     return replace(
         verdict, cause=replace(cause, remedy=f"{title}; or {cause.remedy}" if is_judged else title, asked=how)

@@ -92,7 +92,7 @@ def find_cause(
         a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
     build
         Whether a variation counts only if a plan of it can be built; how many are is bounded by a
-        :class:`.case.PlanBudget`.
+        :class:`.case.PlanBudget`. If that measures no cause, variations count that pass their support check.
     step
         Called with each variation that is built, before it is.
     """
@@ -100,8 +100,24 @@ def find_cause(
     cause = _apply_message_rules(case)
     if cause is not None:
         return _add_remedy_check_note(case, cause)
-    cause = _name_missing_matmul(case, _find_cause_in_fork(case, _find_most_certain_cause))
+    case, found = _find_cause_with_affordable_check(case, _find_most_certain_cause)
+    cause = _name_missing_matmul(case, found)
     return _add_remedy_check_note(case, _blame_missing_device_or_keep_cause(case, cause))
+
+
+def _find_cause_with_affordable_check(
+    case: RefusalCase, find: Callable[[RefusalCase], Cause | None]
+) -> tuple[RefusalCase, Cause | None]:
+    """Search for the cause; where plans measure none, variations need only pass their support check.
+
+    The plan budget may end a search before the variation that shows the cause. Returns the case that was used, too.
+    """
+    cause = _find_cause_in_fork(case, find)
+    if case.budget is None or (cause is not None and cause.basis is Basis.MEASURED):
+        return case, cause
+    unbuilt = dataclasses.replace(case, budget=None, unusual=None)
+    other = _find_cause_in_fork(unbuilt, find)
+    return (unbuilt, other) if other is not None and other.basis is Basis.MEASURED else (case, cause)
 
 
 def find_build_cause(
@@ -190,7 +206,7 @@ def find_graph_cause(
     """Return why cuDNN refused the operation graph itself; None if no rule matches its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = _make_refusal_case(refused, graph, target, modes, measure, build, step)
-    cause = _add_remedy_check_note(case, _find_cause_in_fork(case, _find_graph_cause_in_process))
+    cause = _add_remedy_check_note(*_find_cause_with_affordable_check(case, _find_graph_cause_in_process))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
