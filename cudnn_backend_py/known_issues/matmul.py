@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..generated.enums import DataType, DescriptorType, PointwiseMode, TensorReordering
+from ..generated.enums import DataType, DescriptorType, PointwiseMode
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Pointwise
@@ -52,27 +52,15 @@ def _is_half_matmul(graph: Graph) -> bool:
     )
 
 
-_TILE = (4, 128)  # blocks along the contracted dim, and rows or columns, of which scales are stored as a whole
-
-
 def _has_block_scales_in_partial_tiles(graph: Graph) -> bool:
     """Whether a matmul's block scales are stored in tiles, but do not fill a whole number of them."""
-    scales = [
+    scales = (
         op.fields["scale"]
         for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
-        if op.fields["scale"].reordering is TensorReordering.F8_128x4
-    ]
-    return graph_queries.find_only_matmul(graph) is not None and any(
-        not any(
-            one % four == 0 and other % rows == 0
-            for (one, other), (four, rows) in _pair_dims_with_tile(scale.dims[-2:])
-        )
-        for scale in scales
     )
-
-
-def _pair_dims_with_tile(dims: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, int]], ...]:
-    return ((dims, _TILE), (dims[::-1], _TILE))
+    return graph_queries.find_only_matmul(graph) is not None and any(
+        map(graph_queries.are_scales_of_partial_tiles, scales)
+    )
 
 
 def _has_block_scaled_matmul_times_scalar(graph: Graph) -> bool:

@@ -21,7 +21,8 @@ __all__ = ["format_error_summary", "format_graph_line", "format_summary", "rende
 
 MAX_COLUMNS = 100
 MAX_LINES = 8
-_MOST_LINES = {"cause": 2, "remedy": 2, "fix": 2, "versions": 2, "issue": 3}  # rows that share the lines left, in order
+# Rows that share the lines left, in order.
+_MOST_LINES = {"cause": 2, "remedy": 2, "fix": 2, "versions": 2, "issue": 3, "lint": 3}
 _LONG_NAME = 24  # characters
 _LABEL_COLUMNS = 9
 _MIN_NAME_COLUMNS = 8  # of the graph's name in the first line
