@@ -190,6 +190,8 @@ class Verdict(HtmlDisplay):
     many configs of how many engines were checked, where that was requested, and ``engines`` has the result of each
     engine. ``seen`` names the nearest result of a real GPU of the architecture, of the same graph apart from sizes.
     ``lint`` has the dangerous findings of :func:`~cudnn_backend_py.diagnose.linting.lint` on a supported graph.
+    ``frameworks`` says what torch, TransformerEngine and cudnn-frontend would do with attention, each by a predicate;
+    only ``cudnn-backend explain`` fills it, in JSON, HTML and with ``-v``.
     """
 
     outcome: Outcome
@@ -218,6 +220,7 @@ class Verdict(HtmlDisplay):
     seen: str = ""
     lint: tuple[str, ...] = ()
     engines: tuple[EngineCheck, ...] = ()
+    frameworks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def built(self) -> bool:

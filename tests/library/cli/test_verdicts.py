@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -27,6 +28,16 @@ def test_explain_reports_the_shapes_that_a_plan_serves() -> None:
     assert json.loads(result.output)["shapes"].startswith("this plan serves only its own dims; a class plan"), (
         result.output
     )
+
+
+@pytest.mark.parametrize("options", [("-v",), ("--format", "json"), ("--format", "html")])
+def test_explain_reports_what_frameworks_would_do(options: tuple[str, ...], tmp_path: Path) -> None:
+    output = tmp_path / "answer.txt"
+    graph = ROOT / "examples" / "flash_forward.py"
+    CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--output", str(output), *options])
+    text = output.read_text(encoding="utf-8")
+    for name in ("torch", "TransformerEngine", "cudnn-frontend"):
+        assert re.search(rf"{name} \d.*(uses cuDNN|queries cuDNN)", text), (name, text)
 
 
 @pytest.mark.parametrize(

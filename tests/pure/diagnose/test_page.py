@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -138,6 +139,14 @@ def test_page_shows_the_cause_reasons_stages_and_known_issue(parsed_page: Parsed
     assert "SIGSEGV in eng7_k24=3" in parsed_page.text
     assert len(parsed_page.find_elements_of_class("stages")) == 4
     assert "2 not supported" in " ".join(parsed_page.text.split())
+
+
+def test_page_shows_lint_evidence_and_frameworks() -> None:
+    facts = {"lint": ("dangerous: short scales",), "seen": "on an H100 with 9.24", "frameworks": {"torch 2": "uses it"}}
+    verdict = replace(make_verdict(make_two_matmuls("g"), Outcome.SUPPORTED), **facts)  # type: ignore[arg-type]
+    text = ParsedPage(render_page([verdict])).text
+    for words in ("Lint: dangerous: short scales", "seen onon an H100 with 9.24", "torch 2uses it"):
+        assert words in text
 
 
 def test_verdicts_of_one_graph_are_grouped(parsed_page: ParsedPage) -> None:
