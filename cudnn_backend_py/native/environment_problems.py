@@ -51,6 +51,7 @@ NVRTC_ARCHITECTURES: dict[tuple[int, int], tuple[int, ...]] = {
     (12, 8): (*_ARCHITECTURES_UP_TO_HOPPER, 100, 101, 120),
     (12, 9): (*_ARCHITECTURES_UP_TO_HOPPER, 100, 101, 103, 120, 121),
     (13, 0): (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+    (13, 4): (75, 80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121),
 }
 
 # Without these cuDNN judges nothing: it ends the process (graph) or answers SUBLIBRARY_LOADING_FAILED.
@@ -538,7 +539,8 @@ def _make_architecture_problem(major: int, sm: int, nvrtc: Nvrtc) -> Environment
             f"use a newer CUDA with its cuDNN and NVRTC: none up to {'.'.join(map(str, max(NVRTC_ARCHITECTURES)))} does"
         )
     elif needed[0] != major:
-        wanted = f"use the cuDNN of CUDA {needed[0]} (cu{needed[0]} wheels), and its NVRTC where it needs one"
+        built = f", built with CUDA {needed[0]}.{needed[1]} or later" if needed[0] > major and needed[1] else ""
+        wanted = f"use the cuDNN of CUDA {needed[0]} (cu{needed[0]} wheels){built}, and its NVRTC where it needs one"
     elif nvrtc.path.startswith("inside"):
         wanted = f"use a cuDNN that was built with CUDA {needed[0]}.{needed[1]} or later"
     else:

@@ -465,7 +465,8 @@ def test_driver_of_an_older_minor_version_is_accepted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sm", "needed"), [(75, (12, 0)), (90, (12, 0)), (100, (12, 8)), (103, (12, 9)), (110, (13, 0)), (999, None)]
+    ("sm", "needed"),
+    [(75, (12, 0)), (90, (12, 0)), (100, (12, 8)), (103, (12, 9)), (107, (13, 4)), (110, (13, 0)), (999, None)],
 )
 def test_the_nvrtc_needed_by_an_architecture_is_known(sm: int, needed: tuple[int, int] | None) -> None:
     assert find_oldest_nvrtc(sm) == needed

@@ -71,6 +71,21 @@ def test_error_says_that_cuda_13_renamed_an_architecture() -> None:
     assert raised.value.sections["cause"] == f"sm101 is the name of sm110 ({find_profile('sm110').title}) in CUDA 12"
 
 
+@pytest.mark.parametrize("name", ["rubin", "sm107", "sm_107", "VR200"])
+def test_the_title_of_rubin_and_its_sources_say_what_is_guessed(name: str) -> None:
+    profile = find_profile(name)
+    assert (profile.sm, profile.title) == (107, "NVIDIA Rubin, partly guessed")
+    known = {key for key, source in profile.sources.items() if source == "cudnn-frontend"}
+    assert known == {
+        "deviceVer",
+        "maxSharedMemoryPerBlockOptin",
+        "multiProcessorCount",
+        "oversizedSharedMemoryPerBlock",
+        "smClockRateKHz",
+    }
+    assert profile.sources["totalGlobalMem"] == "guess"
+
+
 def test_comma_separated_targets_are_refused_with_a_fix() -> None:
     with pytest.raises(UsageError) as raised:
         find_profile("h100,a100")
