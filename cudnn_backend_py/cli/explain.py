@@ -264,8 +264,12 @@ def judge_and_search_remedies(questions: Sequence[Query], judge: Judge) -> list[
     answers = [judge.run_query(question) for question in questions]
     if any(verdict.may_differ_by_version for verdict in answers):
         from ..diagnose.other_versions import add_version_remedy
+        from ..diagnose.remedies import add_change_for_used_version
 
-        answers = [add_version_remedy(verdict, asked, judge) for verdict, asked in zip(answers, questions, strict=True)]
+        answers = [
+            add_change_for_used_version(add_version_remedy(verdict, asked, judge), asked, judge)
+            for verdict, asked in zip(answers, questions, strict=True)
+        ]
     if any(verdict.lacks_remedy or (verdict.cause and verdict.cause.has_only_weak_remedies) for verdict in answers):
         from ..diagnose.other_versions import add_newest_version_verdict
         from ..diagnose.remedies import search_and_add_remedy

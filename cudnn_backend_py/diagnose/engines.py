@@ -102,7 +102,7 @@ def explain_missing_engines(
         f"{on.path} lacks {_format_sub_library_names(absent)}; engines in a full cuDNN {on.build_text} may support the "
         f"graph. Of the available engines: {own}"
     )
-    remedy = f"{format_full_wheel_command(on.build_text)}, then explain again; or add --whatif"
+    remedy = f"{format_full_wheel_command(on.build_text)}, then explain again"
     headline = f"the JIT wheel of this cuDNN {what}, and lacks the engines of the full wheel"
     return Cause(ENGINES_MISSING_CODE, headline, Basis.RULE, detail, remedy)
 

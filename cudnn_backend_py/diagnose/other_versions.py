@@ -24,6 +24,7 @@ from .surveys.inputs import available_versions, read_judging_environments
 from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX, Cause, Outcome, RemedyCheck, Verdict
 
 __all__ = [
+    "AND_THERE",
     "SearchSettings",
     "VersionResults",
     "add_newest_version_verdict",
@@ -32,6 +33,8 @@ __all__ = [
     "judge_few_other_versions",
     "judge_remaining_versions",
 ]
+
+AND_THERE = ", and there: "  # between a version to use and a change that helps with it
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
             )
         cause = replace(cause, versions=text, remedy="", asked="")
         if answer.cause is not None and _has_judged_remedy(answer.cause):
-            remedy = f"{_format_advice_to_use_version(refusing[0])}, and there: {answer.cause.remedy}"
+            remedy = _format_remedy_with_version(refusing[0], answer.cause)
             cause = replace(cause, remedy=remedy, asked=answer.cause.asked)
     elif newer and others.unable:
         name = others.unable[0].cudnn
@@ -248,17 +251,21 @@ def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, othe
     if other.cause.code == DEVICE_NEEDED_CODE:  # the full wheel queries it, too
         return f"judge on a machine with the GPU and the full wheel ({full})"
     if _has_judged_remedy(other.cause):
-        return f"{use}, and there: {other.cause.remedy}; or {full}, then explain again"
-    return f"add --whatif; or {full}, then explain again: it may support the graph though {other.cudnn} does not"
+        return f"{_format_remedy_with_version(other.cudnn, other.cause)}; or {full}, then explain again"
+    return f"{full}, then explain again: it may support the graph though {other.cudnn} does not"
 
 
 def _format_advice_to_use_version(name: str) -> str:
     return f"use cuDNN {name} (--cudnn {name})"
 
 
+def _format_remedy_with_version(name: str, cause: Cause) -> str:
+    """Return the advice to use a version, and there the remedy of its cause."""
+    return f"{_format_advice_to_use_version(name)}{AND_THERE}{cause.remedy.replace(', with this cuDNN', '')}"
+
+
 def _has_judged_remedy(cause: Cause) -> bool:
-    """Return whether a cause has a judged remedy that keeps the architecture and what is computed."""
-    return bool(cause.remedy) and cause.asked in ("support check", "built") and not cause.has_only_weak_remedies
+    return bool(cause.remedy) and cause.asked in ("support check", "built")
 
 
 def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
@@ -278,9 +285,10 @@ def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) 
     query = settings.make_search_query(question.graph, settings.target, newer[-1], causes=not cause.remedy)
     other = judge.run_query(query)
     if not cause.remedy:
-        return replace(
-            verdict, cause=replace(cause, versions=f"cuDNN {newer[-1]} {_format_verdict_as_predicate(other)}")
-        )
+        cause = replace(cause, versions=f"cuDNN {newer[-1]} {_format_verdict_as_predicate(other)}")
+        if other.cause is not None and _has_judged_remedy(other.cause):
+            cause = replace(cause, remedy=_format_remedy_with_version(newer[-1], other.cause), asked=other.cause.asked)
+        return replace(verdict, cause=cause)
     if not other.supported or other.hazards:
         return verdict
     remedy = f"{_format_advice_to_use_version(newer[-1])}; or {cause.remedy}"

@@ -17,16 +17,17 @@ from ..graph import Graph
 from ..graph.ir import check_graph
 from ..plans.engine import heur_mode
 from ..rewrite.change_sequence import find_change_sequence
+from ..rewrite.unusual import OTHER_RESULTS
 from ..versions.judging_environment import read_judging_environment
 from .causes.claims import compare_solution_results
 from .judges import GPU, Judge, Query
-from .other_versions import SearchSettings, is_timed_out, judge_few_other_versions, judge_remaining_versions
+from .other_versions import AND_THERE, SearchSettings, is_timed_out, judge_few_other_versions, judge_remaining_versions
 from .query import read_target
 from .remedy import Remedies, Remedy
 from .remedy_search import search_in_child
-from .verdict import STAGES_AFTER_CHECK, RemedyCheck, Verdict
+from .verdict import ENGINES_MISSING_CODE, STAGES_AFTER_CHECK, RemedyCheck, Verdict
 
-__all__ = ["search_and_add_remedy", "whatif"]
+__all__ = ["add_change_for_used_version", "search_and_add_remedy", "whatif"]
 
 _DEFAULT_MODES = ("A", "FALLBACK")
 
@@ -219,7 +220,7 @@ def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Ve
         stopped = f" ({found.extent.stopped})" if found.extent.stopped else ""
         return replace(verdict, limits=(*verdict.limits, f"{found.extent}, none helps{stopped}"))
     [remedy] = found
-    how: RemedyCheck = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
+    how = _get_remedy_check(remedy)
     is_judged = is_judged and (cause.asked, how) != ("support check", "built")
     if is_judged and remedy.effect == "idea":
         return verdict
@@ -227,3 +228,41 @@ def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Ve
     return replace(
         verdict, cause=replace(cause, remedy=f"{title}; or {cause.remedy}" if is_judged else title, asked=how)
     )
+
+
+def add_change_for_used_version(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+    """Put a change with which the used version supports the graph before other versions and other wheels.
+
+    That is where the remedy is a change and another version, which may be needless; and where a JIT wheel lacks
+    engines: it cannot show that a graph is refused, but it can show that a changed one is supported.
+    """
+    cause = verdict.cause
+    if cause is None or not verdict.may_differ_by_version:
+        return verdict
+    is_change = AND_THERE in cause.remedy
+    if not is_change and (cause.code != ENGINES_MISSING_CODE or cause.remedy.startswith("use cuDNN")):
+        return verdict
+    target = str(question.target)
+    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": question.build}
+    found = whatif(question.graph, target, **options, judge=judge)
+    own = [
+        one
+        for one in found
+        if one.kinds != ("version",)
+        and one.target == target
+        and one.effect != "idea"
+        and OTHER_RESULTS not in one.title
+    ]
+    if not own:
+        is_line = cause.code == ENGINES_MISSING_CODE and not found
+        line = f"{found.extent} with this wheel, none helps"
+        return replace(verdict, limits=(*verdict.limits, line)) if is_line else verdict
+    advice = f"{own[0].title} ({own[0].effect})"
+    if cause.code == ENGINES_MISSING_CODE:
+        rest = cause.remedy.rpartition("; or ")[2]
+        advice = f"{advice}, with which this wheel supports the graph; or {rest}"
+    return replace(verdict, cause=replace(cause, remedy=advice, asked=_get_remedy_check(own[0])))
+
+
+def _get_remedy_check(remedy: Remedy) -> RemedyCheck:
+    return "built" if remedy.verdict is not None and remedy.verdict.built else "support check"

@@ -69,7 +69,7 @@ class Remedy(HtmlDisplay):
             return self.effect
         if self.comparison.state == "same":
             return f"{self.effect}, compared"
-        return f"{self.effect} by its rule, not compared: {self.comparison.words}"
+        return f"{self.effect}, results not compared: {self.comparison.words}"
 
     def __repr__(self) -> str:
         where = f"{self.target}, cuDNN {self.version}" if self.version else self.target

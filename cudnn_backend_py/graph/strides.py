@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 
 __all__ = [
     "channels_last",
     "copy_stride_order",
+    "has_interleaved_dims",
     "has_overlapping_elements",
     "make_column_major_strides",
     "make_strides_in_order",
@@ -61,20 +60,55 @@ def swap_last_two_axes(values: tuple[int, ...]) -> tuple[int, ...]:
     return (*values[:-2], values[-1], values[-2])
 
 
-_MAX_CHECKED_ELEMENTS = 1 << 16  # larger tensors are not counted out
+def has_interleaved_dims(dims: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether a stride is less than what the dims with smaller strides occupy, which cuDNN takes for overlap."""
+    return _find_interleaved_axes(dims, strides) != []
 
 
 def has_overlapping_elements(dims: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether several elements of a tensor share an address."""
-    axes = sorted((stride, dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
-    reach = 0
-    for stride, dim in axes:
-        if stride <= reach:
-            break
-        reach += stride * (dim - 1)
-    else:
-        return False
-    if any(stride == 0 for stride, _ in axes) or math.prod(dims) > _MAX_CHECKED_ELEMENTS:
+    """Return whether several elements of a tensor share an address; False for tensors too large to find out."""
+    axes = _find_interleaved_axes(dims, strides)
+    if any(stride == 0 for stride, _ in axes):
         return True
-    places = [sum(point) for point in itertools.product(*(range(0, stride * dim, stride) for stride, dim in axes))]
-    return len(set(places)) < len(places)
+    if sum(stride * (dim - 1) for stride, dim in axes) > _MAX_CHECKED_REACH:
+        return False
+    places = 1  # a bit for each address taken
+    for stride, dim in axes:
+        copies = _copy_places(places, stride, dim)
+        if copies is None:
+            return True
+        places = copies
+    return False
+
+
+_MAX_CHECKED_REACH = 1 << 26  # elements, in 8 MiB of bits
+
+
+def _find_interleaved_axes(dims: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Return stride and dim of the axes within which elements may overlap, by stride; none if all are nested."""
+    axes = sorted((stride, dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
+    reach = end = 0
+    for number, (stride, dim) in enumerate(axes, 1):
+        if stride <= reach:
+            end = number
+        reach += stride * (dim - 1)
+    return axes[:end]
+
+
+def _copy_places(places: int, stride: int, count: int) -> int | None:
+    """Return the places together with their copies at multiples of a stride; None if two of them coincide."""
+    if count == 1:
+        return places
+    half = _copy_places(places, stride, count // 2)
+    if half is None:
+        return None
+    whole, shifted = half, half << stride * (count // 2)
+    if whole & shifted:
+        return None
+    whole |= shifted
+    if count % 2:
+        last = places << stride * (count - 1)
+        if whole & last:
+            return None
+        whole |= last
+    return whole

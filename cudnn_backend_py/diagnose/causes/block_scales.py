@@ -8,6 +8,7 @@ from ...errors import CudnnBackendError
 from ...graph.ir import Graph, Operation
 from ...plans.engine import OperationGraph
 from ...rewrite.changes import iterate_changes
+from ...rewrite.changes.layout import align_tensors_to_element_size
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.relations import BLOCK_SCALES
 from ...target import Target
@@ -73,11 +74,17 @@ def explain_scale_dims(case: RefusalCase) -> Cause | None:
     if not case.measure or not has_block_scales(case.graph) or _is_operation_graph_accepted(case.graph, case.target):
         return None
     change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
-    if change is None or not _is_operation_graph_accepted(change.graph, case.target):
+    if change is None:
         return None
-    headline = describe_found_and_needed_values(case.graph, change)
+    headline, advice = describe_found_and_needed_values(case.graph, change), change.advice
+    if not _is_operation_graph_accepted(change.graph, case.target):
+        aligned = next(align_tensors_to_element_size(change.graph), None)
+        if aligned is None or not _is_operation_graph_accepted(aligned.graph, case.target):
+            return None
+        headline += f"; and also {describe_found_and_needed_values(change.graph, aligned)}"
+        advice += f"; and {aligned.advice}"
     detail = "with these dims cuDNN accepts the operation graph; whether an engine supports it was not asked"
-    return Cause("shape", headline, Basis.MEASURED, detail, change.advice, "not asked")
+    return Cause("shape", headline, Basis.MEASURED, detail, advice, "not asked")
 
 
 def _is_operation_graph_accepted(graph: Graph, target: Target) -> bool:

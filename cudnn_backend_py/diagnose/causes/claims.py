@@ -33,7 +33,7 @@ def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change
         if change is not None and found is None:
             wrong.add(part)
         unreported = found is not None and found.state == "not compared"
-        parts.append(f"{part} (exact by its rule, not compared: {found.words})" if found and unreported else part)
+        parts.append(f"{part} (exact, results not compared: {found.words})" if found and unreported else part)
     return replace(cause, remedy="; or ".join(parts)), frozenset(wrong)
 
 

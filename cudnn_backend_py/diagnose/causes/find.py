@@ -277,7 +277,7 @@ def _blame_unusual_properties_unless_named(case: RefusalCase, said: Cause | None
     found = _apply_rule(blame_unusual_properties, case)
     if found is None or measured is None or not measured.remedy or measured.remedy in found.remedy:
         return found
-    if OTHER_RESULTS in found.remedy:
+    if not found.remedy or OTHER_RESULTS in found.remedy:
         return None
     if OTHER_RESULTS in measured.remedy:
         return found
@@ -624,4 +624,7 @@ def blame_most_specific_reason(case: RefusalCase) -> Cause | None:
         f"of {count} of {len(case.refused)} engine configs" if len(case.refused) > 1 else "of the only engine config"
     )
     headline = f"no cause found; the most specific reason {which}: {format_statement(reason)}"
+    is_about_architectures = get_rule_name(explain_architecture) in find_rules(str(reason))
+    if is_about_architectures and case.measure and not case.supporting_architectures:
+        headline += "; yet this version does not support the graph on other architectures either"
     return Cause("refused", headline, Basis.GUESS, "the most specific of cuDNN's reasons, quoted")

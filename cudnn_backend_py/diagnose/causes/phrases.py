@@ -60,6 +60,7 @@ REASON_PHRASES = (
     ReasonPhrase(r"Port\.tensor\.(?:hasSameShape|isSimilarTo)", "same_tensors"),
     ReasonPhrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
     ReasonPhrase(r"getNumElementsWithStride|overlap", "overlapping"),
+    ReasonPhrase(r"getConsumerNodes\(.*size\(\) != 0", "read_reduction", ("split",)),
     ReasonPhrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
     ReasonPhrase(r"pointer alignment|_ptrAlign", "alignment", ("alignment",)),
     ReasonPhrase(r"ragged \(packed\) Stats", "ragged_stats", ("ragged_stats",)),
@@ -141,19 +142,25 @@ _FAMILY_PATTERNS = {
     12: r"(?:sm|arch)_?12[0-9x]",
 }
 _OWN_FAMILIES = {12: (12, 8), 8: (8,), 9: (9,), 10: (10,)}
-_DEMAND_PATTERN = re.compile(
-    r"(?i)\bonly (?:is |be |been )?(?:supports?|supported|executable|available|run)|or (?:above|newer|later)"
-)
+_DEMAND_PATTERN = re.compile(r"(?i)\bonly (?:is |be |been )?(?:supports?|supported|executable|available|run)\b")
 
 
 def is_about_other_architecture(text: str, sm: int) -> bool:
     """Return whether a reason is about kernels of architectures other than `sm`, such as 90.
 
-    "Only supported on Blackwell" is no such reason: it says what is needed.
+    "Only supported on Blackwell" is no such reason: it says what is needed. "On sm12x only supported with ..." is one.
     """
     said = text.partition(" at: ")[0]
-    named = [family for family, pattern in _FAMILY_PATTERNS.items() if re.search(pattern, said, re.IGNORECASE)]
-    return bool(named) and not _DEMAND_PATTERN.search(said) and not set(named) & set(_OWN_FAMILIES.get(sm // 10, ()))
+    named = _list_named_families(said)
+    demand = _DEMAND_PATTERN.search(said)
+    is_demand = re.search(r"(?i)or (?:above|newer|later)", said) or (
+        demand is not None and _list_named_families(said[demand.start() :])
+    )
+    return bool(named) and not is_demand and not set(named) & set(_OWN_FAMILIES.get(sm // 10, ()))
+
+
+def _list_named_families(text: str) -> list[int]:
+    return [family for family, pattern in _FAMILY_PATTERNS.items() if re.search(pattern, text, re.IGNORECASE)]
 
 
 def name_data_types_given_as_numbers(text: str) -> str:

@@ -17,16 +17,18 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
-from ...graph.strides import has_overlapping_elements
+from ...graph.strides import has_interleaved_dims, has_overlapping_elements
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, compute_convolution_output_dims, find_attention_dims, iterate_changes, join_names
 from ...rewrite.changes.change import ATTENTION
+from ...rewrite.changes.forms import find_reductions_before_other_operations
 from ...rewrite.changes.layout import align_tensors_to_element_size
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.shapes import add_missing_norm_tensors
 from ...rewrite.unusual import find_deviations
 from ...system.version import format_cuda_version_number
 from ...target import Target, open_target
+from ..engines import find_missing_engine_libraries
 from ..verdict import Basis, Candidate, Cause
 from .case import (
     FORM_CHANGES,
@@ -481,7 +483,7 @@ _PRODUCT_OPERATIONS = (
 
 @register_phrase_rule
 def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
-    """An operation is only supported together with a matmul or a convolution, but there is none.
+    """The engines that cuDNN lists need a matmul or a convolution, and there is none.
 
     Problem
         ``(mmaNodeCount == 0) && !is_pointwise_fusion``.
@@ -496,9 +498,7 @@ def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
     if not others or any(isinstance(op, Matmul) or op.kind in _PRODUCT_OPERATIONS for op in case.graph.ops):
         return None
     names = ", ".join(f"{op.name} ({op.display_name()})" for op in others[:4])
-    headline = (
-        f"there is no matmul or convolution in the graph, and {names} is only supported in one graph with one of them"
-    )
+    headline = f"there is no matmul or convolution in the graph, which the engines listed for it with {names} need"
     return Cause(
         "operation", headline, Basis.RULE, reason.text, "put it into the graph of the matmul before or after it"
     )
@@ -629,13 +629,18 @@ def explain_alignment(case: RefusalCase, reason: Reason) -> Cause | None:
         contrast, remedy = describe_found_and_needed_values(case.graph, change), change.title
         aligned = dataclasses.replace(case, graph=change.graph)
         if more := aligned.find_remedy("layout", "flatten", "data_type", "dims"):
-            headline = f"{contrast}; and also {describe_found_and_needed_values(change.graph, more)}"
-            remedy = f"{remedy}; and {more.advice}"
+            # A JIT wheel may need what the missing engines of the full wheel do not.
+            is_partial = bool(find_missing_engine_libraries(change.graph, case.target))
+            also = "and for the engines of this JIT wheel" if is_partial else "and also"
+            headline = f"{contrast}; {also} {describe_found_and_needed_values(change.graph, more)}"
+            remedy = f"{remedy}; and{' for this JIT wheel' if is_partial else ''} {more.advice}"
             return Cause("alignment", headline, Basis.MEASURED, "with both changed, cuDNN supports the graph", remedy)
         if case.measure:
-            contrast += "; with that, cuDNN refuses the graph for another reason"
+            headline = f"{contrast}{format_quote(reason)}; with that, cuDNN refuses the graph for another reason"
             remedy += ", and judge again: cuDNN then gives the other reason"
-        return Cause("alignment", f"{contrast}{format_quote(reason)}", Basis.RULE, reason.text, remedy)
+        else:
+            headline = f"{contrast}{format_quote(reason)}"
+        return Cause("alignment", headline, Basis.RULE, reason.text, remedy)
     low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
     return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{format_quote(reason)}", Basis.RULE)
 
@@ -661,7 +666,7 @@ def explain_misalignment(case: RefusalCase) -> Cause | None:
 
 
 def explain_overlap(case: RefusalCase) -> Cause | None:
-    """Elements of a tensor share memory, as one of its strides is less than what the inner dims occupy.
+    """A stride is less than what the inner dims occupy: elements overlap, or cuDNN takes them for overlapping.
 
     Problem
         ``xDesc.hasOverlappingStrides()``; other engines name the layout.
@@ -675,15 +680,17 @@ def explain_overlap(case: RefusalCase) -> Cause | None:
     shared = {
         tensor.name: tensor
         for tensor in case.graph.tensors
-        if 0 not in tensor.strides and has_overlapping_elements(tensor.dims, tensor.strides)
+        if 0 not in tensor.strides and has_interleaved_dims(tensor.dims, tensor.strides)
     }
     change = case.find_remedy("layout", keep=lambda one: {*one.tensors} <= shared.keys()) if shared else None
     if change is None:
         return None
     [name, *_] = change.tensors
-    headline = (
-        f"elements of {name} overlap in memory: dims {list(shared[name].dims)}, strides {list(shared[name].strides)}"
-    )
+    dims, strides = shared[name].dims, shared[name].strides
+    if has_overlapping_elements(dims, strides):
+        headline = f"elements of {name} overlap in memory: dims {list(dims)}, strides {list(strides)}"
+    else:
+        headline = f"strides {list(strides)} of {name} interleave its dims {list(dims)}, which cuDNN takes for overlap"
     return Cause("layout", headline, Basis.MEASURED, "with other strides, cuDNN supports the graph", change.advice)
 
 
@@ -812,6 +819,37 @@ def explain_two_graphs(case: RefusalCase, reason: Reason | None = None) -> Cause
     return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title)
 
 
+@register_phrase_rule
+def explain_read_reduction(case: RefusalCase, reason: Reason) -> Cause | None:
+    """Operations read the result of a reduction, which must be the last operation of its graph.
+
+    Problem
+        ``node->getConsumerNodes().size() != 0``.
+    Evidence
+        A graph for each such reduction, with tensors of another rank where an engine needs it.
+    Remedy
+        Those graphs.
+    Since
+        Any version.
+    """
+    ends = [case.graph.ops[number] for number in find_reductions_before_other_operations(case.graph)]
+    if not ends or case.is_attention:
+        return None
+    names = " and ".join(f"{op.name} ({op.display_name()})" for op in ends)
+    headline = f"other operations read the result of {names}: a reduction must be the last operation of its graph"
+    for change in iterate_changes(case.graph, ("split",)) if case.measure else ():
+        parts = [dataclasses.replace(case, graph=part) for part in change.graphs]
+        if not parts or any(find_reductions_before_other_operations(one.graph) for one in parts):
+            continue
+        more = [None if one.supports(one.graph) else one.find_remedy("flatten") for one in parts]
+        if all(step or one.passes_support_check(one.graph) for one, step in zip(parts, more, strict=True)):
+            steps = [step.advice for step in more if step]
+            forms = dict.fromkeys(step.partition(": ")[0] for step in steps)
+            advice = "; and ".join([change.title, *(steps if len(steps) == 1 else (f"in them {one}" for one in forms))])
+            return Cause("operation", headline, Basis.MEASURED, "each of the graphs was judged by itself", advice)
+    return Cause("operation", headline, Basis.RULE, reason.text)
+
+
 def _explain_property_and_two_graphs(case: RefusalCase, reason: Reason) -> Cause | None:
     """A property of one tensor is unusual, and operations must be in a separate graph; neither change alone helps.
 
@@ -828,7 +866,11 @@ def _explain_property_and_two_graphs(case: RefusalCase, reason: Reason) -> Cause
         return None
     for one in find_deviations(case.graph)[:_MAX_PROPERTIES_WITH_SPLIT]:
         changed = one.undo(case.graph) if one.aspect != "operation" and one.effect != "idea" else None
-        if changed is None or not (cut := explain_two_graphs(dataclasses.replace(case, graph=changed), reason)):
+        if changed is None:
+            continue
+        if case.passes_support_check(changed):
+            return None  # the property alone is refused, which another rule says
+        if not (cut := explain_two_graphs(dataclasses.replace(case, graph=changed), reason)):
             continue
         headline = f"{one.describe_needed_value()}; and also {cut.headline}"
         return dataclasses.replace(cut, headline=headline, remedy=f"{one.format_replacement()}; and {cut.remedy}")

@@ -6,11 +6,11 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
-from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
+from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import (
     find_tensors,
     iterate_all_ops,
@@ -287,15 +287,32 @@ def _pad_image_in_memory(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("split")
 def _split_graph(graph: Graph) -> Iterator[Change]:
-    """Yield pairs of graphs that share tensors in memory; splits with the least shared memory come first."""
+    """Yield graphs that share tensors in memory: one for each reduction, then pairs with the least shared memory."""
+    ends = find_reductions_before_other_operations(graph)
+    if len(ends) > 1:
+        yield _make_split(graph, [end + 1 for end in ends])
     shares = _count_shared_elements(graph)
     for position in sorted(shares, key=lambda one: (shares[one], one))[:_CUTS]:
+        yield _make_split(graph, [position])
+
+
+def find_reductions_before_other_operations(graph: Graph) -> list[int]:
+    """Return the positions of reductions whose results other operations of the graph read."""
+    read = {tensor.uid for op in graph.ops for tensor in op.inputs().values()}
+    return [number for number, op in enumerate(graph.ops) if isinstance(op, Reduction) and op.y.uid in read]
+
+
+def _make_split(graph: Graph, positions: list[int]) -> Change:
+    """Return the change that splits the operations of a graph at positions."""
+    shared: dict[int, Tensor] = {}
+    for position in positions:
         written = {t.uid for op in graph.ops[:position] for t in op.outputs().values()}
-        after = (t for op in graph.ops[position:] for t in op.inputs().values() if t.uid in written)
-        shared = list({t.uid: t for t in after}.values())
-        title = f"two graphs, {join_names(shared) or 'nothing'} in memory between them"
-        names = tuple(tensor.name for tensor in shared)
-        yield Change("split", title, "exact", names, partial(_split_graph_at, graph, position, shared))
+        shared |= {t.uid: t for op in graph.ops[position:] for t in op.inputs().values() if t.uid in written}
+    tensors = list(shared.values())
+    count = "two" if len(positions) == 1 else str(len(positions) + 1)
+    title = f"{count} graphs, {join_names(tensors) or 'nothing'} in memory between them"
+    names = tuple(tensor.name for tensor in tensors)
+    return Change("split", title, "exact", names, partial(_split_graph_at, graph, positions, tensors))
 
 
 _CUTS = 16  # of a graph that are offered
@@ -316,10 +333,14 @@ def _count_shared_elements(graph: Graph) -> dict[int, int]:
     return {place: sums[place] for place in range(1, len(graph.ops))}
 
 
-def _split_graph_at(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
-    """Split a graph at a position: return the operations before it, and the others, as two graphs."""
+def _split_graph_at(graph: Graph, positions: list[int], shared: list[Tensor]) -> tuple[Graph, ...]:
+    """Return the operations of a graph before, between and after positions, each as a graph."""
     new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
-    return _make_split_part(graph, graph.ops[:position], new, 1), _make_split_part(graph, graph.ops[position:], new, 2)
+    bounds = [0, *positions, len(graph.ops)]
+    return tuple(
+        _make_split_part(graph, graph.ops[begin:end], new, number)
+        for number, (begin, end) in enumerate(pairwise(bounds), 1)
+    )
 
 
 def _make_split_part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:

@@ -12,7 +12,13 @@ from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import (
     make_packed_tensor,
 )
-from ...graph.strides import channels_last, has_overlapping_elements, make_strides_in_order, packed_strides
+from ...graph.strides import (
+    channels_last,
+    has_interleaved_dims,
+    has_overlapping_elements,
+    make_strides_in_order,
+    packed_strides,
+)
 from ..unusual.deviation import IMAGE, has_layout_unlike_strides
 from .change import (
     ATTENTION,
@@ -56,7 +62,7 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
     """Yield the graph with other strides: channels last for convolutions, else row-major or innermost contiguous."""
     plain_order = [tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.NONE]
     tensors = [tensor for tensor in plain_order if not tensor.by_value and math.prod(tensor.dims) > 1]
-    tensors.sort(key=lambda tensor: not has_overlapping_elements(tensor.dims, tensor.strides))
+    tensors.sort(key=lambda tensor: not has_interleaved_dims(tensor.dims, tensor.strides))
     # A reshape reads its tensors in the order of their strides: with others it would be another reshape. Ragged offsets
     # count elements, gaps included.
     reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
@@ -65,8 +71,10 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
     tensors = [tensor for tensor in tensors if tensor.uid not in reshaped]
     memory = [tensor for tensor in tensors if not tensor.virtual and tensor.ragged_offset is None]
     for tensor in memory:
-        if has_overlapping_elements(tensor.dims, tensor.strides):
-            yield from _change_strides(graph, [tensor], _make_packed_strides, "strides -> without overlap")
+        if has_interleaved_dims(tensor.dims, tensor.strides):
+            is_overlapping = has_overlapping_elements(tensor.dims, tensor.strides)
+            title = f"strides -> {'without overlap' if is_overlapping else 'not interleaved'}"
+            yield from _change_strides(graph, [tensor], _make_packed_strides, title)
     yield from _change_strides(graph, [*memory, *both], _make_packed_strides, "strides -> without gaps")
     yield from _change_strides_of_size_1_dims(graph, [*memory, *(t for t in tensors if t.virtual)])
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None]

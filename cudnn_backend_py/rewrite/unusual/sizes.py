@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -27,7 +28,7 @@ def find_unusual_norm_dims(graph: Graph) -> Iterator[Deviation]:
     for op in graph.ops:
         for ports in _SAME_DIMS if op.kind in NORMS else ():
             own = [tensor for port, tensor in op.ports() if port in ports]
-            whole = max((tensor.dims for tensor in own), key=math.prod, default=())
+            whole = _find_likeliest_dims(own, next(iter(op.inputs().values())).dims)
             for tensor in own:
                 if tensor.dims != whole and tensor.rank == len(whole):
                     others = ", ".join(one.name for one in own if one.dims == whole)
@@ -36,6 +37,17 @@ def find_unusual_norm_dims(graph: Graph) -> Iterator[Deviation]:
                     )
         if isinstance(op, Operation) and op.kind in NORMS:
             yield from _find_wrong_statistics_dims(op)
+
+
+def _find_likeliest_dims(tensors: list[Tensor], image: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the dims that tensors should share: those that fit the image, then the most frequent, then the largest."""
+    counts = Counter(tensor.dims for tensor in tensors)
+
+    def rank_dims(dims: tuple[int, ...]) -> tuple[bool, int, int]:
+        fits = len(dims) == len(image) and all(own in (1, other) for own, other in zip(dims, image, strict=True))
+        return fits, counts[dims], math.prod(dims)
+
+    return max(counts, key=rank_dims, default=())
 
 
 def _find_wrong_statistics_dims(op: Operation) -> Iterator[Deviation]:
@@ -71,6 +83,8 @@ def find_inconsistent_dims(graph: Graph) -> Iterator[Deviation]:
             offsets -= has_end_offset(offsets, weight.dims[0])
             experts = max(weight.dims[0], offsets)
             needed = {"token": (*token.dims[:2], depth), "weight": (experts, depth, output.dims[2])}
+            if "token_index" in ports:
+                needed["token_index"] = (*ports["token_index"].dims[:2], 1)
             if offsets < experts:
                 needed["first_token_offset"] = (experts, 1, 1)
         if isinstance(op, Matmul):

@@ -649,6 +649,8 @@ def test_a_wrong_head_count_is_changed_to_match_other_tensors() -> None:
         ((1, 3, 384, 384), (442368, 1, 1152, 4), True),
         ((2, 2), (2, 3), False),  # 0, 3, 2, 5
         ((3, 2), (3, 6), True),
+        ((1, 3, 384, 384), (442368, 2, 1152, 3), False),  # 2 * c + 3 * w hits no place twice
+        ((64, 2, 1 << 20), (1 << 21, 2, 1), True),
     ],
 )
 def test_overlapping_elements_are_found(dims: tuple[int, ...], strides: tuple[int, ...], overlaps: bool) -> None:
