@@ -43,24 +43,24 @@ def compute_forward_outputs(p: Attention, buffers: Mapping[str, Any]) -> None:
 
 
 class FrontendContender:
-    """Graphs and calls of cudnn-frontend, or of this package's module with the same API."""
+    """Builds graphs, and calls of them to time, with cudnn-frontend or this package's module with the same API."""
 
     def __init__(self, cudnn: Any) -> None:
         self.cudnn = cudnn
         self.handle = cudnn.create_handle()
 
     def build(self, problem: Attention, direction: Direction) -> tuple[Any, dict[str, Any]]:
-        """Return a built graph and its tensors by the names of our graph; a forward pass also writes statistics."""
+        """Return a built attention graph, and its tensors by the names that this package's graphs use."""
         problem = replace(problem, stats=direction == "forward")
         return build_frontend_attention(self.cudnn, self.handle, problem, direction)
 
     def call(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments:
-        """Return a function that makes the arguments of ``graph.execute``, with a dict of the buffers."""
+        """Return a function that makes the arguments of ``graph.execute`` from buffers by name, passed as a dict."""
         workspace = _make_workspace(graph)
         return lambda buffers: ({made: buffers[name] for name, made in tensors.items()}, workspace, self.handle)
 
     def make_ordered_arguments_function(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments | None:
-        """Return a function that makes arguments with a tuple of buffers; None if not supported."""
+        """Return a function that makes execute's arguments with buffers as a tuple; None if execute takes no tuple."""
         if "tensor_uids" not in inspect.signature(graph.execute).parameters:
             return None
         workspace, uids = _make_workspace(graph), tuple(made.get_uid() for made in tensors.values())
@@ -70,7 +70,7 @@ class FrontendContender:
     def contenders(
         self, name: str, graph: Any, tensors: Mapping[str, Any], sets: Sequence[Mapping[str, Any]]
     ) -> dict[str, Batch]:
-        """Return the calls to time: with the same or new buffers in each call, as a dict or a tuple."""
+        """Return the calls of a graph to time: buffers as a dict or a tuple, the same or new ones in each call."""
         forms = {
             name: self.call(graph, tensors),
             f"{name}, ordered": self.make_ordered_arguments_function(graph, tensors),
@@ -131,7 +131,7 @@ def make_batches_with_new_arguments(call: Callable[..., Any], sets: Sequence[Any
 
 
 def make_c_execute_loop_batch(bound: Bound) -> Batch:
-    """Return the lower bound of the time of a call: a C loop that executes the plan with the same variant pack."""
+    """Return a C loop that executes the plan with one variant pack; its time per call is a lower bound for Python."""
     function, (handle, plan, pack) = bound.native
     execute = ctypes.cast(function, ctypes.c_void_p)
 

@@ -1,4 +1,4 @@
-"""Costs of our frontend module and of cudnn-frontend: host time of execute, and time to the first result.
+"""Host time of this package's module with cudnn-frontend's API, compared with cudnn-frontend: execute, first result.
 
 Execute is timed in one process with both modules, which alternate. First results are timed in fresh processes, which
 alternate as well: before the clock starts, PyTorch is imported, has used the GPU and has allocated the buffers, so that
@@ -41,7 +41,7 @@ RATIO_LIMITS = {"same": 0.7, "fresh": 0.8, "first result": 0.6}
 
 
 def measure_execute_times(theirs: FrontendContender, direction: Direction) -> dict[str, dict[str, float]]:
-    """Return the host microseconds of ``execute`` for both modules, with the same and with other buffers."""
+    """Return the host microseconds of ``execute`` for cudnn-frontend and our module, with reused and new buffers."""
     import torch
 
     sets = make_buffers(SMALL_PROBLEM, direction, BATCHES * CALLS)
@@ -61,7 +61,7 @@ def measure_execute_times(theirs: FrontendContender, direction: Direction) -> di
 
 
 def measure_first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
-    """Yield milliseconds from import to first result for both modules, after each pair of processes.
+    """Yield the medians so far of the time (ms) from import to first result, for cudnn-frontend and our module.
 
     The result has the median of each step, and all totals.
     """

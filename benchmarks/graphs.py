@@ -9,7 +9,7 @@ __all__ = ["make_two_matmuls"]
 
 
 def make_two_matmuls() -> Graph:
-    """Return o = (q @ k) @ v with a virtual, reordered product, which most targets refuse."""
+    """Return o = (q @ k) @ v with a virtual product in F16x16 reordering, which most targets refuse."""
     g = GraphBuilder("two_matmuls", io_type=DataType.HALF)
     q, v = (g.tensor(name, (1, 1, 10, 64), alignment=2) for name in "qv")
     k = g.tensor("k", (1, 1, 64, 10), strides=(640, 640, 1, 64), alignment=2)

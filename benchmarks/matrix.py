@@ -83,7 +83,7 @@ def measure_cpu_seconds() -> float:
 
 
 def count_cached_verdicts(cache: Path) -> int:
-    """Return the number of answers stored in a folder."""
+    """Return the number of verdicts stored in a cache folder."""
     return sum(1 for _ in cache.glob("*.answer"))
 
 
@@ -127,7 +127,7 @@ def judge_with_crashing_graph(versions: Sequence[str]) -> dict[str, object]:
 
 
 def count_matrix_outcomes(answered: Matrix, graph: str | None = None) -> Counter[str]:
-    """Count the outcome letters of a matrix, or of one graph in it."""
+    """Count the verdicts of a matrix, or of one graph in it, by outcome letter (as printed in the matrix)."""
     return Counter(cell.letter for (name, _, _), cell in answered.cells.items() if graph in (None, name))
 
 

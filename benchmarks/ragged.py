@@ -1,4 +1,4 @@
-"""Host time of calls of a ragged plan with bound, new or checked buffers, compared with a C loop and cudnn-frontend.
+"""Host time per call of a ragged attention plan, with reused or new buffers, compared with C and cudnn-frontend.
 
 cudnn-frontend executes the same graph. The implementations take turns; medians with quartiles are shown.
 """

@@ -201,7 +201,7 @@ def _measure_gpu_times_of_problem(
 
 
 def _build_plan_by_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
-    """Return our plan for the engine config that cudnn-frontend chose, or no plan if the build fails."""
+    """Return our plan for the engine config that cudnn-frontend chose, under its label; empty if the build fails."""
     try:
         theirs = EngineChoice.parse(tag)
         return {"ours, frontend's plan": build(graph, target, engine=theirs.engine, knobs=theirs.knobs)}

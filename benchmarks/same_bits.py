@@ -77,7 +77,7 @@ class AttentionProblem:
         return " ".join((sizes, *options))
 
     def make_smaller_and_larger_problems(self) -> list[AttentionProblem]:
-        """Return the problem with smaller sizes and with larger sizes, for other shape classes."""
+        """Return the problem with smaller and with larger sizes, which other plans (of other shape classes) serve."""
         few, many = max(1, self.batch // 4), self.batch
         smaller = replace(self, batch=few, seq_q=max(1, self.seq_q // 3), seq_kv=max(1, self.seq_kv // 3))
         return [smaller, replace(self, batch=many, seq_q=self.seq_q * 2, seq_kv=self.seq_kv * 2)]
@@ -146,7 +146,7 @@ class _AttentionProblemCalls:
         return (self.attend(self.inputs),)
 
     def train(self) -> tuple[Any, ...]:
-        """Return the output and the gradients of both passes, with `deterministic`."""
+        """Return the output and gradients of a forward and backward pass with `deterministic`."""
         import torch
 
         inputs = [x.detach().requires_grad_(True) for x in self.inputs]
@@ -208,7 +208,7 @@ def _build_plans_ahead(problems: Iterable[AttentionProblem], shapes: Shapes | No
 def compare_group_of_problems(
     problems: Sequence[AttentionProblem], calls: int, shapes: Shapes | None = None, seed: int = 0
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Call problems in turn, with calls of other shapes in between.
+    """Call each problem repeatedly, with other shapes in between; return counts of changed bits, and refused calls.
 
     Returns
     -------
@@ -248,7 +248,7 @@ def compare_group_of_problems(
 
 
 def time_shape_policies(problem: AttentionProblem, rounds: int) -> dict[str, Any]:
-    """Return GPU and host microseconds of a forward pass with the shape policies "any" and "adaptive"."""
+    """Return microseconds of a forward pass by a plan for a class of shapes ("any") and by an exact one."""
     compared: tuple[Shapes, ...] = ("any", "adaptive")
     calls: dict[str, Callable[[], Any]] = {
         shapes: _AttentionProblemCalls(problem, shapes).forward for shapes in compared
@@ -267,7 +267,7 @@ def time_shape_policies(problem: AttentionProblem, rounds: int) -> dict[str, Any
 def _count_problems_with_changed_bits(
     record: Mapping[str, Any], name: str, *, single_rows: bool = False
 ) -> float | None:
-    """Return the number of problems with changed bits, either with single queries or without them."""
+    """Return the number of problems with changed bits; of those with one query if `single_rows`, else of the others."""
     rows = [row for row in record["rows"] if name in row and (" s1x" in row["problem"]) == single_rows]
     return float(sum(bool(row[name]["changed"]) for row in rows)) if rows else None
 
@@ -290,7 +290,7 @@ ACCEPTANCE_LIMITS = (
 
 
 def _make_summary(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts, and the medians of the ratios of "any" to "adaptive"."""
+    """Return counts of changed bits, and median time ratios of plans for a class of shapes ("any") to exact ones."""
     ratios = {where: _compute_median_ratio(record["times"], where) for where in ("gpu", "host")}
     return {
         "problems": len(record["rows"]),

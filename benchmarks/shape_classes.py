@@ -70,7 +70,7 @@ def make_random_shapes(count: int, seed: int = 0) -> list[Attention]:
 
 
 def _sort_shapes_by_class(shapes: list[Attention], first: int) -> list[Attention]:
-    """Return the shapes; those from index ``first`` on are sorted by class, so that each class is built once."""
+    """Return the shapes, from index ``first`` on grouped by the class that one plan serves, so each is built once."""
 
     def make_shape_class_key(shape: Attention) -> tuple[Any, ...]:
         return shape.kv_heads, choose_shape_class_bounds(shape.batch, shape.seq_q, shape.seq_q)
@@ -104,7 +104,7 @@ def _make_operator_call(
 
 
 class _TimedAttentionCalls:
-    """The timed calls of a shape in one direction; each is called once at first, to request the plan of its class."""
+    """The calls of one shape and direction to time: by its exact plan, and by the plan of its class of shapes."""
 
     def __init__(self, shape: Attention, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
         (buffers,) = make_buffers(shape, direction)
@@ -131,7 +131,7 @@ class _TimedAttentionCalls:
 
 
 def _make_call_of_alternating_shapes(shape: Attention, direction: Direction) -> Callable[[], Any]:
-    """Return a function that calls the class alternately with the shape and with one row less."""
+    """Return a function that calls attention with this shape and with one token less in turn, by the same plan."""
     calls = []
     for one in (shape, replace(shape, seq_q=shape.seq_q - 1, seq_kv=shape.seq_kv - 1)):
         (buffers,) = make_buffers(one, direction)
@@ -141,7 +141,7 @@ def _make_call_of_alternating_shapes(shape: Attention, direction: Direction) -> 
 
 
 def _call_shapes_until_plans_are_built(shapes: Sequence[Attention]) -> None:
-    """Call the shapes nine times in turn, and wait for the background builds, which the tenth call needs."""
+    """Call each shape nine times and wait for background builds, so that its exact plan serves the tenth call."""
     calls = []
     for shape in shapes:
         for direction in DIRECTIONS:

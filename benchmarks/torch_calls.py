@@ -51,7 +51,7 @@ Contenders = dict[str, tuple[Callable[[], Any], TimedCall]]
 
 @contextmanager
 def disable_compiled_operator_step() -> Iterator[None]:
-    """Run our torch operators without their compiled step in the block."""
+    """In the block, run each call of our torch operators in Python, without the C++ code that launches known plans."""
     kept, STEP.call = STEP.call, None
     try:
         yield
@@ -62,7 +62,7 @@ def disable_compiled_operator_step() -> Iterator[None]:
 def prepare_timed_calls(
     way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, tuple[Any, Any]]
 ) -> tuple[Contenders, dict[str, str]]:
-    """Return warmed-up calls on q, k and v, each with its context, and the errors of implementations that raised."""
+    """Return warmed-up calls on q, k and v, each with its context manager, and errors by implementation."""
     import torch
 
     made: Contenders = {}

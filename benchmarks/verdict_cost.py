@@ -36,7 +36,7 @@ def measure_import_ms(module: str) -> float:
 
 
 def measure_verdict_ms(target: str, *, supported: bool) -> list[float]:
-    """Return the times of judging one graph on one target, with loaded libraries and a judged control graph."""
+    """Return the times (ms) of judging one graph, after a first verdict that loads cuDNN and checks the environment."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64 if supported else 20, causal=True, stats=True)
     explain(graph, target)
     times = []

@@ -50,7 +50,7 @@ def format_repr(value: object, most: int = 200) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text with its newlines; each line is made :func:`printable`, and none is a CI workflow command."""
+    """Escape control characters and CI workflow commands in a text, but keep its newlines."""
     return escape_workflow_commands("\n".join(printable(line) for line in text.split("\n")))
 
 

@@ -306,7 +306,7 @@ def make_result_table(names: Sequence[str]) -> Table:
 
 
 def main() -> None:
-    """Run the known issue with the given code, or all of attention; without a GPU, describe them."""
+    """Run the reproduction with the given code, or all of attention; without a GPU, describe their known issues."""
     from cudnn_backend_py import EnvironmentNotReady, open_target
 
     parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")

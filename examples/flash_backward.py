@@ -1,4 +1,4 @@
-"""Causal flash attention with grouped heads and its gradients: run on a GPU or explained without.
+"""Causal flash attention with grouped heads and its gradients: run on a GPU, or explained without one.
 
 cudnn-backend explain examples/flash_backward.py --target sm80 --target sm90 --build
 python examples/flash_backward.py

@@ -37,7 +37,7 @@ def compute_expected_in_float64(
 
 
 def main() -> None:
-    """Run on the GPU of this process and compare with float64; without a GPU, print the verdict for sm_90."""
+    """Run the graph on this GPU and compare with float64; without a GPU, print the verdict for sm_90."""
     from cudnn_backend_py import EnvironmentNotReady, OperationGraph, build_plan, execute, explain, open_target
 
     try:

@@ -46,13 +46,13 @@ def make_device_properties(name: str) -> Any:
 
 
 def graph() -> Graph:
-    """Return the same graph as a value of this package, for an H100."""
+    """Return the graph of this example, for an H100, as a `cudnn_backend_py.Graph`."""
     made, _ = make_convolution_pygraph(device_property=make_device_properties("h100"))
     return made.graph()
 
 
 def run() -> None:
-    """Run on the GPU of this process and compare with torch."""
+    """Run the convolution on the GPU of this process and compare with torch."""
     import torch
 
     handle = cudnn.create_handle()
@@ -72,7 +72,7 @@ def run() -> None:
 
 
 def main() -> None:
-    """Run if there are torch and a GPU; otherwise build the plan for an H100."""
+    """Run the convolution if there are torch and a GPU; otherwise build its plan for an H100."""
     if importlib.util.find_spec("torch"):
         import torch
 

@@ -50,13 +50,13 @@ def make_graph_for_h100() -> cudnn.Graph:
 
 
 def graph() -> Graph:
-    """Return the same graph as a value of this package."""
+    """Return the graph of this example, for an H100, as a `cudnn_backend_py.Graph`."""
     value: Graph = make_graph_for_h100().graph()
     return value
 
 
 def run() -> None:
-    """Run on the GPU of this process and compare with torch."""
+    """Run the matrix product on the GPU of this process and compare with torch."""
     import torch
 
     a, b, bias = (
@@ -72,7 +72,7 @@ def run() -> None:
 
 
 def main() -> None:
-    """Run if there are torch and a GPU; otherwise build the plan for an H100."""
+    """Run the matrix product if there are torch and a GPU; otherwise build its plan for an H100."""
     if importlib.util.find_spec("torch"):
         import torch
 

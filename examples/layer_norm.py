@@ -24,7 +24,7 @@ def graph() -> Graph:
 
 
 def main() -> None:
-    """Run on the GPU of this process and compare with the interpreter; without one, print the verdict for an H100."""
+    """Run the graph on this GPU and compare with the interpreter; without a GPU, print the verdict for an H100."""
     from cudnn_backend_py import EnvironmentNotReady, explain, plan
 
     try:

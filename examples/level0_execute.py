@@ -1,4 +1,4 @@
-"""A matrix product on the GPU with calls of Level 0 only: graph, plan, variant pack, execution.
+"""A matrix product on the GPU by cuDNN's C functions (Level 0) alone: graph, plan, variant pack, execution.
 
 Memory is given by address: here that of torch tensors, as cuda-python or any other library would give it.
 """

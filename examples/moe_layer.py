@@ -43,7 +43,7 @@ def route_tokens_to_experts(
 
 
 def main() -> None:
-    """Run on the GPU of this process and compare with NumPy; without one, print the verdict for an H100."""
+    """Run the layer on this GPU and compare with NumPy; without a GPU, print the verdict for an H100."""
     from cudnn_backend_py import explain, plan
 
     up, down = graph(), graph(down=True)

@@ -245,7 +245,7 @@ class Fuzzer:
             self.make_method_call("close", descriptor, None, None, None)
 
     def make_capi_call(self, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
-        """Make a call of :mod:`cudnn_backend_py.capi`, often with a hostile argument."""
+        """Make a call of :mod:`cudnn_backend_py.capi`, often with an invalid argument."""
         r = self.random
 
         wrong: tuple[Any, ...] = (None, "x", 5, 1 + 2j)
@@ -319,7 +319,7 @@ class Fuzzer:
         return f"{descriptor!r}#{number}"
 
     def format_value(self, value: Any) -> str:
-        """Return a value as text, with descriptors by their labels."""
+        """Return a value as text; descriptors appear as by `format_descriptor`, the same in each run."""
         if type(value) is Descriptor:
             return self.format_descriptor(value)
         if (type(value) is list or type(value) is tuple) and len(value) < 20:

@@ -1,4 +1,4 @@
-"""Attention of many shapes in prebuilt shape classes: host time of each shape's first call, and memory use.
+"""Attention of many shapes by plans that each serve a class of shapes: time of first calls, and memory use.
 
 All shapes differ in batch or length; the plans of their classes are built first. Further shapes are compared with torch
 in float64 at the end, because float64 matmuls load kernels that would count as memory of the operator. For comparison,
@@ -50,7 +50,7 @@ def make_random_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
 
 
 def find_shape_class_bounds() -> list[tuple[int, int]]:
-    """Return the batch and length limits of the shape classes for these shapes, the largest first."""
+    """Return the largest batch and length of each class of shapes that one plan serves, the largest first."""
     sequences = {choose_shape_class_bounds(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
     lengths = {choose_shape_class_bounds(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
     return sorted(product(sequences, lengths), reverse=True)
@@ -183,7 +183,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _build_shape_classes(calls: _AttentionCallsOfManyShapes) -> None:
-    """Build the plans of all shape classes before the measurement, so that no build is measured."""
+    """Build the plan of each class of shapes before the measurement, so that no build is measured."""
     import torch
 
     for _ in range(4):  # the queue of builds is short, and the first run completes a class

@@ -29,7 +29,7 @@ PAGE, PAGES = 64, 8  # tokens of a page, pages of a sequence
 
 
 class _CapturedAttention:
-    """The captured operations, and all tensors that they read and write."""
+    """Paged attention to capture in a CUDA graph, with many sets of lengths and pages and their expected outputs."""
 
     def __init__(self) -> None:
         import torch
@@ -70,11 +70,11 @@ class _CapturedAttention:
         return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
 
     def attend(self) -> Any:
-        """Run the operator on the selected set."""
+        """Run the attention operator on the set of lengths and pages that is selected now."""
         return torch_ops.attention_with_kvcache(self.q, self.k, self.v, self.table, self.lengths)
 
     def step(self) -> None:
-        """Select the next set, run the operator, and update the largest error (a NaN stays) and the count."""
+        """Select the next set of lengths and pages, run attention, and update the largest error and the count."""
         import torch
 
         torch.index_select(self.all_sets, 0, self.number, out=self.set)

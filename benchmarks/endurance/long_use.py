@@ -38,7 +38,7 @@ CHECKPOINTS = 20
 
 
 def make_graphs_to_judge(build: bool) -> list[Graph]:
-    """Return the graphs to judge in turn: one to build, or without builds a supported and a refused one."""
+    """Return the graphs to judge in turn: a small matmul if plans are built, else a supported and a refused graph."""
     if not build:
         return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), make_two_matmuls()]
     g = GraphBuilder("matmul", io_type=DataType.HALF)
@@ -129,7 +129,7 @@ def _run_child(*arguments: str) -> str:
 
 
 def compare_memory_of_package_and_c_loop(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Run both loops in separate processes; return their growth, and the package's growth beyond the C loop's."""
+    """Run the package's loop and the C loop in separate processes; return both memory growths and the difference."""
     options = [str(rounds), str(warm), *(["--build"] if build else [])]
     package, calls = (json.loads(_run_child("--watch", who, *options)) for who in ("package", "calls"))
     ours = {key: round(value - calls["growth_per_round"][key], 4) for key, value in package["growth_per_round"].items()}

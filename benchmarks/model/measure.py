@@ -23,7 +23,7 @@ BATCH_LAYOUTS = ("packed", "padded")  # for training; the packed layout is used 
 
 @dataclass(frozen=True)
 class WorkAmount:
-    """The amount of work: the same steps on the same batches for every provider.
+    """Model sizes, batches and steps to measure, the same for every attention provider.
 
     In the first epoch, each step has a different length. An epoch ends after `limit_s`, so that a slow machine does not
     block the run; then only the losses before that point are compared.
@@ -172,7 +172,7 @@ class TrainingRun:
         return found | ({"cuda_ms": round(statistics.median(cuda), 3)} if cuda else {})
 
     def compute_losses_at_initial_weights(self) -> dict[str, Any]:
-        """Return the losses and gradients of the first batches at the initial weights; they differ by rounding only.
+        """Return losses and gradient norms of the first batches at the initial weights, for comparing providers.
 
         Of the gradients, the norms for the weights of each layer that produce q, k and v are returned.
         """
@@ -190,7 +190,7 @@ def _skip_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
 
 
 def measure_training(made: TrainingRun) -> dict[str, Any]:
-    """Return the times of training: first epoch, new lengths, and the first lengths again."""
+    """Return step times of three epochs: the first, one of new sequence lengths, and one of the first lengths again."""
     found = {"first epoch": made.train_epoch(made.first)}
     found["new lengths"] = made.train_epoch(made.other)
     met = made.first[: min(made.effort.later_steps, found["first epoch"]["steps"])]
@@ -310,7 +310,7 @@ class ServingRun:
 def measure_attention_provider(
     name: str, way: str, effort: WorkAmount, device: str, ready: Callable[[], None]
 ) -> dict[str, Any]:
-    """Return the times of a provider in one of :data:`BATCH_LAYOUTS`, or the reason why a part is not offered.
+    """Return a provider's training and serving times with packed or padded batches, or why it has none.
 
     `ready` is called just before the clock starts; attention has not been used before.
     """

@@ -130,7 +130,7 @@ def _count_finished_steps(record: Figures, provider: str, way: str) -> list[Any]
 
 
 def _compute_rounding_difference(record: Figures, way: str, what: str) -> float | None:
-    """Return the largest relative difference of losses, or gradients, at the same weights to those of torch's flash."""
+    """Return the largest relative difference of losses or gradients to torch's flash attention, at equal weights."""
 
     def get_values(provider: str) -> list[float]:
         found = _get_measured_value(record, provider, way, "same weights", what) or []

@@ -1,4 +1,4 @@
-"""Audit a program's results: check samples of its calls, store wrong ones, and run them again with other versions.
+"""Check samples of a program's attention calls and cuDNN graph executions; store and rerun wrong ones.
 
 ``with audit() as report:`` in a program, ``CUDNN_BACKEND_AUDIT=100`` or ``python -m cudnn_backend_py.audit program.py``
 next to one that is left as it is, and ``cudnn-backend audit FILE`` for a case that was kept.

@@ -1,4 +1,4 @@
-"""``python -m cudnn_backend_py.audit``: run a program and check samples of its calls."""
+"""``python -m cudnn_backend_py.audit``: run a program and check samples of its attention and graph calls."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _run_program_with_audit(start: Callable[[], Any], options: dict[str, Any], w
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program of the command line; its exceptions propagate."""
+    """Run the program named on the command line and audit its calls; let its exceptions propagate."""
     try:
         run = _parse_command.main(arguments, prog_name="python -m cudnn_backend_py.audit", standalone_mode=False)
         if callable(run):

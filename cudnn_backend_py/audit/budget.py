@@ -1,4 +1,4 @@
-"""The limit on an audit's share of a program's time, and the time used; independent of torch.
+"""Limit the share of a program's running time that the checks of an audit use. Does not import torch.
 
 A sample is allowed once the time that has passed pays for it: for counting calls, for all that samples took before, and
 for what one of its kind takes on average. All together stays within the share, but for one sample that takes longer
@@ -22,7 +22,7 @@ UNKNOWN_S = 0.01  # what a sample of a kind is taken to need before there was on
 
 @dataclass(slots=True)
 class _SampleKindCost:
-    """The number of samples of one kind in this process, and the seconds they took; the first sample is left out."""
+    """How many calls were checked in one kind of check and the seconds they took, without the slow first one."""
 
     count: int = 0
     seconds: float = 0.0
@@ -71,12 +71,12 @@ class Budget:
         return (self.host_s + self.gpu_s + typical) / max(left, LEAST * self.share)
 
     def add_counting_seconds(self, seconds: float) -> None:
-        """Add the seconds spent on counting calls."""
+        """Add the seconds that an audit spent on counting the program's calls to the time it used."""
         with _lock:
             self.counted_s += seconds
 
     def start_sample(self, kind: str) -> SampleCost:
-        """Return the cost record of a new sample, to which the caller adds the seconds spent."""
+        """Count one more checked call of a kind, and return the object to which the caller adds its seconds."""
         with _lock:
             is_first = kind not in _kinds
             known = _kinds.setdefault(kind, _SampleKindCost())
@@ -84,14 +84,14 @@ class Budget:
         return SampleCost(self, kind, is_first)
 
     def add_seconds(self, seconds: float) -> None:
-        """Add host seconds that belong to no sample."""
+        """Add host seconds to the time that the audit used, but not to the cost of any single checked call."""
         with _lock:
             self.host_s += seconds
 
 
 @dataclass(frozen=True, slots=True)
 class SampleCost:
-    """The cost of one sample: its host and GPU seconds are added to the budget and to the total of its kind."""
+    """The cost of checking one call: adds its host and GPU seconds to the budget and to the total of its kind."""
 
     budget: Budget
     kind: str

@@ -35,7 +35,7 @@ _CAUSAL = 0
 
 
 class UncheckedCallError(Exception):
-    """Raised for a call that is not checked, with the reason."""
+    """Raised for an attention call that an audit cannot check; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def build_call_graph(
 
 
 def _transpose_to_tokens_before_heads(name: str, x: Any) -> Any:
-    """Return Q, O and similar tensors stored with tokens before heads; paged tensors are unchanged."""
+    """Return Q, O or a gradient stored with tokens before heads in memory; paged K and V keep their order."""
     if name in TOKEN_TENSORS[True] and x.dim() == 4:
         return x if name in ("k", "v") else x.transpose(1, 2).contiguous().transpose(1, 2)
     return x.contiguous()
@@ -219,7 +219,7 @@ _SIDES = {"q": "q", "o": "q", "do": "q", "dq": "q", "k": "k", "v": "k", "dk": "k
 
 
 def _collect_sequence_tensors(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call's tensors, with offsets, lengths and page tables as the graph needs them."""
+    """Return a call's tensors by name, with offsets, lengths and page tables in the form that the graph needs."""
     found = {name: x for name, x in held.items() if name not in ("cu_seqlens_q", "cu_seqlens_k", "block_table")}
     q = held["q"]
     starts = {side: held.get(f"cu_seqlens_{side}") for side in "qk"}

@@ -46,7 +46,7 @@ Image = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A call with a wrong result.
+    """A call with a wrong result, with all that is needed to run it again: graph, plan, versions and buffers.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Case:
         }
 
     def to_bytes(self) -> bytes:
-        """Return the file's content."""
+        """Return the case as the bytes of a case file."""
         about = asdict(replace(self, graph=None, images={}))
         about |= {"graph": None if self.graph is None else graph_to_json(self.graph)}
         about = {"schema": SCHEMA, "version": SCHEMA_VERSION} | {key: x for key, x in about.items() if key != "images"}
@@ -276,7 +276,7 @@ class CaseFolder:
             return folder.path / case.name, ""
 
     def cases(self) -> list[Path]:
-        """Return the files of all cases, oldest first; empty without a folder."""
+        """Return the files of all cases, oldest first; an empty list if the folder does not exist."""
         try:
             with self._folder.translate_errors(), self._folder.open() as folder:
                 files = sorted(folder.files(_NAME.fullmatch), key=lambda item: item[1].st_mtime)

@@ -250,7 +250,7 @@ def examine(
 
 
 class _CaseExamination:
-    """Examines one case: runs it with cuDNN versions and engine configs, reduces it, and writes the files."""
+    """Examines one case: runs it with other cuDNN versions and configs, reduces it, and writes a reproduction."""
 
     def __init__(self, case: Case, found: CaseReport, target: str | None, deadline: float, step: Step) -> None:
         self.case, self.found, self.target, self.deadline, self.step = case, found, target, deadline, step
@@ -306,7 +306,7 @@ class _CaseExamination:
         self._set_wrong_version_range()
 
     def _find_original_library_name(self) -> str:
-        """Return the path or version of the cuDNN with the wrong result; empty for this process's.
+        """Return the path or version of the cuDNN that gave the wrong result; empty if that one is not found here.
 
         A path is loaded only where this Python would look by itself: the file may be of somebody else.
         """
@@ -437,7 +437,7 @@ class _CaseExamination:
 
 
 def judge_until_first_differing_version(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
-    """Run the last of these versions; if its result differs from the original, bisect to the first that differs."""
+    """Bisect cuDNN versions, in the given order, to the first for which `is_other` is true; stop if the last is not."""
     if not names or not is_other(names[-1]):
         return
     low, high = -1, len(names) - 1  # the one before names[low + 1] is as the own, names[high] is otherwise

@@ -69,7 +69,7 @@ class BackgroundJudge:
         return self.waiting_count >= MOST_WAITING
 
     def add(self, read: Callable[[], Case], spend: Callable[[float], object] = lambda _: None) -> None:
-        """Add a call to check; `read` is called in the thread, waits for the GPU, and returns the case.
+        """Queue a call to check: the background thread calls `read`, which waits for the GPU and returns the case.
 
         `spend` is reported the seconds of the thread, which the program's threads may have waited for.
         """
@@ -80,7 +80,7 @@ class BackgroundJudge:
             self._thread.start()
 
     def finish(self, patience_s: float) -> None:
-        """Wait for the added calls and end the process; unchecked calls are counted."""
+        """Wait at most `patience_s` seconds for the queued calls, count those unchecked, and end the child process."""
         thread, deadline = self._thread, time.monotonic() + patience_s
         if thread is not None:
             self._waiting.put(None)

@@ -209,7 +209,7 @@ def _compute_softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
 
 
 def _compare_output(got: Any, wanted: Any, bound: Any, kind: _DataTypeLimits, defined: Any, heads: Any) -> Any:
-    """Return the :data:`FACTS` about an output (float64, on the GPU): whether it is wrong, and its worst element.
+    """Compare output elements with the expected ones on the GPU; return whether one is wrong, and the worst element.
 
     `heads` are, of each row or of all, the places of its head of queries among all of them.
     """
@@ -248,7 +248,7 @@ def count_max_visible_keys(named: Named, options: OperatorOptions) -> int:
 
 
 def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any) -> dict[str, Any]:
-    """Check sampled rows of the output O on the current stream; return the :data:`FACTS` about it by name.
+    """Check sampled rows of the output O on the current stream; return whether a row is wrong, and the worst one.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def _compute_weighted_sums(weights: Any, values: Any) -> Any:
 def check_backward(
     named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
-    """Check the given gradients of Q, K and V on the current stream; return their :data:`FACTS` by name.
+    """Check the gradients of Q, K and V on the current stream; return for each whether it is wrong, and where.
 
     Those of K and V are left out where there are more scores than :data:`MOST_SCORES`, or tokens are packed.
     """
@@ -367,7 +367,7 @@ def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generat
 def _check_dk_and_dv_of_one_head(
     named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
-    """Check dK and dV of one key head, if possible one with infinite or NaN elements; return their :data:`FACTS`."""
+    """Check dK and dV of one key head, if possible one with infinite or NaN elements; return whether they are wrong."""
     q, k, v = named["q"], named["k"], named["v"]
     given = {name: x for name, x in gradients.items() if x is not None}
     if not given:

@@ -89,12 +89,12 @@ class _AuditedFunction:
     counting_s: float = 0.0  # of those that were passed over, as far as the budget does not know
 
     def count_calls(self, passed_on: int) -> None:
-        """Add the calls since the last count; let the wrapper pass on `passed_on` more calls."""
+        """Count the calls since the last count; let the wrapper pass on `passed_on` more calls without sampling."""
         self.calls += self.passed_on - self.around.remaining_unrecorded_calls
         self.around.remaining_unrecorded_calls = self.passed_on = passed_on
 
     def compute_counting_seconds_since_last_call(self, passing_s: float) -> float:
-        """Return the seconds of counting since this method's last call, at `passing_s` per call."""
+        """Return the seconds of counting calls since this was last called, if passing on one call takes `passing_s`."""
         seconds = (self.calls - self.counted) * passing_s + self.counting_s
         self.counted, self.counting_s = self.calls, 0.0
         return seconds
@@ -140,7 +140,7 @@ class RunningAudit:
     # Wrapping
 
     def start(self) -> None:
-        """Wrap the functions, now or once they are imported."""
+        """Wrap the audited functions of torch and this package, or, if their module is not imported, on its import."""
         ours = f"{__name__.rpartition('.')[0].rpartition('.')[0]}."
         self._wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", self._make_wrapper("torch", "torch"))
         for name in ("attention", "attention_varlen", "attention_with_kvcache"):
@@ -185,7 +185,7 @@ class RunningAudit:
         report.waited_s = time.perf_counter() - began
 
     def _make_wrapper(self, name: str, how: str) -> FunctionWrapper:
-        """Return the wrapper of an entry point, which reads its arguments by one of several signatures."""
+        """Return the wrapper of an audited function; `how` names the signature by which to read its arguments."""
         if (name, how) in self._entry_points:
             return self._entry_points[name, how].around
         read: Any = partial(_SampledExecution, self, how)
@@ -406,7 +406,7 @@ class _SampledAttention:
         held: Mapping[str, Any],
         facts: Mapping[str, list[float]],
     ) -> Case:
-        """Return the case of the call, made from copies of its tensors and the results of the GPU's check."""
+        """Return the case of a wrong call, made from copies of its tensors and what the check on the GPU found."""
         call = self.call
         about = _describe_machine()
         shown = dict(held)

@@ -59,7 +59,7 @@ class _CommandTable(UserDict[str, Any]):
     """Commands by name; one that is given as ``module:name`` is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
-        """Return a command."""
+        """Return the command with this name, imported if necessary."""
         found = super().__getitem__(name)
         if isinstance(found, str):
             module, _, attribute = found.partition(":")
@@ -104,7 +104,7 @@ def run_doctor(style: str, output: str | None) -> None:
 @click.argument("folder", type=click.Path(file_okay=False))
 @click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="Arguments for pytest.")
 def record_gpu_tests(folder: str, pytest_arguments: str) -> None:
-    """Run the GPU tests; write a record into FOLDER (logs/)."""
+    """Run the GPU tests; write a record of the results into FOLDER (logs/)."""
     import shlex
 
     from ..testing.record import record_run

@@ -260,7 +260,7 @@ def _add_frameworks(verdict: Verdict, graph: Graph) -> Verdict:
 
 
 def judge_and_search_remedies(questions: Sequence[Query], judge: Judge) -> list[Verdict]:
-    """Return the verdicts on queries, with the results of other versions and of changes where cuDNN refuses a graph."""
+    """Judge graphs; for those that cuDNN refuses, also judge other cuDNN versions and changes of the graph."""
     answers = [judge.run_query(question) for question in questions]
     if any(verdict.may_differ_by_version for verdict in answers):
         from ..diagnose.other_versions import add_version_remedy

@@ -24,7 +24,7 @@ _PYTHON_FORMAT_TEXT = ".py: Python with a function graph(), which is run; the on
 
 
 def load_graph_file(path: str, number: int | None = None) -> Graph:
-    """Return the only graph of a file, or graph `number` of a log, read as by :func:`read_any_graphs`.
+    """Return the graph in a file, or graph `number` of a cuDNN log; raise if it could not be rebuilt.
 
     Raises
     ------

@@ -38,7 +38,7 @@ _CUDA_HELP = "CUDA major version of the wheel."
 
 
 def _add_flavor_options(function: Any) -> Any:
-    """Add ``--full`` and ``--jit``."""
+    """Add the options ``--full`` and ``--jit``, which choose the wheel of a version, to a command."""
     full = click.option("--full", "flavor", flag_value="full", help="The full wheel, some 1 GB.")
     jit = click.option("--jit", "flavor", flag_value="jit", help="The small wheel, without precompiled engines.")
     return full(jit(function))
@@ -100,7 +100,7 @@ def install_version(
 @click.option("--available", is_flag=True, help="List what can be installed instead, from pip's package index.")
 @add_format_options("text", "json")
 def list_versions(available: bool, style: str, output: str | None) -> None:
-    """List the installed versions.
+    """List the installed cuDNN versions.
 
     With --available the versions that can be installed, each with its CUDA major and its wheels; a JIT wheel that
     cannot judge graphs is left out.
@@ -178,7 +178,7 @@ def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> 
 @click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA_HELP)
 @_add_flavor_options
 def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None) -> None:
-    """Remove an installed version."""
+    """Remove an installed cuDNN version."""
     from ..versions import store as versions
 
     removed = versions.remove(version, cuda=_parse_cuda_major(cuda), flavor=flavor)

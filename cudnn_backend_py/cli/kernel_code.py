@@ -1,4 +1,4 @@
-"""The machine code of the plans of verdicts, disassembled, for ``explain --code``."""
+"""Disassemble the machine code of the judged plans' kernels, for ``explain --code``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def disassemble_kernels(verdicts: Iterable[Verdict], folder: str) -> None:
 
 
 def _disassemble_cubin(program: str, cubin: Path) -> Path | None:
-    """Write the SASS of a file of machine code and return the path; None, with a line, if the program fails."""
+    """Disassemble a file of machine code to SASS; return the path, or None after printing why it failed."""
     from ..system.child import run_command
 
     done = run_command([program, "-c", str(cubin)], os.environ, captured=True)

@@ -112,7 +112,7 @@ class InstalledVersionParameter(_TextParameter):
 
 
 def _find_latest_version(request: VersionRequest, stored: bool) -> str:
-    """Return the name of the newest version with the CUDA major and the wheel of a request."""
+    """Return the newest cuDNN version with the CUDA major and wheel that the user requested."""
     from ..diagnose.surveys.inputs import available_versions
     from ..system.version import parse_leading_numbers
     from ..versions import store
@@ -171,7 +171,7 @@ def add_target_option(
 
 
 def add_graph_option(other: str = "needed where it has several") -> Callable[[Any], Any]:
-    """Add ``--graph``: the function gets `number`, the graph of a log to take."""
+    """Add ``--graph``: the function gets `number`, which selects one graph of a cuDNN log."""
     text = f"Number of a graph in a log, from 1; {other}."
     return click.option("--graph", "number", type=click.IntRange(min=1), metavar="N", help=text)
 

@@ -101,7 +101,7 @@ def _list_set_log_variables() -> list[str]:
 
 
 def warn_about_stored_answers() -> None:
-    """Warn in one line, if cuDNN's log is requested, that stored answers write none."""
+    """Warn if cuDNN's log is requested: verdicts from the cache do not call cuDNN and so log nothing."""
     if names := _list_set_log_variables():
         print_warning(f"warning: {names[0]} is set, and stored answers call no cuDNN: --fresh judges all again")
 
@@ -239,7 +239,7 @@ def add_escaped_row(table: Table, *texts: str) -> None:
 
 
 def print_or_write_table(table: Table, output: str | None, *below: str) -> None:
-    """Print a table with following lines, or write them to a file."""
+    """Print a table and the lines `below` it, or write both to a file."""
     if output is None:
         from ..terminal import open_console
 
@@ -323,7 +323,7 @@ def show_progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], 
 
 
 class OutputFile(click.Path):
-    """A parameter for an output file; its folder must exist before any query."""
+    """A parameter for an output file; its folder must exist when the command line is parsed."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True)

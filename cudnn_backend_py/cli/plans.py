@@ -116,13 +116,13 @@ def build_plan(
 
 @click.group("cache", cls=Group)
 def cache_commands() -> None:
-    """List what is kept on disk, with sizes, and remove it."""
+    """List what this package keeps on disk, with sizes, and remove it."""
 
 
 @cache_commands.command("list")
 @add_format_options("text", "json")
 def list_cached_plans(style: str, output: str | None) -> None:
-    """List the kept plans, the last used first, and all folders with sizes."""
+    """List the stored plans, the last used first, and this package's folders with sizes."""
     from ..plans.cache import default_cache
 
     kept = default_cache()

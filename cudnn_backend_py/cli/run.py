@@ -205,7 +205,7 @@ def _make_run_requests(params: Mapping[str, Any], cudnn: str | None = None) -> l
 
 
 def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
-    """Yield the cases of a batch file; options missing in a line come from the command line."""
+    """Yield a request for each line of a batch file; options missing there come from the command line."""
     for number, line in enumerate(read_text(path, code="graph-file").splitlines(), 1):
         try:
             words = shlex.split(line, comments=True)
@@ -240,7 +240,7 @@ def _resolve_path_in_batch_file(batch: str, file: str) -> str:
 
 
 def _split_off_version_option(words: list[str], where: str) -> tuple[list[str], str | None]:
-    """Return the arguments of a line without the cuDNN version, and the version."""
+    """Split off ``--cudnn`` from a batch file's line: return the other arguments and the version, or None."""
     left: list[str] = []
     version: str | None = None
     rest = iter(words)

@@ -1,4 +1,4 @@
-"""The commands ``target``: list, show and verify described GPUs, and read the available one."""
+"""The commands ``target``: list, show and verify described GPUs, and read this machine's GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["target_commands"]
 
 @click.group("target", cls=Group)
 def target_commands() -> None:
-    """List, show, verify described GPUs; read the available one."""
+    """List, show, verify described GPUs; read this machine's GPU."""
 
 
 @target_commands.command("list")

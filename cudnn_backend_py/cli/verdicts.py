@@ -408,7 +408,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: 
 
 
 def _explain_changed_verdicts(settings: Baseline, changed: Sequence[CheckedVerdict]) -> None:
-    """Judge the changed graphs of a baseline again, and print whole verdicts."""
+    """Judge the graphs again whose verdicts differ from the baseline, and print the full verdicts."""
     from ..diagnose import Judge, Query, render_text
     from ..diagnose.surveys.inputs import DEFAULT_VERSION
 
@@ -421,7 +421,7 @@ def _explain_changed_verdicts(settings: Baseline, changed: Sequence[CheckedVerdi
 
 
 class _ComparedVersionParameter(InstalledVersionParameter):
-    """A cuDNN version that must not be a graph file: versions come first."""
+    """A parameter for a cuDNN version; for a file, the error says that versions come before graph files."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the version."""

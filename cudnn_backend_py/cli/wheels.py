@@ -254,7 +254,7 @@ def judge_with_wheels(
     lacking: Callable[[_AnswerType], Iterable[str]],
     names: Iterable[str] = (),
 ) -> _AnswerType:
-    """Judge, then judge versions that lack engines again with full wheels.
+    """Run a query; if some cuDNN versions lacked engines, repeat it with the full wheels of these versions.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def judge_with_wheels(
 
 
 def list_available_versions() -> tuple[str, ...]:
-    """Return the versions that can judge (JIT wheels with ``--jit``); warn about installed others."""
+    """Return the cuDNN versions that graphs can be judged with; warn about installed ones that are skipped."""
     from ..diagnose.surveys.inputs import available_versions
     from ..versions import store as versions
 

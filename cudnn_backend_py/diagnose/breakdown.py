@@ -161,7 +161,7 @@ def _format_operation_kind(op: Any) -> str:
 
 
 def _name_shape_class(graph: Graph) -> tuple[str, object]:
-    """Name a shape class and the common properties of its graphs."""
+    """Return the name of a graph's shape class, and a key for the properties that all its graphs share."""
     use = read_attention(graph)
     if use is not None:
         p = use.problem

@@ -1,4 +1,4 @@
-"""Results of real GPUs, as data: graph, engine config and source; published ones of attention, own ones of others."""
+"""Graphs that ran on real GPUs: published results for attention, this project's own for other graphs."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def describe_nearest_result(
     first: Candidate | None,
     rows: Iterable[PublishedResult] = PUBLISHED_RESULTS,
 ) -> str:
-    """Return the nearest result of a real GPU of the architecture as a sentence; empty where there is none.
+    """Return a sentence on a real GPU's result for such a graph, of the nearest cuDNN version; empty if none exists.
 
     It is a result of the same graph apart from sizes: for attention the same direction, form, head dims and options,
     for other graphs the same :func:`make_form_key`. Of several, the one whose version is nearest.
@@ -262,7 +262,7 @@ def describe_nearest_result(
 
 @cache
 def _make_published_result_key(row: PublishedResult) -> tuple[Any, ...] | None:
-    """Return the key of the graph of a published result, whose graph is built for it; None if it is not read."""
+    """Build the graph of a published result and return its attention key; None if it is not read as attention."""
     use = read_attention(row.graph())
     return None if use is None else _make_attention_key(use)
 
@@ -271,7 +271,7 @@ _Result = TypeVar("_Result", PublishedResult, OperationRun)
 
 
 def _find_result_of_nearest_version(rows: Iterable[_Result], version: VersionTuple) -> _Result | None:
-    """Return the result of the nearest version; None without results."""
+    """Return the result whose cuDNN version is nearest to `version`; None if there are no results."""
 
     def measure_distance(row: _Result) -> list[int]:
         return [abs(one - other) for one, other in zip(row.version, version, strict=True)]
@@ -314,7 +314,7 @@ _OPTIONS_OF_ANY_SIZE = (
 
 
 def _make_attention_key(use: AttentionUse) -> tuple[Any, ...]:
-    """Return all that must be equal for two uses of attention to differ only in sizes and layouts.
+    """Return a key that is equal for two attention graphs which differ only in sizes and layouts.
 
     For 8-bit types cuDNN has only deterministic backward passes.
     """
@@ -358,7 +358,7 @@ OPERATION_RUNS_FILE = Path(__file__).with_name("operation_runs.json")
 
 
 def _read_verified_graph_runs(sm: int, form: str) -> list[OperationRun]:
-    """Return the runs of graphs of a form on an architecture; ``tools/records/operation_runs.py`` writes the file."""
+    """Return recorded runs, on an architecture, of graphs whose :func:`make_form_key` is `form`."""
     rows = json.loads(OPERATION_RUNS_FILE.read_text(encoding="utf-8"))
     return [
         OperationRun(**{**row, "version": tuple(row["version"])})

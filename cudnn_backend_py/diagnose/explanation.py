@@ -163,7 +163,7 @@ def explain(
 
 
 class _Judgement:
-    """The judgement of one graph on one open target."""
+    """The judgement of one graph on one target, whose cuDNN library and GPU properties are already loaded."""
 
     def __init__(
         self,
@@ -311,7 +311,7 @@ class _Judgement:
 
     @staticmethod
     def _judge_control_graph_cached(target: Target) -> Control:
-        """Return the control graph's answer, judged once per process, library and target."""
+        """Return whether cuDNN supports the control graph, judged once per process, library and target."""
         key = (id(target.library), target.is_live, target.profile.json())
         if key not in _control_cache:
             _control_cache[key] = _Judgement._judge_control_graph(target)
@@ -439,7 +439,7 @@ class _Judgement:
     def _add_config_selected_by_library(
         question: OperationGraph, candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
     ) -> None:
-        """Add the engine config that a library selects for the graph without querying the heuristics."""
+        """Add the engine config that cudnn-frontend selects for the graph without the heuristics, if it selects one."""
         try:
             config = question.selected()
         except CudnnStatusError:
@@ -629,7 +629,7 @@ class _Judgement:
 
 
 def _describe_nearest_published_result(graph: Graph, target: Target, first: Candidate | None) -> str:
-    """Return the nearest result of a real GPU as a sentence; empty where there is none."""
+    """Return a sentence on a real GPU's result for such a graph, of the nearest cuDNN version; or empty text."""
     from .evidence import describe_nearest_result
 
     return describe_nearest_result(graph, target.sm, target.library.version, first)
@@ -657,7 +657,7 @@ def _list_verdict_limits_without_gpu(graph: Graph) -> list[str]:
 def _add_new_configs(
     found: Iterable[EngineConfig], candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
 ) -> None:
-    """Add engine configs that support the graph to the candidates, without duplicates."""
+    """Add engine configs that support the graph to the candidates, unless they are already there."""
     for config in found:
         if all(config.choice != other.choice for _, other in survivors):
             survivors.append((len(candidates), config))

@@ -402,7 +402,7 @@ class MessageExplanation:
     command: str
 
     def lines(self) -> list[str]:
-        """Return the entry as at most 8 lines of at most 100 characters; longer texts end with ``...``."""
+        """Return the explanation as at most 8 lines of at most 100 characters; longer texts end with ``...``."""
         program = "" if self.program and self.program in self.title else f" ({self.program or 'cuDNN'})"
         lines = [textwrap.shorten(f"{self.title}{program}", _MAX_LINE_CHARACTERS, placeholder=" ...")]
         for name, most in (("meaning", 3), ("reasons", 2), ("fix", 2), ("command", 1)):
@@ -414,7 +414,7 @@ class MessageExplanation:
         return lines
 
     def to_dict(self) -> dict[str, str]:
-        """Return the entry as plain data."""
+        """Return the explanation as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -424,7 +424,7 @@ def find_message_source(text: str) -> str:
 
 
 def explain_message(text: str) -> tuple[MessageExplanation, ...]:
-    """Return the entries for an error message or log, the most specific first; empty for other texts.
+    """Return the explanations of an error message or log, the most specific first; empty for unknown texts.
 
     First the messages of programs, then the rules for cuDNN's own reasons, of which at most three are returned; a
     status alone counts if there is neither, and else four or more words that follow each other in a message.
@@ -446,7 +446,7 @@ def explain_message(text: str) -> tuple[MessageExplanation, ...]:
 
 
 def find_similar_titles(text: str) -> list[str]:
-    """Return at most three titles of entries, those that share the most words with a text."""
+    """Return the titles of at most three known messages, those that share the most words with a text."""
     words = {word for word in _list_words(text[:_MAX_PART_CHARACTERS]) if len(word) > 3} - {"cudnn"}
     shared = {
         one.title: len(words.intersection(_list_words(" ".join((one.title, *one.phrases)))))
@@ -469,7 +469,7 @@ def _make_explanation(row: MessagePattern, program: str) -> MessageExplanation:
 
 
 def _explain_reasons(text: str, program: str) -> Iterator[MessageExplanation]:
-    """Yield an entry for each rule that matches a reason of cuDNN in the text."""
+    """Yield an explanation for each rule that matches a reason of cuDNN in the text."""
     found = _REASON_LINE.findall(text)
     flat = " ".join(text.split())
     is_bare = len(flat) < 200 and _REFUSAL_TEXT.search(flat) and not _PROSE_TEXT.search(flat.partition(" at: ")[0])

@@ -107,7 +107,7 @@ class Judge:
     def add_cause_from_described_gpu(
         self, question: Query, verdict: Verdict, device: Mapping[str, Any], limit_s: float
     ) -> Verdict:
-        """Add a cause measured on a described GPU with equal properties to a real GPU's verdict.
+        """Judge on a described GPU with the real one's properties; add the cause found there to the real GPU's verdict.
 
         Variations are queried in forked processes, which have no GPU: so on the properties that the GPU itself gave.
         The cause is taken only where cuDNN refuses the graph there for the same reason.
@@ -152,7 +152,7 @@ _thread_judge = threading.local()
 
 
 def judge(question: Query, *, limit_s: float = 60.0) -> Verdict:
-    """Return the verdict for a query, judged in a child process of this thread; made for use in executors.
+    """Return the verdict for a query, judged in a child process that belongs to this thread of an executor.
 
     It is ended with the thread, so with the executor or the event loop that the thread belongs to.
 

@@ -1,4 +1,4 @@
-"""Answers of a judging process to the queries of :mod:`~cudnn_backend_py.diagnose.judges`."""
+"""In a judging child process: answer the queries that :mod:`~cudnn_backend_py.diagnose.judges` sends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["LoadedLibrary", "can_judge_query_in_fork", "judge_and_report_query"]
 
 
 class LoadedLibrary(TypedDict):
-    """The cuDNN that a child has loaded."""
+    """The cuDNN library that a judging child process has loaded."""
 
     version: Sequence[int]
     text: str

@@ -204,7 +204,7 @@ def _find_low_alignment(graph: Graph, use: AttentionUse | None) -> Iterator[Find
 
 
 def _find_grouped_convolutions(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """Find convolutions with several groups of several channels each, which no attribute requests."""
+    """Find convolutions that are grouped, with several channels per group, only because of their tensors' dims."""
     for op in graph.ops:
         if op.kind not in CONVOLUTIONS:
             continue

@@ -84,7 +84,7 @@ def explain(
 
 
 def _load_version(version: str) -> bool:
-    """Load an installed version into this process; return False if another one is loaded."""
+    """Load an installed cuDNN version into this process; return False if another one is already loaded."""
     loaded = loaded_library()
     if loaded is None:
         library(version=version)

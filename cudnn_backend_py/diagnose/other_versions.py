@@ -1,4 +1,4 @@
-"""Judge a refused graph with other cuDNN versions, and add their answers to its verdict."""
+"""Judge a refused graph with other cuDNN versions, and add their verdicts to its verdict."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def is_timed_out(verdict: Verdict) -> bool:
 
 
 class VersionResults(NamedTuple):
-    """Results of other cuDNN versions: the remedy found, the versions that refuse, and those not judged.
+    """Verdicts of other cuDNN versions on a graph: the remedy found, versions that refuse it, and those not judged.
 
     ``late`` says of each that did not answer in time; ``unable`` are verdicts of those that could not judge the graph.
     """
@@ -120,7 +120,7 @@ def _parse_version(name: str) -> VersionTuple:
 
 
 def _find_judging_version(graph: Graph, asked: SearchSettings, judge: Judge) -> str:
-    """Return the version that judges the graph; empty without a library."""
+    """Return the cuDNN version that judges the graph; empty if no cuDNN library is found."""
     used = (
         asked.version or judge.run_query(asked.make_search_query(graph, asked.target, None)).cudnn
     )  # this process loads none
@@ -226,7 +226,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
 def _add_verdict_of_version_with_engines(
     verdict: Verdict, question: Query, asked: SearchSettings, names: Sequence[str], judge: Judge
 ) -> Verdict:
-    """Add to a verdict with missing engines the answer of the newest version that has them."""
+    """If engines were missing for a verdict, add to it the verdict of the newest version that has them."""
     cause = verdict.cause
     assert cause is not None
     for name in sorted(names, key=parse_version_numbers, reverse=True):
@@ -239,7 +239,7 @@ def _add_verdict_of_version_with_engines(
 
 
 def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, other: Verdict) -> str:
-    """Return how to judge a graph with the version of a JIT wheel, after the answer of a full wheel of another one."""
+    """Return how to get a verdict for a version whose JIT wheel lacks engines, given the verdict `other` of another."""
     full = format_full_wheel_command(verdict.cudnn)
     use = _format_advice_to_use_version(other.cudnn)
     if other.supported:
@@ -269,7 +269,7 @@ def _has_judged_remedy(cause: Cause) -> bool:
 
 
 def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """Add the newest version's answer to an older version's refusal without a remedy, or with a weak one only.
+    """Add the newest version's verdict to an older version's refusal, if that has no remedy or only a weak one.
 
     Of the latter the newest version becomes the first remedy if it supports the graph, and is not mentioned if not.
     """

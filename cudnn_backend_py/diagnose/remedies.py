@@ -161,7 +161,7 @@ def _list_operation_parameters(graph: Graph) -> list[dict[str, Any]]:
 
 
 def _drop_remedies_with_wrong_results(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
-    """Yield the remedies without exact changes that compute different results."""
+    """Yield the remedies except those that should preserve the results, but whose results differ."""
     for remedy in found:
         if remedy.effect != "exact" or not remedy.members:
             yield remedy
@@ -201,7 +201,7 @@ def _drop_unbuildable_remedies(
 
 
 def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """Add the smallest change of one or two steps that :func:`whatif` finds, where no remedy is known to do.
+    """Add the smallest change of one or two steps that :func:`whatif` finds, if the verdict lacks a good remedy.
 
     That is where there is none, where it was not judged, and where it computes something else: then only a change that
     computes the same, or that was also built, is added. Where none is found, a line of the verdict says how many were

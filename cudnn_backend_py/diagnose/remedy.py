@@ -140,7 +140,7 @@ def _format_checked_count(checked: int, count: int | None) -> str:
 
 
 class Remedies(HtmlDisplay, list[Remedy]):
-    """The remedies for one graph, shown next to it in notebooks, and how far the search got."""
+    """The remedies for one graph, which notebooks show with the graph, and how far the search got."""
 
     def __init__(self, graph: Graph, found: Iterable[Remedy], extent: SearchExtent | None = None) -> None:
         super().__init__(found)

@@ -121,7 +121,7 @@ def _read_remedy(line: Mapping[str, Any], version: str | None) -> Remedy:
 
 
 def serve_remedy_search() -> None:
-    """Run the search in a child process."""
+    """In a child process: search for remedies of the graph that the parent sends, and report them."""
     serve(_search_and_report_remedies)
 
 
@@ -205,7 +205,7 @@ def _order_change_kinds_by_reason(words: str) -> tuple[str, ...]:
 
 
 class _RemedySearch:
-    """The search for one graph on one open target, in the judging process."""
+    """The search for changes of one graph on one target, run in the judging process."""
 
     def __init__(
         self, graph: Graph, target: Target, asked: Mapping[str, Any], deadline: float, say: AnswerWriter
@@ -228,7 +228,7 @@ class _RemedySearch:
         self.words = ""
 
     def is_supported(self) -> bool:
-        """Return whether cuDNN supports the graph unchanged, which may require a plan, and store its reason."""
+        """Return whether cuDNN supports the graph unchanged, building a plan if asked to; store the reason if not."""
         answer = self._judge_graph_cached(self.graph, self.target, _UNCHANGED_GRAPH)
         self.words = " ".join(list_suspicious_properties(self.graph)) if answer.killed else answer.words
         if not self.patient or not (answer.supported or answer.killed):
@@ -286,7 +286,7 @@ class _RemedySearch:
         self._report_extent()
 
     def _iterate_valid_changes(self, candidates: Iterable[Change]) -> Iterator[ChangeSequence]:
-        """Yield the changes that give a valid graph, each on demand."""
+        """Yield the changes that give valid graphs, constructing each graph only when it is needed."""
         for change in candidates:
             if change.graphs:
                 yield ChangeSequence.from_change(change)
@@ -313,7 +313,7 @@ class _RemedySearch:
     def _judge_solutions(
         self, candidates: Iterable[ChangeSequence], promising: list[tuple[ChangeSequence, int, str]] | None
     ) -> None:
-        """Judge one-step changes, adding good first steps to `promising`; with None for it, judge two-step changes."""
+        """Judge changes, and report those that help; collect promising first steps in `promising` unless it is None."""
         found: Counter[tuple[str, ...]] = Counter()
         more = math.inf
         for solution in candidates:
@@ -352,7 +352,7 @@ class _RemedySearch:
         self.extent = replace(self.extent, checked=one, checked_pairs=two)
 
     def _has_reached_limit(self) -> bool:
-        """Return whether the limit of queries is reached, and store the reason."""
+        """Return whether the limit of judged graphs is reached; if so, store that as the reason for stopping."""
         if time.monotonic() > self.deadline:
             self._stop_search("the time budget was used up")
         elif self.bounded and self.plans.left <= 0:
@@ -395,7 +395,7 @@ class _RemedySearch:
         return _SupportAnswer(words=max(words, key=len, default=""))
 
     def _check_support(self, graph: Graph, target: Target, what: str) -> _SupportAnswer:
-        """Return whether a plan of a graph that passes its support check can be built, by a build or known issues."""
+        """Return whether a plan can be built for a graph that passes its support check; build it only if requested."""
         if self.building:
             return self._try_build(graph, target, what)
         return _SupportAnswer(what == _UNCHANGED_GRAPH or not is_known_to_fail_building(graph, target))

@@ -1,4 +1,4 @@
-"""Judge the remedies that rules suggest; a remedy that does not change the graph stays a text."""
+"""Judge the changes that remedies of rules suggest; a remedy without a change of the graph remains only text."""
 
 from __future__ import annotations
 
@@ -125,12 +125,12 @@ def _compute_input_by_matmul(graph: Graph, given: Tensor) -> Graph:
 
 
 def _make_square_factor(tensor: Tensor, size: int, uid: int) -> Tensor:
-    """Return a factor of as many square matrices as the tensor has."""
+    """Return a tensor of square matrices, with the leading dims of `tensor`, to multiply it by."""
     return replace(make_packed_tensor(tensor, (*tensor.dims[:-2], size, size)), name="factor", uid=uid)
 
 
 def _suggest_leading_dim_of_1(graph: Graph) -> Iterator[_Suggestion]:
-    """Yield a graph of matrices with a leading dim of 1; none for other graphs."""
+    """Yield a graph of matrices with a leading dim of 1 added; nothing if its tensors are not matrices."""
     if (changed := add_batch_dim(graph)) is not None:
         yield _LEADING_DIMS, lambda: changed
 

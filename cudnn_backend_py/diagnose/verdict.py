@@ -116,7 +116,7 @@ class Cause:
 
     @property
     def label(self) -> str:
-        """ "remedy", or "suggestion" if it was not judged."""
+        """ The word for the remedy: "remedy", or "suggestion" if it was not judged."""
         return "suggestion" if self.asked == "not asked" else "remedy"
 
     @property
@@ -139,7 +139,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The control graph, known to be supported, judged first in the same process on the same target."""
+    """The result of judging the control graph, known to be supported, first in the same process on the same target."""
 
     graph: str
     supported: bool
@@ -240,7 +240,7 @@ class Verdict(HtmlDisplay):
 
     @property
     def support_note(self) -> str:
-        """Text on the supported config's origin, if not from the usual heuristics; else empty."""
+        """Text on where the supported config comes from, if not from the chosen heuristics modes; else empty."""
         if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
             owner = self.first.mode
             return f" by a config {self.first.origin}" if owner == EVERY_ENGINE else f" by {owner}'s config"

@@ -435,7 +435,7 @@ def _check_rank_4(name: str, numbers: tuple[int, ...]) -> tuple[int, int, int, i
 
 
 def _is_token_major(facts: Mapping[str, _DimsAndStrides]) -> bool:
-    """Return whether ragged tensors can describe all tensors of a call; statistics must be b, s, h in memory."""
+    """Return whether all tensors are stored with tokens before heads, so that ragged tensors can describe them."""
     for name, (dims, strides) in facts.items():
         found = read_token_strides(dims, strides)
         if found is None or (name == "stats" and (found.token, found.head) != (dims[1], 1)):

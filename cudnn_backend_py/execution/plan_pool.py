@@ -53,7 +53,7 @@ class PlanPoolEntry:
 
 
 class LookupFreeRunner(Protocol):
-    """Interface of an object that runs plans of a pool without a lookup; the pool queries which ones ran."""
+    """Interface of an object that runs a pool's plans without a lookup, and tells the pool which ones it ran."""
 
     def has_run(self, plan: Any) -> bool:
         """Return whether a plan ran since the last call of this method."""
@@ -90,7 +90,7 @@ class PlanPool:
         return len(self._slots)
 
     def find(self, key: Hashable) -> PlanPoolEntry | None:
-        """Return the slot of a plan in the pool."""
+        """Return the pool's entry for the plan with this key; None if it has none."""
         return self._slots.get(key)
 
     def list_keys(self) -> list[Any]:
@@ -99,7 +99,7 @@ class PlanPool:
             return list(self._slots)
 
     def get_or_build(self, key: Hashable, make: Callable[[], Any], stream: int = 0) -> PlanPoolEntry:
-        """Return the slot of a plan, building the plan if necessary; concurrent requests build it once.
+        """Return the pool's entry for the plan with this key, built if necessary; concurrent requests build it once.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class PlanPool:
         return self._background.has_failed(key)
 
     def register_lookup_free_runner(self, direct_runner: LookupFreeRunner) -> None:
-        """Register an object that runs plans without a lookup, reports them, and drops evicted ones."""
+        """Register an object that runs plans without a lookup, so that the pool can ask it what ran and evict plans."""
         with self._lock:
             self._direct_runners.append(direct_runner)
 

@@ -317,7 +317,7 @@ class ShapeClassPlan:
         )
 
     def _get_ragged_offset_unit(self, name: str) -> int:
-        """Return the unit of a tensor's ragged offsets: tokens of Q, tokens of K and V, or rows read of Q.
+        """Return what a tensor's ragged offsets count: tokens of Q, tokens of K and V, or rows of Q that kernels read.
 
         Kernels for decoding read a row of Q for each sequence of the class, whether the call has it or not: where the
         offset says, which for sequences without rows is the end of Q. So seen with 9.19.0 on an H200.
@@ -389,7 +389,7 @@ class ShapeClassPlan:
         return places, size
 
     def allocate_tables(self, stream: int) -> StreamTableMemory:
-        """Allocate memory for :attr:`tables` outside of the framework, which may count its own allocations."""
+        """Allocate the tables of offsets and lengths without the framework, which may count its own allocations."""
         free = self._free_tables.setdefault(stream, [])
         return StreamTableMemory(free.pop() if free else self._memory.allocate(self.table_bytes), free)
 
@@ -416,7 +416,7 @@ def _free_unless_forked(memory: Memory, process: int) -> None:
 
 
 class StreamTableMemory:
-    """Memory for the tables of calls on one stream; after its release, later calls on the stream reuse it."""
+    """Memory for the tables of offsets and lengths on one stream; later calls on the stream reuse it once released."""
 
     def __init__(self, address: int, free: list[int]) -> None:
         self.address, self._free_unless_forked = address, free
@@ -446,7 +446,7 @@ class _StreamState:
         self._row: tuple[int, ...] | None = None  # by which these tables were written
 
     def tables(self, make: Callable[[int], StreamTableMemory]) -> int:
-        """Return the address of this state's own tables, made on first use, not for CUDA graphs."""
+        """Return the address of the tables of offsets and lengths for this stream, allocated on first use."""
         if self._tables is None:
             self._tables = make(self.stream)
         return self._tables.address
@@ -454,7 +454,7 @@ class _StreamState:
     def run(
         self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int, *, keeps: bool
     ) -> None:
-        """Launch the plan, preceded by the kernel that writes its tables if they have changed."""
+        """Launch the plan, after the kernel that writes its tables of offsets and lengths if these have changed."""
         launcher, key = self.launcher, (workspace, *addresses)
         pack = launcher.find(key) or launcher.cache_pack(key, launcher.row(*addresses), workspace)
         if not keeps:
@@ -479,7 +479,7 @@ def _build_plan(problem: Attention, target: Target, backward: bool, choice: tupl
 
 
 def _has_small_sequences(p: Attention, target: Target, backward: bool) -> bool:
-    """Return whether the sequences are so small that it is faster to skip the kernel that makes their descriptors.
+    """Return whether sequences are so short that the small-tile config without a workspace is faster.
 
     Measured with 9.19.0 on an H200, d 64 and 128, causal or not: with up to 64 keys such a forward pass takes 0.5 times
     the time of the heuristics' choice, which is less than the exact plan's; with 256 keys 0.6 to 1.0 times; with more

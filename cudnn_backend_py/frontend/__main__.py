@@ -42,7 +42,7 @@ python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
 
 @dataclass(frozen=True)
 class FrontendRun:
-    """A program to run: calling this runs it.
+    """A program for cudnn-frontend with the settings to run it, such as the target; calling it runs the program.
 
     Attributes
     ----------

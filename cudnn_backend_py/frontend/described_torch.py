@@ -156,7 +156,7 @@ _torch_start_thread = threading.Thread.start
 
 
 def _start_thread_with_described_gpu(self: threading.Thread) -> None:
-    """Start a thread with torch's described GPU enabled, as torch keeps its overrides per thread."""
+    """Replacement of a thread's start, after which torch sees the described GPU in the new thread, too."""
     run = self.run
 
     def run_with_described_gpu() -> None:
@@ -169,7 +169,7 @@ def _start_thread_with_described_gpu(self: threading.Thread) -> None:
 
 
 def _resolve_slice_bounds(index: Any) -> Any:
-    """Return an index with slice bounds that are tensors replaced by ints."""
+    """Return an index with tensors that are slice bounds replaced by ints, where their values are known."""
     if isinstance(index, tuple):
         return tuple(_resolve_slice_bounds(item) for item in index)
     return _map_leaves(index, _convert_tensor_size_if_known) if isinstance(index, slice) else index

@@ -858,7 +858,7 @@ class pygraph(
             add_nodes_from_json(self, data)
 
     def _load_serialized_plan(self, memory: InternalTensorPlacement) -> None:
-        """Take over the graph of a serialized plan, and where it expects its tensors in memory."""
+        """Use the graph of a serialized plan, and the placement of its internal tensors in the workspace."""
         self._graph, self._memory = memory.graph, memory
         self._emitter = Emitter(self.context, self.name)
 

@@ -13,7 +13,7 @@ __all__ = ["log_graph"]
 
 
 def log_graph(to_json: Callable[[], Any]) -> None:
-    """Write the result of `to_json` to ``CUDNN_FRONTEND_LOG_FILE`` if ``CUDNN_FRONTEND_LOG_INFO`` is 1.
+    """Write a graph's JSON, made by `to_json`, to ``CUDNN_FRONTEND_LOG_FILE`` if ``CUDNN_FRONTEND_LOG_INFO`` is 1.
 
     The file is a path, ``stdout`` or ``stderr``; a path is appended to. One that cannot be written is warned of: the
     graph is built all the same.

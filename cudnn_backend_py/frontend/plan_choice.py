@@ -1,4 +1,4 @@
-"""``PlanChoice``: filters for the plans of a graph, and facts about each plan."""
+"""``PlanChoice``: the methods of ``pygraph`` that filter plans and report engines, knobs and notes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PlanChoice", "make_engine_choice", "to_cuda_graph_retention"]
 
 
 class PlanChoice:
-    """The part of a ``pygraph`` that filters its plans and reports about them."""
+    """Mixin of ``pygraph`` with the methods that filter its plans and report engines, knobs and notes."""
 
     _plans: PlanList
     _retention: cuda_graph_retention | None
@@ -113,7 +113,7 @@ class PlanChoice:
         return len(self._plans)
 
     def get_plan_name_at_index(self, index: int) -> str:
-        """Return engine and knobs of a plan, sorted by number: ``eng2_k2=4_k24=7``."""
+        """Return a plan's name: its engine, then its knobs ordered by number, like ``eng2_k2=4_k24=7``."""
         return self._plans.get_name(index)
 
     def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[knob_type, int]]:
@@ -150,7 +150,7 @@ def _require_int(value: int, what: str) -> int:
 
 
 def to_cuda_graph_retention(given: Any) -> cuda_graph_retention | None:
-    """Return the CUDA graph retention setting of a graph, after checking its type.
+    """Convert an argument to a ``cuda_graph_retention``, None to None; raise if it is not one.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def to_cuda_graph_retention(given: Any) -> cuda_graph_retention | None:
 
 
 def make_engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> EngineChoice:
-    """Convert a program's engine number and knob values to an ``EngineChoice``, after checking them.
+    """Return the ``EngineChoice`` for an engine number and knob values that a user gave, after checking them.
 
     Raises
     ------

@@ -66,7 +66,7 @@ class PlanConfig:
 
 
 class PlanListGraph(Protocol):
-    """The interface of the graph that owns a list of plans."""
+    """The attributes and methods that a ``PlanList`` needs of the graph that owns it."""
 
     name: str
     target: Target
@@ -156,7 +156,7 @@ class PlanList:
         return OperationGraph(plan.graph, plan.target).config(choice.engine, choice.knobs)
 
     def get_name(self, index: int) -> str:
-        """Return engine and knobs of a config, sorted by number: ``eng2_k2=4_k24=7``."""
+        """Return a config's name: its engine, then its knobs ordered by number, like ``eng2_k2=4_k24=7``."""
         return self.get_config(index).tag
 
     def query_heuristics(self, modes: Sequence[heur_mode]) -> None:
@@ -213,7 +213,7 @@ class PlanList:
         built: bool | None = None,
         advice: str = "read .verdict of this exception: causes, and what would help",
     ) -> cudnnGraphNotSupportedError:
-        """Return the error for a refused graph; an environment problem that explains the refusal comes first."""
+        """Return the error for a refused graph; an environment problem that explains the refusal is named first."""
         from ..diagnose.engines import explain_missing_engines, find_missing_engine_libraries
         from ..native.environment_problems import find_refusal_problem  # reads versions and logs: only for a refusal
 
@@ -260,7 +260,7 @@ class PlanList:
         self.candidate = 0
 
     def exclude_by_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
-        """Exclude configs that have one of these notes or, with `keep`, that lack one; also configs added later."""
+        """Exclude all configs with one of these notes or, with `keep`, all that lack one, even if added later."""
         known = _NOTE_TYPES[kind].__members__
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):
@@ -325,7 +325,7 @@ class PlanList:
             )
 
     def deselect_excluded_candidate(self) -> bool:
-        """Unset an excluded candidate, unless a program selected it; return whether it is excluded."""
+        """Return whether filters exclude the candidate; if so, reset it to the plan that the user selected, or none."""
         if not self._is_candidate_excluded():
             return False
         self.candidate = -1 if self._pinned is None else self._pinned

@@ -45,7 +45,7 @@ class _BindingsByUid(MutableMapping[int, Any]):
 
 
 class PrivateNames:
-    """The part of a ``pygraph`` with cudnn-frontend's private names."""
+    """Mixin of ``pygraph`` with aliases for private attributes of cudnn-frontend's graph."""
 
     record: GraphRecord
     _plans: PlanList

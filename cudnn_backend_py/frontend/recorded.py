@@ -296,7 +296,7 @@ class GraphRecord:
         return item
 
     def move_to_end(self, item: tensor) -> None:
-        """Move a tensor to the end of the list."""
+        """Move a tensor to the end of the recorded tensors, if it is one of them."""
         if item in self.tensors:
             del self.tensors[item]
             self.tensors[item] = None
@@ -453,7 +453,7 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
 
 @cache
 def _inspect_parameters(add: Callable[..., Any]) -> tuple[Signature, list[str], set[str], set[str], dict[str, type]]:
-    """Return a signature, its parameter names, and those with a default, for tensors, of fixed type.
+    """Return a method's signature, and its parameters: all, with a value as default, tensors, flags and enums.
 
     Of a kind are those whose default is a value, those that may be tensors, and, with the class that is needed, those
     that are flags or words of an enumeration; types of data may be torch's.
@@ -535,7 +535,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _to_graph_tensor(graph: Any, name: str, value: Any) -> Any:
-    """Return a graph tensor for a framework's tensor, which is kept until execution; other values unchanged."""
+    """Convert a framework's tensor to a graph tensor, and keep it for execution; return other values unchanged."""
     if type(value) in (list, tuple):
         return type(value)(_to_graph_tensor(graph, f"{name}_{at}", item) for at, item in enumerate(value))
     if isinstance(value, tensor) or not hasattr(value, "__dlpack__"):
@@ -546,7 +546,7 @@ def _to_graph_tensor(graph: Any, name: str, value: Any) -> Any:
 
 
 def _merge_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by name, with variable keywords merged."""
+    """Return a call's arguments by name, with ``**keywords`` merged, without the name and the compute type."""
     flat = {**given, **given.get("keywords", {})}
     for name in ("self", "arguments", "keywords", "name", "compute_data_type"):
         flat.pop(name, None)

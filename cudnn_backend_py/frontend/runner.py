@@ -1,4 +1,4 @@
-"""Launch a plan with a user's variant pack; the positions of addresses are computed once per plan."""
+"""Launch a plan with a user's variant pack; where each buffer's address goes is computed once per plan."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Runner:
             self._launch(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
     def query_workspace_with_overrides(self, handle: Any, overrides: Overrides) -> int:
-        """Return the workspace bytes for other dims and strides of some uids, as queried from the device."""
+        """Return the workspace bytes needed for a launch with override dims and strides of some uids."""
         self.check_handle(handle)
         with convert_errors(FrontendRuntimeError, "the workspace for other dims and strides"):
             return self._memory.scratch_bytes + self.launcher.workspace_bytes(handle, overrides)
@@ -375,7 +375,7 @@ class Runner:
         self._populate_or_update_cuda_graph(self.launcher.populate, pack, workspace, handle, cuda_graph)
 
     def update_cuda_graph(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
-        """Replace the addresses in the nodes of a CUDA graph."""
+        """Replace the buffer addresses in the plan's nodes of a CUDA graph by those of this variant pack."""
         self._populate_or_update_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
 
     def _populate_or_update_cuda_graph(
@@ -390,7 +390,7 @@ class Runner:
                 self._keep_plan_alive(0, int(cuda_graph))
 
     def _keep_plan_alive(self, capture: int, graph: int) -> None:
-        """Make a CUDA graph keep the plan and its device memory alive; done once per capture (0: not captured)."""
+        """Make a CUDA graph keep the plan and its memory alive, once per capture id and graph (id 0: no capture)."""
         if (capture, graph) not in self._kept_for:
             keep_alive_with_cuda_graph(graph, self)
             self._kept_for.add((capture, graph))

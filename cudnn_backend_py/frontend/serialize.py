@@ -73,7 +73,7 @@ def _compute_checksum(own: str, code: str) -> str:
 
 
 def _to_frontend_json(memory: InternalTensorPlacement, notes: Sequence[str]) -> dict[str, Any]:
-    """Return JSON for cudnn-frontend; without a version if cudnn-frontend could not run the graph."""
+    """Return the JSON that cudnn-frontend reads; it has ``json_version`` only if cudnn-frontend can run the plan."""
     size = memory.scratch_bytes
     places: dict[str, Any] = {str(uid): [2, offset, []] for uid, offset in memory.offsets.items()}
     for uid, values in memory.constants.items():

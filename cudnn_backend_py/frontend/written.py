@@ -23,7 +23,7 @@ __all__ = ["GraphTensors"]
 
 
 class GraphTensors:
-    """The part of a ``pygraph`` that creates and finds its tensors and nodes."""
+    """Mixin of ``pygraph`` that creates its tensors, and finds its tensors and nodes."""
 
     record: GraphRecord
     context: Context
@@ -69,7 +69,7 @@ class GraphTensors:
     _make_tensor = tensor
 
     def tensor_like(self, template: Any, name: str = "", is_virtual: bool = False) -> UserTensor:
-        """Return a tensor with dims, strides and type of another one: of this module, torch or DLPack.
+        """Return a new tensor with the dims, strides and type of a graph tensor, torch tensor or DLPack object.
 
         A buffer in host memory becomes a by-value scalar.
 

@@ -1,4 +1,4 @@
-"""Graphs as plain values, without calls of cuDNN. Attention is imported separately."""
+"""Operation graphs as plain Python values, made without calling cuDNN; attention is in ``graph.attention``."""
 
 from typing import TYPE_CHECKING
 

@@ -29,7 +29,7 @@ _T = DataType
 
 
 class FloatFormat(FrozenValue):
-    """A small float type: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the largest number's code."""
+    """A small float type: its numbers of exponent and mantissa bits, bias, and bit pattern of the largest number."""
 
     exponent: int
     mantissa: int
@@ -243,7 +243,7 @@ def find_type(name: str) -> DataType | None:
 
 
 def find_member(enum: type[E], name: str) -> E | None:
-    """Return the enumerator with this name or C name, in any case; a data type also as :func:`find_type`."""
+    """Return the enumerator with this name or C name, ignoring case; data types also by :func:`find_type`."""
     named = name.upper()
     for short, member in enum.__members__.items():
         if named in (short.upper(), member.c_name.upper()):

@@ -216,7 +216,7 @@ def _get_float_format(data_type: DataType) -> FloatFormat:
 
 @cache
 def _list_numbers_by_code(data_type: DataType) -> NDArray[np.float64]:
-    """Return the number that each code of the data type encodes."""
+    """Return an array with the number that each bit pattern of a small float type encodes."""
     if data_type is DataType.FP8_E8M0:
         table = np.ldexp(np.ones(256), np.arange(256) - _E8M0_BIAS)
         table[_E8M0_NAN] = np.nan

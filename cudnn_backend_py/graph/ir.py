@@ -486,7 +486,7 @@ def _make_descriptor_type_error(who: str, kind: object) -> GraphError:
 
 
 def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return a descriptor's fields after checking them: in its order, read-only, lists as tuples, without None."""
+    """Return a descriptor's fields, checked, read-only and in its order, with lists as tuples and without None."""
     if not isinstance(given, Mapping):
         raise GraphError(
             f"{where} has fields {given!r}, a mapping of names to values is needed", code="wrong-field-type"

@@ -60,7 +60,7 @@ def iterate_unused_uids(graph: Graph) -> Iterator[int]:
 
 
 def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
-    """Return the graph with the tensors of these uids replaced wherever they are used.
+    """Return the graph with each tensor whose uid is a key of `new` replaced, wherever it is used.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
 
 
 def replace_tensors_in_ops(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
-    """Return operations with the tensors of these uids replaced."""
+    """Return the operations with each tensor whose uid is a key of `new` replaced."""
     changed: tuple[Op, ...] = _map_tensors(ops, _make_tensor_replacer(new))
     return changed
 
@@ -194,7 +194,7 @@ def _remove_ops_and_reconnect_readers(given: Sequence[Op], leave: Mapping[int, T
 
 
 def can_bypass_op(graph: Graph, op: Op, passed: Tensor) -> bool:
-    """Return whether :func:`bypass_ops` can remove an operation, without building the graph."""
+    """Return whether :func:`bypass_ops` can replace an operation by its input `passed`, without building the graph."""
     result = next(iter(op.outputs().values()))
     return len(graph.ops) > 1 and _can_replace_tensor(passed, result)
 

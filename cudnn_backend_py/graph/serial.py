@@ -169,7 +169,7 @@ def _find_tensor(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
 
 
 def _check_keys(record: dict[str, Any], kind: type[FrozenValue], where: str) -> None:
-    """Check that a record's keys are fields of a value, and that no field without a default is missing."""
+    """Check that a record has only keys that are fields of the class `kind`, and all fields without a default."""
     for key in record:
         if key not in kind.field_names:
             raise _make_error(f"{where} has the unknown field {key!r}; its fields are {', '.join(kind.field_names)}")

@@ -119,7 +119,7 @@ def compute_scale_dims(dims: Sequence[int], sizes: Sequence[int], *, tiled: bool
 
 
 def find_block_sizes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) -> Dims | None:
-    """Return the number of elements along each axis that share a scale; None if the dims do not match.
+    """Return the block size along each axis, `sizes` in some order, that gives the dims `scale`; None if none does.
 
     The block sizes belong to the last axes, in the order given. Where the dims of the scales say otherwise (K^T has its
     blocks along the last axis but one), they belong to the axes that fit: one scale for each block, the last one maybe
@@ -136,7 +136,7 @@ def find_block_sizes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[
 
 
 def has_end_offset(offsets: int, experts: int) -> bool:
-    """Return whether the offsets also include the end of the last expert's rows, as cuDNN 9.28 allows."""
+    """Return whether a number of expert offsets includes the end of the last expert's rows (allowed since 9.28)."""
     return experts > 1 and offsets % experts == 1
 
 

@@ -41,7 +41,7 @@ def channels_last(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def make_column_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
-    """Return packed strides with the last two dims swapped, in rank 3 and more."""
+    """Return packed strides with the second to last dim fastest (column-major); row-major below rank 3."""
     rank = len(dims)
     return make_strides_in_order(
         dims, [rank - 2, rank - 1, *range(rank - 3, -1, -1)] if rank > 2 else range(rank)[::-1]

@@ -226,7 +226,7 @@ def _check_tensor(tensor: Tensor) -> None:
 
 
 def _is_representable(value: float, kind: DataType) -> bool:
-    """Return whether a scalar is a number of a data type, which all are for floats: infinite at worst."""
+    """Return whether a data type can hold a scalar: integers in range, 0 or 1 for booleans, any number for floats."""
     facts = DATA_TYPES[kind]
     if facts.kind == "boolean":
         return value in (0, 1)
@@ -272,7 +272,7 @@ def check_name(name: Any, whose: str) -> None:
 
 
 def describe_wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
-    """Describe the first field with a value of a wrong type; None if all are right."""
+    """Describe the first field with a value of a wrong type, except the fields `but`; None if all are right."""
     kind: Any = type(holder)
     for name, kinds, needed, takes_bool in _list_annotated_fields(kind, but):
         value = getattr(holder, name)

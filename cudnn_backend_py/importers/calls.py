@@ -70,7 +70,7 @@ class DescriptorCalls:
             del found[0]
 
     def _find_descriptor(self, kind: DescriptorType) -> _DescriptorState:
-        """Return the descriptor that a call refers to."""
+        """Return the open descriptor of this type that a logged call refers to: the one created last."""
         found = self.open.get(kind)
         if not found:
             found = self.open[kind] = [_DescriptorState(LoggedDescriptor(kind, whole=False))]
@@ -99,7 +99,7 @@ class DescriptorCalls:
             item.count = int(count[1]) if count else len(values)
 
     def _resolve_address(self, address: str, kind: DescriptorType, mark: int | None = None) -> _DescriptorState | None:
-        """Return the descriptor at an address, None if this is unclear; `mark` is the hash of its dump, if known."""
+        """Return the descriptor at a logged address, None if ambiguous; `mark` is the hash of its dump, if known."""
         known = self.addresses.get(address)
         if known is not None and known.made.kind is kind and mark in (None, known.mark):
             return known

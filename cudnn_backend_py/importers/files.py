@@ -31,7 +31,7 @@ _SOURCES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".h
 
 
 def read_graphs_or_errors_from_file(path: str, *, also: Iterable[str] = ()) -> list[Graph | GraphError | None]:
-    """Return the graphs of a file; in place of a graph that cannot be rebuilt, its error or None.
+    """Return the graphs of a file; for a graph that cannot be rebuilt, its error, or None without an error.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Rebuild the graphs of a cuDNN log, with their logged engine configs and reasons."""
+"""Rebuild the graphs of a cuDNN log, with their engine configs and the reasons why cuDNN refused these."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _parse_json_or_none(text: str) -> Any:
 
 @dataclass(slots=True)
 class _ThreadState:
-    """The state of one thread of a logged process."""
+    """What was read from the log of one thread so far: its descriptors, last graph and pending records."""
 
     calls: DescriptorCalls = field(default_factory=DescriptorCalls)
     graph: _Key | None = None  # of the one made last
@@ -274,7 +274,7 @@ class _GraphReader:
         mark: int | None = None,
         made: bool = True,
     ) -> _Key:
-        """Add a graph if it is new, increment its count if `made`, and return its key.
+        """Add a graph if it is new, with `made` count one finalization of it in the log, and return its key.
 
         `mark` distinguishes graphs that cannot be rebuilt for the same reason.
         """
@@ -366,7 +366,7 @@ class _GraphReader:
             _merge_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
 
     def _read_truncated_json(self, record: LogRecord, thread: _ThreadState, mark: int) -> None:
-        """Count a graph with truncated JSON, or its execution; `mark` is the hash of the remaining part."""
+        """Count a graph whose logged JSON is cut off, or its execution; `mark` is the hash of the JSON that is left."""
         function = record.function or ""
         if "EngineCfg" in function and self._find_graph(record, thread) is not None:
             return

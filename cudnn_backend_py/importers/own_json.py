@@ -11,7 +11,7 @@ __all__ = ["is_package_json", "read_package_json"]
 
 
 def is_package_json(data: Any) -> bool:
-    """Return whether JSON is a graph JSON or plan file of this package, even without its schema."""
+    """Return whether JSON may be a graph JSON or plan file: it has the key ``schema`` or ``operations``."""
     return isinstance(data, dict) and not {"schema", "operations"}.isdisjoint(data)
 
 

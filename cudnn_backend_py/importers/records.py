@@ -119,7 +119,7 @@ def read_log(source: Source) -> Iterator[LogFileRecord]:
 
 @dataclass(frozen=True, slots=True)
 class ForeignJson:
-    """JSON outside of records: cudnn-frontend's, or a whole file."""
+    """JSON in a log that is not part of cuDNN's records: from cudnn-frontend, or the whole file."""
 
     text: str
     line: int

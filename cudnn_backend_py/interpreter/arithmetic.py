@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def append_dims(values: Numbers, rank: int) -> Numbers:
-    """Append dims of size 1 to values per batch entry, up to the given rank."""
+    """Append dims of size 1 to an array with one value per batch entry, up to the given rank."""
     return values.reshape(*values.shape, *(1,) * (rank - values.ndim))
 
 
@@ -35,7 +35,7 @@ def make_length_mask(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDAr
 
 
 def matmul(a: Floats, b: Floats) -> Floats:
-    """Return a @ b; if a batch dim of one operand divides the other's, each of its matrices serves a group."""
+    """Return a @ b; where a batch dim is smaller than the other's, each of its matrices is repeated to match."""
     batch = tuple(map(max, a.shape[:-2], b.shape[:-2]))
     product: Floats = _repeat_batch(a, batch) @ _repeat_batch(b, batch)
     return product

@@ -151,7 +151,7 @@ def _compute_softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats,
 
 @dataclass
 class _AttentionScores:
-    """The scores of attention, and the arrays from which both passes compute them."""
+    """The operands Q, K and V of attention, and its scores before and after the masks, used by both passes."""
 
     q: Floats  # [b, h, s_q, d], 0 beyond the real lengths, as k and v
     k: Floats

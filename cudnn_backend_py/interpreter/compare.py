@@ -1,4 +1,4 @@
-"""Check whether other graphs compute the same results as a graph, by interpreting both on small data.
+"""Check whether a changed graph still computes the original's results, by interpreting both on small data.
 
 What the caller does with the data is taken from the changes: copied, padded with zeros, repeated, cut.
 """
@@ -69,7 +69,7 @@ _CHEAP_COST, _MAX_COST = 1 << 21, 1 << 28
 
 
 def compare(graph: Graph, solution: ChangeSequence, seed: int = 0, *, shrink: bool = True) -> Comparison:
-    """Compare a graph with its changed graphs, assuming that the caller converts data as the change titles say.
+    """Compare the results of a graph before and after the changes in `solution`, by interpreting both.
 
     Results are compared without rounding (to 1e-9 of the largest number of an output; whole numbers may differ by 1
     where they are cut off), and with every tensor rounded to its type: then the relative Frobenius norm of the
@@ -274,7 +274,7 @@ def _has_unchanged_layout(change: Change, old: Tensor, new: Tensor) -> bool:
 
 
 def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | None:
-    """Return the offset of a tensor that is read with other dims or strides; None if the caller copies it instead."""
+    """Return the element offset at which the changed graph reads a tensor's memory as a view; None if it does not."""
     described = (old.dims, old.strides) != (new.dims, new.strides) and old.ragged_offset is None
     if change.kind in ("unified", "composite") and described and math.prod(old.dims) == math.prod(new.dims):
         return 0
@@ -313,7 +313,7 @@ def _count_convolution_groups(graph: Graph) -> int:
 
 
 def _expand_grouped_convolution_filter(values: Numbers, new: Tensor) -> Numbers:
-    """Return the filter of a grouped convolution as that of an ungrouped one, with zeros between groups."""
+    """Convert the filter of a grouped convolution to that of an equal ungrouped one, with zeros between groups."""
     filters, depth = values.shape[:2]
     groups = new.dims[1] // depth
     wide = np.zeros(new.dims, values.dtype)
@@ -375,7 +375,7 @@ def _iterate_spatial_dims(op: Op) -> Iterator[int]:
 
 
 def _make_distinct_sizes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
-    """Return a distinct small size for each size while small sizes are left."""
+    """Map each size to a smaller one, distinct and not used by the graph; no entry for a size if none is left."""
     used = {dim for tensor in graph.tensors for dim in tensor.dims}
     free = [size for size in (3, 5, 7, 11, 13, 17, 19, 23, 29, 31) if size not in used]
     return {size: new for size, new in zip(sizes, free, strict=False) if new < size}
@@ -428,7 +428,7 @@ _CHANGES_THAT_OMIT_OUTPUTS = (
 
 
 def _describe_omitted_outputs(solution: ChangeSequence, missing: Collection[str]) -> str:
-    """Describe outputs that are no longer written; empty if there are none, or if the changes announce it."""
+    """Name the outputs that the changed graph no longer writes; empty if none, or if a change is meant to omit them."""
     if not missing or any(step.kind in _CHANGES_THAT_OMIT_OUTPUTS for step in solution.steps):
         return ""
     return f"{', '.join(sorted(missing))} is not written any more"

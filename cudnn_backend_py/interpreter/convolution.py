@@ -76,7 +76,7 @@ def run_backward_filter(run: Run, op: Operation) -> None:
 
 
 class _TapPositions:
-    """The positions that each filter tap meets on the padded image."""
+    """For each filter tap of a convolution, the elements of the padded image that it multiplies."""
 
     def __init__(self, op: Operation) -> None:
         image, weights, response = (op.fields[port].dims for port in CONVOLUTIONS[op.kind])

@@ -47,7 +47,7 @@ def run_reshape(run: Run, op: Operation) -> None:
 
 
 def _reinterpret_memory(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | None:
-    """Store values by `strides` and read them as y; None unless both cover the same memory exactly once."""
+    """Read values stored with `strides` as the tensor y; None unless both cover the same memory exactly once."""
     same = 0  # leading axes that both have in common take no part
     for left, right in zip(zip(values.shape, strides, strict=True), zip(y.dims, y.strides, strict=True), strict=False):
         if left != right:
@@ -164,7 +164,7 @@ def dequantize(run: Run, op: Operation, x: Floats, scale: Tensor) -> Floats:
 
 
 def run_block_scale_dequantize(run: Run, op: Operation) -> None:
-    """Multiply each element by its scale, including the scale's sign with or without ``neg_scale``."""
+    """Multiply each element by its block's scale, negative scales included, whether ``neg_scale`` is set or not."""
     run.write_value(op.fields["y"], dequantize(run, op, run.read_floats(op.fields["x"]), op.fields["scale"]))
 
 

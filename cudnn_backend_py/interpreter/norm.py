@@ -175,7 +175,7 @@ def run_gen_stats(run: Run, op: Operation) -> None:
 
 
 def run_bn_finalize(run: Run, op: Operation) -> None:
-    """Write the batch norm parameters from the sums: y = eq_scale * x + eq_bias.
+    """Write mean, inverse deviation, and the factors of y = eq_scale * x + eq_bias, from sums or running statistics.
 
     TRAINING: mean = sum / count, variance = sqsum / count - mean^2, and running statistics as of a norm's training.
     INFERENCE: the running statistics are the mean and the variance.

@@ -153,7 +153,7 @@ class Run:
     def compute_softmax_numerator_factors(
         self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return factors from probabilities to exp(score - running row maximum), which kernels round."""
+        """Return the factors that turn probabilities into exp(score - running row maximum), which kernels round."""
         keys = probabilities.shape[-1]
         seen = np.fmax.accumulate(np.fmax.reduceat(probabilities, np.arange(0, keys, self.tile), axis=-1), axis=-1)
         grown = np.repeat(seen / seen[..., -1:], self.tile, axis=-1)[..., :keys]
@@ -167,7 +167,7 @@ class Run:
         return round_to_data_type(values * sums, data_type) / sums if self.rounding else values
 
     def adjust_result(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return an operation's result before its conversion to its data type; subclasses change it."""
+        """Return an operation's result before its rounding to the data type; subclasses may override it."""
         return values
 
     def read_non_tensor_input(self, name: str) -> NDArray[np.float64] | None:

@@ -97,7 +97,7 @@ def find_row_sums_of_o_times_do(graph: Graph) -> Tensor | None:
 
 
 def _writes_or_scales_row_sums(graph: Graph) -> bool:
-    """Whether a backward pass writes its row sums to memory, or scales them by other than 1 without dropout."""
+    """Whether a backward pass writes rowsum(dO * O) to memory, or scales it by other than 1 without dropout."""
     sums = find_row_sums_of_o_times_do(graph)
     if sums is None:
         return False

@@ -1,4 +1,4 @@
-"""The conditions of the native crash guards as predicates on graphs."""
+"""Conditions under which graphs end the process inside cuDNN, as functions that take a ``Graph``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_CODE = {crash.code: crash for crash in CRASHING_GRAPHS}
 
 
 def make_crash_predicate(issue: str) -> Callable[[Graph], bool]:
-    """Return a function that returns whether the crash guard of this known issue would refuse a graph."""
+    """Return a function that returns whether a graph meets the condition of this crashing known issue."""
     crash = _BY_CODE[issue]
 
     def would_crash(graph: Graph) -> bool:
@@ -30,12 +30,12 @@ def make_crash_predicate(issue: str) -> Callable[[Graph], bool]:
 
 
 def get_crash_versions(issue: str) -> VersionRange:
-    """Return the cuDNN versions in which the crash guard of this known issue refuses graphs."""
+    """Return the cuDNN versions in which graphs with this known issue crash the process."""
     return _BY_CODE[issue].versions
 
 
 def _make_nested_descriptor(value: DescriptorValue, made: dict[int, NestedDescriptor]) -> NestedDescriptor:
-    """Convert a descriptor value to the form that crash guards read; `made` caches nested ones by identity."""
+    """Convert a descriptor value to a ``NestedDescriptor``; `made` caches the results by the value's ``id``."""
     if id(value) not in made:
         given = {}
         for facts in value.attributes:

@@ -121,7 +121,7 @@ def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
 
 
 def check_reported_issues(use: AttentionUse) -> None:
-    """Refuse attention with known issues, or warn about them; attention builders call it by ``FURTHER_CHECKS``.
+    """Raise if attention has a known issue that builders refuse; warn about its other known issues.
 
     The warning, :class:`KnownIssueWarning`, needs the version and, where the issue is bound to some, the architecture.
     Issues that others reported and that depend on values at run time are listed in verdicts, without a warning.

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Convolution(NamedTuple):
-    """A convolution in any direction, with its image and weights by role."""
+    """A convolution or one of its gradients, with the tensors in the roles of image and weights."""
 
     op: Operation
     image: Tensor
@@ -108,7 +108,7 @@ def is_row_major(tensor: Tensor) -> bool:
 
 
 def is_row_major_but_not_channels_last(tensor: Tensor) -> bool:
-    """Return whether a tensor is row-major, and not channels last as well."""
+    """Return whether a tensor is row-major and its strides are not at the same time channels last."""
     return tensor.strides == packed_strides(tensor.dims) != channels_last(tensor.dims)
 
 

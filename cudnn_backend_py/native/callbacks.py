@@ -136,7 +136,7 @@ class _PythonStoredExceptions(StoredExceptions):
         return call_and_store
 
     def _catch_unraisable(self, function: Callable[..., None]) -> None:
-        """Store exceptions that this package's functions raise outside their ``try``."""
+        """Also store exceptions that a callback raises outside its ``try``, which ctypes passes to a hook."""
         self._guards.add(function.__code__)
         if getattr(sys.unraisablehook, "__self__", None) is not self:
             self._former_hook = sys.unraisablehook

@@ -1,4 +1,4 @@
-"""The compiled C library: loaded with the functions of Python's stable ABI; absent if it was not built."""
+"""Load the compiled C library, if it was built, and make Python functions and methods of its functions."""
 
 from __future__ import annotations
 

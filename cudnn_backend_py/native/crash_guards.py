@@ -80,7 +80,7 @@ def _refuse_attribute_read_as_cpp_vector(attribute: Attr, _values: Sequence[Any]
 
 
 def _check_json_depth(attribute: Attr, values: Sequence[Any]) -> None:
-    """Refuse deeply nested JSON: 100,000 levels overflow the stack of cuDNN 9.28's parser; Python's stops before."""
+    """Refuse JSON too deep for Python's parser: 100,000 levels overflow the stack of cuDNN 9.28's parser."""
     _read_json_items(attribute, values[0])
 
 

@@ -135,7 +135,7 @@ def in_context(context: int) -> Iterator[None]:
 
 @contextmanager
 def restore_context() -> Iterator[None]:
-    """Make the CUDA context that is current now current again after a block. C: ``cuCtxSetCurrent``."""
+    """Restore this thread's current CUDA context at the end of a block. C: ``cuCtxSetCurrent``."""
     context = get_current_context()
     try:
         yield
@@ -432,7 +432,7 @@ class Timer:
         self.close()
 
     def record(self, number: int, stream: int) -> None:
-        """Record an event in the stream."""
+        """Record the event with this number in a stream."""
         with on_device(self._device):
             call_driver("cuEventRecord", self._events[number], ctypes.c_void_p(stream))
 

@@ -1,4 +1,4 @@
-"""Create native descriptors from descriptor values."""
+"""Create native descriptors from ``DescriptorValue`` objects, which hold their attributes as Python values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["build"]
 
 
 def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] | None = None) -> Descriptor:
-    """Return the finalized native descriptor of a value, including all descriptors it refers to.
+    """Return the finalized native descriptor that a ``DescriptorValue`` describes, with all that it refers to.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
 
 
 def _choose_alpha_beta_type(value: DescriptorValue, field: str) -> AttributeType | None:
-    """Return the element type of a convolution's alpha or beta; None if the value decides.
+    """Return the element type of alpha or beta that a convolution's compute type requires; None in other cases.
 
     The attributes take several, and cuDNN reads the bytes in the type that the convolution computes in: those of a
     float32 taken for a double are next to 0.

@@ -54,7 +54,7 @@ class Nvrtc:
 
     @property
     def builtins(self) -> str:
-        """File name of the matching builtins library."""
+        """File name of the libnvrtc-builtins library of the same version."""
         return "libnvrtc-builtins.so.{}.{}".format(*self.version)
 
 

@@ -98,11 +98,11 @@ _CUINIT_ERRORS = {
 
 
 class JudgedGpu(Protocol):
-    """What of a :class:`~cudnn_backend_py.target.Target` decides on environment problems."""
+    """The properties of a :class:`~cudnn_backend_py.target.Target` that :func:`check_environment` reads."""
 
     @property
     def library(self) -> Library:
-        """The libcudnn that judges."""
+        """The libcudnn that judges graphs for the GPU."""
 
     @property
     def sm(self) -> int:
@@ -110,7 +110,7 @@ class JudgedGpu(Protocol):
 
     @property
     def is_live(self) -> bool:
-        """Whether it is a GPU of this machine."""
+        """Whether the GPU is a real one of this machine, not a described one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def _make_damage_problem(damage: FileDamage) -> EnvironmentProblem:
 
 
 def _prepend_damage_problems(problems: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
-    """Add problems about damaged wheels before the given problems, if damage may explain these."""
+    """Return the problems, preceded by those of damaged wheels if damage may explain them."""
     if not any(problem.code in _POSSIBLE_DAMAGE_CODES for problem in problems):
         return problems
     found = (find_damage(path, full=True) for path in paths if path is not None)
@@ -266,13 +266,13 @@ def _prepend_damage_problems(problems: list[EnvironmentProblem], *paths: str | N
 
 
 def _find_library_to_load() -> str | None:
-    """Return the path of the library to load, None if the loader searches for it."""
+    """Return the path of the libcudnn that this process will load; None if the dynamic loader searches for it."""
     place = next((place for place in find_cudnn_places() if place.path is not None), None)
     return None if place is None or place.path is None or "/" not in place.path else place.path
 
 
 def _find_problems_of_libcudnn_to_load(path: str) -> list[EnvironmentProblem]:
-    """Find problems of the libcudnn to load by its files, without loading it."""
+    """Find problems of the libcudnn that this process will load, from its files, without loading it."""
     if (damage := find_damage(path, full=False)) is not None:
         return [_make_damage_problem(damage)]
     try:
@@ -286,7 +286,7 @@ def _find_problems_of_libcudnn_to_load(path: str) -> list[EnvironmentProblem]:
 
 @lru_cache
 def _find_sublibrary_problems(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
-    """Return the problems of the files next to a libcudnn."""
+    """Return the problems of the sub-libraries next to a libcudnn, such as missing ones."""
     return (
         *_find_missing_sublibraries(path, version),
         *_find_misnamed_sublibraries(path, version),
@@ -555,7 +555,7 @@ def _make_architecture_problem(major: int, sm: int, nvrtc: Nvrtc) -> Environment
 
 
 def _check_cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
-    """Yield problems of cuBLASLt, which only full wheels use; a control matmul would crash without it."""
+    """Yield problems of cuBLASLt, without which the matmul that tests a full wheel's cuDNN would crash."""
     if lib.cublaslt.path is None and _is_full_wheel(lib.path):
         major, folder = lib.cuda_version // 1000, find_version_folder(Path(lib.path))
         yield EnvironmentProblem(

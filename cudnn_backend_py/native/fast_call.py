@@ -1,4 +1,4 @@
-"""Compiled code that checks buffers, fills a variant pack and launches a plan; ctypes is used without it.
+"""Compiled code that checks buffers, fills a variant pack and launches a plan; if it is absent, ctypes is used.
 
 What ``fast_call.c`` does could be done from here, function by function, and is where it is missing: each call of ctypes
 costs more than what most of these functions do.
@@ -175,7 +175,7 @@ class _DictCallStruct(ctypes.Structure):
 
 
 class BufferRequirement(NamedTuple):
-    """The requirements of a graph tensor for its buffer.
+    """What a graph tensor requires of its buffer: size and alignment in bytes, and element type.
 
     ``bytes`` from the first element to the last one, ``alignment`` in bytes, ``bits`` of an element (0 for any),
     ``codes`` of DLPack's types that will do (none for any).
@@ -200,7 +200,7 @@ class DlpackExchange(NamedTuple):
 
 
 def install_compiled_call_method(kind: type) -> None:
-    """Replace a class's ``__call__`` by compiled code, used by objects with ``_fast`` set.
+    """Replace a class's ``__call__`` by compiled code, which serves objects whose ``_fast`` is not None.
 
     ``_fast`` is the :attr:`TupleCall.compiled_self` of a call, or None. Compiled code runs if the thread that owns the
     call gives its buffers by position; the former ``__call__`` does everything else.
@@ -247,7 +247,7 @@ class Launch:
         return self._execute, (self._handle, self.plan)
 
     def run(self, pack: Any) -> None:
-        """Launch with a variant pack, in the context of the handle; returns before the device has finished.
+        """Launch the plan with a variant pack in the handle's CUDA context; return before the GPU has finished.
 
         C: ``cudnnSetStream`` if the handle was last given another one, ``cudnnBackendExecute``.
 
@@ -285,7 +285,7 @@ class Launch:
         return bound
 
     def make_launch_struct(self, pack: Any, prepare: Kernel | None = None) -> _LaunchStruct:
-        """Return the C struct to launch the plan with a variant pack, after the kernel `prepare` if given."""
+        """Return the C struct to launch the plan with a variant pack, and before it the kernel `prepare` if given."""
         fail = self._raise_status_error
         run = _LaunchStruct(
             get_function_address(self._execute),
@@ -302,7 +302,7 @@ class Launch:
 
 
 class TupleCall:
-    """A plan on one stream, called with a tuple of one framework's buffers; needs the compiled library.
+    """A plan on one stream that compiled code calls with a tuple of buffers, all of one framework.
 
     One thread at a time may call it. Holds what it launches and its variant pack, not the buffers.
 
@@ -377,7 +377,7 @@ class TupleCall:
 
 
 class DictCall:
-    """A plan called with a dict from tensors or uids to buffers or addresses; needs the compiled library.
+    """A plan that compiled code calls with a dict from tensors or uids to buffers or addresses.
 
     Any thread may call it; one that comes while another is in the launch is reported NEEDS_PYTHON. Holds the variant
     pack and the keys, not the buffers.
@@ -465,7 +465,7 @@ class DictCall:
         )
 
     def bind_current_context(self) -> None:
-        """Bind launches to the current CUDA context; a call in another context returns NEEDS_PYTHON."""
+        """Bind launches to the current CUDA context; calls in another context are left to Python code."""
         self._mapping.context = get_current_context() or None
 
     def error(self, status: int) -> CudnnStatusError:

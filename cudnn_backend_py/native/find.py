@@ -76,7 +76,7 @@ class SearchResult(FrozenValue):
 
 
 def find_compiled_libraries(stem: str) -> list[Path]:
-    """Return the compiled libraries of this package with a name, as built by setup.py or another build tool."""
+    """Return the files of the package's own compiled library called `stem`, as setup.py or others built it."""
     named = (Path(__file__).with_name(stem + suffix) for suffix in reversed(EXTENSION_SUFFIXES))
     return [path for path in named if path.exists()]
 
@@ -206,14 +206,14 @@ def list_environment_wheels() -> list[StoredLibrary]:
 
 
 def make_preference_key(found: StoredLibrary) -> tuple[tuple[int, ...], bool]:
-    """Return the sort key for libraries of the version store and of the environment: newer, then with more engines."""
+    """Return the sort key that prefers the newer of two libraries, then the full wheel to the JIT wheel."""
     return found.version[:3], found.is_full
 
 
 def find_cudnn_places(
     explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> Iterator[SearchResult]:
-    """Yield the places to search for libcudnn, best first.
+    """Yield the result of searching each place for libcudnn, best place first.
 
     An explicit path or ``CUDNN_BACKEND_LIBRARY``, in `environ` or this process's environment, ends the search: where
     one library is named, never load another.
@@ -267,7 +267,7 @@ def read_wheel_of_library(library: str) -> StoredLibrary | None:
 def find_nvrtc_places(
     cuda_major: int, cudnn: str | None = None, mapped: list[str] | None = None
 ) -> Iterator[SearchResult]:
-    """Yield the places to search for NVRTC of the CUDA version `cuda_major`, best first.
+    """Yield the result of searching each place for NVRTC of the CUDA version `cuda_major`, best place first.
 
     `cudnn` is the absolute path of the libcudnn that is loaded, `mapped` as for :func:`find_loaded_libraries`.
     """
@@ -284,7 +284,7 @@ def find_nvrtc_places(
 def find_cublaslt_places(
     cuda_major: int, cudnn: str | None = None, mapped: list[str] | None = None
 ) -> Iterator[SearchResult]:
-    """Yield the places to search for cuBLASLt of the CUDA version `cuda_major`, best first."""
+    """Yield the result of searching each place for cuBLASLt of the CUDA version `cuda_major`, best place first."""
     soname = f"libcublasLt.so.{cuda_major}"
     for path in find_loaded_libraries(soname, mapped):
         yield SearchResult("already loaded in this process", path, path)

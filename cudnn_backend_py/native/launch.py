@@ -1,4 +1,4 @@
-"""Launch plans from addresses with the lowest host time: variant packs cached by their addresses.
+"""Launch plans from buffer addresses with little host time: variant packs are cached by these addresses.
 
 A finalized variant pack cannot be changed, so new addresses need a new one; the same addresses do not. Everything
 else a launch needs is bound once: the plan, the order of uids, the C functions, which answer their status unchecked
@@ -63,7 +63,7 @@ class _VariantPack:
 
 
 class Launcher:
-    """Launches a plan with rows of buffer addresses, given in a fixed order of its tensors.
+    """Launches a plan with rows of buffer addresses, one per tensor in a fixed order.
 
     Owns: the variant packs it keeps, :data:`MAX_CACHED_PACKS` at most; the one made first goes first. Holds the plan.
     Threads may share one: a pack in use is held by its caller, and cuDNN has read it when a launch returns.
@@ -190,7 +190,7 @@ class Launcher:
         return rows
 
     def run(self, handle: Handle, pack: _VariantPack) -> None:
-        """Launch on the handle's stream; returns before the device has finished.
+        """Launch the plan on the handle's stream; return before the GPU has finished.
 
         C: ``cudnnBackendExecute``.
 
@@ -233,7 +233,7 @@ class Launcher:
             )
 
     def workspace_bytes(self, handle: Handle, overrides: Overrides) -> int:
-        """Return the bytes of workspace the plan needs with other dims and strides for some uids.
+        """Return the workspace in bytes that the plan needs if some uids have other dims and strides.
 
         C: ``cudnnGetExecutionPlanWorkspaceSize`` (since 9.23).
 
@@ -267,7 +267,7 @@ class Launcher:
             raise self._library.make_status_error(status, name)
 
     def close(self) -> None:
-        """Destroy the cached packs; those in use by other threads are destroyed after use."""
+        """Destroy the cached variant packs; those in use by other threads are destroyed after use."""
         self._packs.clear()
 
 

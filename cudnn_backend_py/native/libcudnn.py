@@ -146,7 +146,7 @@ class ErrorText:
 
 
 class _KnownEnumerators(dict[type[CudnnEnum], frozenset[int]]):
-    """The numbers of each enum that a version of cuDNN knows."""
+    """The enumerator values of each enum that a version of cuDNN knows."""
 
     def __init__(self, version: Version) -> None:
         self._version = version
@@ -278,7 +278,7 @@ class Library:
         return function
 
     def get_function_without_errcheck(self, name: str, *, brief: bool = False) -> Any:
-        """Return a C function like :meth:`get_unchecked_function`, but without raising exceptions of callbacks.
+        """Return a C function that returns its status, and that raises no exception stored by a callback.
 
         The caller must call :meth:`raise_stored_exception` afterwards.
         """
@@ -289,7 +289,7 @@ class Library:
         return function
 
     def get_destructor_type(self, destroy: str, *, is_brief: bool = False) -> DestructorFactory:
-        """Return the destructor type for a function of the header that destroys objects."""
+        """Return a factory of objects that call the cuDNN function `destroy` when their last reference is gone."""
         end = self._destructor_types.get((destroy, is_brief))
         if end is None:
             # Not of plans alone: what they are made of may be the last to hold code on the device.
@@ -303,7 +303,7 @@ class Library:
         return end
 
     def set_callback_active(self, is_heard: bool) -> None:
-        """Set whether cuDNN's log callback calls Python; functions then check for stored exceptions.
+        """Set whether cuDNN's log callback calls Python; if so, every C function raises exceptions stored by it.
 
         Looking costs as much as a short C function, so it is done as long as something may come, and no longer.
         """
@@ -317,7 +317,7 @@ class Library:
                 del function.errcheck
 
     def _make_errcheck(self) -> Callable[[Any, Any, Any], Any]:
-        """Return the ``errcheck`` by which ctypes raises stored exceptions; kept forever, as ctypes only borrows it."""
+        """Return the ctypes ``errcheck`` that raises callbacks' exceptions; kept forever, as ctypes borrows it."""
         pending_count, raise_stored_exception = self._exceptions.pending_count, self._exceptions.raise_stored_exception
 
         def raise_pending_exception(answer: Any, _load_function: Any, _arguments: Any) -> Any:
@@ -362,7 +362,7 @@ class Library:
 
     @contextmanager
     def collect_messages(self) -> Iterator[ErrorText]:
-        """Collect cuDNN's messages for a call: clear the last error, call, read it, in this thread.
+        """In a block of calls, collect cuDNN's last-error text of this thread: clear it first, read it at the end.
 
         C: ``cudnnGetLastErrorString``. The text is per thread, cleared by reading and left in place by later
         successful calls, so an old one must be drained before the question. Status errors pass through with
@@ -486,7 +486,7 @@ def _open_library(path: str) -> None:
 
 
 def _load_first_found(name: str, places: Iterator[SearchResult]) -> SearchResult:
-    """Load the first of `places` that loads, so that cuDNN finds it by its SONAME."""
+    """Load the first library of `places` that can be loaded; cuDNN then finds it by its SONAME."""
     looked = []
     for place in places:
         if place.path is not None:

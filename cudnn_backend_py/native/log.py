@@ -1,4 +1,4 @@
-"""cuDNN's log, as text and as records, without touching the environment.
+"""cuDNN's log as text and as records, captured without setting environment variables.
 
 cuDNN sends its log to ``CUDNN_LOGDEST_DBG`` or to one callback per process (``cudnnSetCallback``), never to both,
 and giving the callback back makes it open the file again, which empties it, or print errors to stderr where no log
@@ -93,7 +93,7 @@ class LogRecord:
 
 @dataclass(slots=True)
 class Log:
-    """The log of a block: a growing list of records."""
+    """cuDNN's log messages during a ``with`` block, as a growing list of records."""
 
     records: list[LogRecord] = field(default_factory=list)
 
@@ -103,7 +103,7 @@ class Log:
         return "\n".join(record.text for record in self.records)
 
     def json(self, key: str | None = None) -> list[Any]:
-        """Return the JSON values logged in the block, those under `key` or all."""
+        """Return the JSON values that cuDNN logged in the block: all, or only those with this key."""
         return [value for record in self.records for name, value in record.json() if key in (None, name)]
 
     def operation_graphs(self) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ class _LogCapture:
     logger: logging.Logger | None
 
     def store_if_wanted(self, record: LogRecord) -> bool:
-        """Store a record if it is wanted; return whether a logger wants it as well."""
+        """Store a record if its severity and thread are wanted; return whether it must go to a logger, too."""
         is_wanted = record.severity <= self.level and self.thread in (None, record.thread)
         if is_wanted:
             self.log.records.append(record)
@@ -138,7 +138,7 @@ class _LogCapture:
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """The receiver of cuDNN's messages other than captures: a Python function, a C function, or cuDNN's own log."""
+    """Where cuDNN's messages go besides captures: to a Python function, a C function, or cuDNN's own log."""
 
     mask: int = 0
     user_data: int | None = None
@@ -178,7 +178,7 @@ class _LogCallbackDispatcher:
         return tuple(capture for held in self._references if (capture := held()) is not None)
 
     def set_listener(self, mask: int, user_data: int | None, function: Callable[..., object] | None) -> None:
-        """Set the function that receives messages of the severities in `mask`; None removes it, but not captures."""
+        """Set the function that receives messages of the severities in `mask`; None removes it but keeps captures."""
         with self._lock:
             if function is None:
                 self._set_callback_and_active_flag(mask, user_data, LogCallback())
@@ -307,7 +307,7 @@ _hubs_lock = threading.Lock()
 
 
 def get_log_hub(lib: Library) -> _LogCallbackDispatcher:
-    """Return the one log hub of a library."""
+    """Return the log callback dispatcher of a library; there is only one."""
     hub = _hubs.get(id(lib))
     if hub is None:
         with _hubs_lock:

@@ -68,13 +68,13 @@ class PrepareKernel:
         self._launch = load_driver_function("cuLaunchKernel")
 
     def make_kernel_data(self, blocks: int) -> Kernel:
-        """Return the kernel as data for compiled code, which receives the arguments from its caller."""
+        """Return the kernel as a C struct, with which compiled code launches it in this number of blocks."""
         return Kernel(
             ctypes.cast(self._launch, ctypes.c_void_p).value, self._function, self._pointers, blocks, THREADS_PER_BLOCK
         )
 
     def launch(self, blocks: int, *row: int) -> None:
-        """Launch the kernel with a :data:`ARGUMENT_ROW`; returns before the device has finished. C: ``cuLaunchKernel``.
+        """Launch the kernel with these arguments; return before the GPU has finished. C: ``cuLaunchKernel``.
 
         Any number of blocks is right for the tables; to clear rows there must be as many as there are sequences.
 

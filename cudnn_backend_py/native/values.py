@@ -200,7 +200,7 @@ def _is_utf8_encodable(text: str) -> bool:
 
 
 def _read_plain_value(value: Any) -> Any:
-    """Return the plain value of an equivalent object: a subclass of a plain type, or a NumPy number."""
+    """Convert an instance of a subclass of int, str or another plain type, or a NumPy number, to the plain type."""
     kind = type(value)
     if kind is int or kind is float or kind is bool or value is None or issubclass(kind, CudnnEnum):
         return value
@@ -238,7 +238,7 @@ def _to_plain_value(value: Any, kind: type) -> Any:
 
 
 def _read_number_or_fraction_pair(value: Any) -> Any:
-    """Return a plain value or a pair of them."""
+    """Return a value as a plain Python number, or a fraction's pair (numerator, denominator) as two."""
     if issubclass(type(value), _SINGLE_VALUE_TYPES) or not is_one_dimensional(value):
         return _read_plain_value(value)
     try:
@@ -370,7 +370,7 @@ _CONVERTERS: dict[AttributeType, Any] = {
 
 
 def to_c_elements(values: Sequence[Any], kind: AttributeType, library: Library | None) -> list[Any]:
-    """Return the elements of a C array of this type from the values of :func:`read_elements`, each checked.
+    """Convert values from :func:`read_elements` to elements of a C array of type `kind`, checking each.
 
     An enumerator newer than `library` is refused; without one every enumerator of the header is taken.
 

@@ -96,7 +96,7 @@ def get_folder_shared_by_cudnn_versions(root: Path, package: str, cuda: str) -> 
 
 
 def match_folder_name(name: str) -> re.Match[str] | None:
-    """Return version, CUDA major and flavor in the name of a version's folder, as groups; None for other names."""
+    """Match the name of a version's folder; groups are version, CUDA major and wheel kind. None for other names."""
     return re.fullmatch(_FOLDER_PATTERN, name) if "-cu" in name else None  # compiled only where there is a store
 
 
@@ -106,7 +106,7 @@ def find_version_folder(library: Path) -> Path | None:
 
 
 def split_folder_name(folder: Path) -> tuple[str, str, str]:
-    """Return version, CUDA major and wheel (empty if not named) from the name of a version's folder."""
+    """Return version, CUDA major and wheel kind (``jit``, ``full`` or empty) from a version folder's name."""
     version, _, rest = folder.name.partition("-cu")
     cuda, _, flavor = rest.partition("-")
     return version, cuda, flavor
@@ -121,7 +121,7 @@ def format_install_command(folder: Path) -> str:
 
 
 class VersionRequest(FrozenValue):
-    """A requested version: leading numbers, and wheel and CUDA major if given."""
+    """A requested cuDNN version: its leading numbers, and the wheel kind (JIT or full) and CUDA major if given."""
 
     numbers: tuple[int, ...]
     flavor: Flavor | None
@@ -129,7 +129,7 @@ class VersionRequest(FrozenValue):
 
     @classmethod
     def parse(cls, text: str, cuda: Cuda | None = None, flavor: Flavor | None = None) -> VersionRequest:
-        """Read ``9.19``, ``9.19.0``, ``9.19.0.56``, each with ``-jit`` or ``-full``, ``+cu12`` or ``+cu13``.
+        """Parse a requested version such as ``9.19``, ``9.19.0.56-jit`` or ``9.19+cu12``.
 
         Or ``latest``, which has no numbers.
 
@@ -203,7 +203,7 @@ def check_cuda_major(cuda: Cuda) -> Cuda:
 def find_newest_stored_library(
     nvrtc: Collection[str] = (), wanted: VersionRequest | None = None
 ) -> StoredLibrary | None:
-    """Return the newest stored library that can judge graphs, preferably with NVRTC; None if none can.
+    """Return the newest stored library that can judge graphs without a GPU, NVRTC preferred; None without one.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def find_newest_stored_library(
 
 
 def list_stored_libraries() -> list[StoredLibrary]:
-    """Return the store's libraries that can judge graphs; none if other users can write to the store."""
+    """Return the store's libraries that can judge graphs without a GPU; none if others can write to the store."""
     root = get_default_root().expanduser()
     with suppress(OSError, ValueError):
         status = os.stat(root)

@@ -192,7 +192,7 @@ def _make_selection(
 
 
 def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
-    """Return the cached tuned plan if mode A comes first; without one, the cached plan of `key`."""
+    """Return a cached plan: the tuned one if heuristics mode A comes first and it exists, else that of `key`."""
     found = None
     if wanted.modes[0] is HeurMode.A:
         found = disk.get(make_plan_key(graph, target, make_tuned_plan_key_options(wanted, target)), target, graph=graph)
@@ -277,7 +277,7 @@ class _KeyLock:
 
 
 class _PlansAndTargets:
-    """State shared by all callers in a process."""
+    """The plans and open targets shared by all callers in a process."""
 
     def __init__(self) -> None:
         self.plans = _ProcessPlans()

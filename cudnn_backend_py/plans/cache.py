@@ -48,7 +48,7 @@ class PlanCacheWarning(CacheWarning):
 
 
 class CacheEntry(FrozenValue):
-    """The content of a cache entry.
+    """Facts about one cached plan, such as its key, graph, cuDNN version, target and size.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class CacheEntry(FrozenValue):
 
 
 def make_plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
-    """Return the key of a plan: a SHA-256 as 64 hex digits.
+    """Return the cache key of a plan: a SHA-256 of graph, cuDNN, target and options, as 64 hex digits.
 
     It covers the whole graph, names and uids included, because a cached plan is called by them: a plan of a graph that
     differs in names only would be the same kernel and take other buffers. Then the cuDNN version and the CUDA major
@@ -187,7 +187,7 @@ class PlanCache:
         return None
 
     def evidence(self, key: str) -> dict[str, Any] | None:
-        """Return the notes stored with a cached plan; None if there is no plan or no notes.
+        """Return the evidence stored with a cached plan, such as tuning times; None without plan or evidence.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class PlanCache:
         return None if entry is None else entry.get("evidence")
 
     def put(self, key: str, plan: Plan, evidence: Mapping[str, Any] | None = None) -> None:
-        """Store a plan under the key, replacing an older one.
+        """Store a plan under the key, replacing an older one; `evidence` is data on why this plan was chosen.
 
         Parameters
         ----------
@@ -277,7 +277,7 @@ def default_cache() -> PlanCache | None:
 
 
 def open_plan_files(folder: str | os.PathLike[str], max_bytes: int) -> KeyedRecordFolder:
-    """Return the :class:`PlanCache` files as a folder, without reading plans."""
+    """Return the folder of a :class:`PlanCache` as an object that reads and writes its files by key."""
     private = PrivateFolder(
         folder,
         title="plan cache",

@@ -21,7 +21,7 @@ EVERY_ENGINE = "every engine"  # mode of a candidate that was found by checking 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Candidate:
-    """One engine config that was considered.
+    """An engine config that was considered for a graph: its origin, and whether it is supported or why not.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ class EngineChoice(FrozenValue):
 
     @classmethod
     def from_log(cls, engine: int, knobs: Mapping[str, int]) -> EngineChoice:
-        """Return the choice that cuDNN logs with knobs by C name; a logged -1 means that cuDNN chooses."""
+        """Return the choice that cuDNN logs with knobs by C name, without knobs logged as -1 (chosen by cuDNN)."""
         known = _make_knobs_by_c_name()
         return cls(engine, {known.get(name, name): value for name, value in knobs.items() if value != _CHOSEN_BY_CUDNN})
 

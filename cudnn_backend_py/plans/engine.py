@@ -287,7 +287,7 @@ class OperationGraph:
         return Heuristics(chosen, candidates, configs, answer)
 
     def selected(self) -> EngineConfig | None:
-        """Return the engine config that cudnn-frontend selects without heuristics; None for most.
+        """Return the engine config that cudnn-frontend selects without heuristics; None for most graphs.
 
         The rows are those of :data:`~cudnn_backend_py.graph.attention.selections.SELECTIONS`; the config's ``origin``
         is the library.
@@ -307,7 +307,7 @@ class OperationGraph:
     def configs(
         self, modes: Iterable[HeurMode | str], most: int | None = None, *, judging: bool = False
     ) -> Iterator[EngineConfig]:
-        """Yield the supported engine configs: those of the heuristics, then that of cudnn-frontend.
+        """Yield the supported engine configs: those of the heuristics, then the one that cudnn-frontend selects.
 
         Parameters
         ----------

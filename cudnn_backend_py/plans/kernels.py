@@ -64,7 +64,7 @@ class Kernel:
 
     @property
     def file_name(self) -> str:
-        """A name for a file of its code without ending: name, architecture, and the start of the hash."""
+        """A file name for the kernel's code, without ending: kernel name, architecture, and the start of the hash."""
         return f"{re.sub(r'[^A-Za-z0-9_-]', '_', self.name)[:150]}.{self.architecture}.{self.sha256[:8]}"
 
     def loads_on(self, sm: int) -> bool:
@@ -142,7 +142,7 @@ def read_kernels(plan: str) -> tuple[Kernel, ...] | None:
 
 
 def read_cubins(plan: str) -> tuple[tuple[str, bytes], ...]:
-    """Return the kernels in a plan's serialization as pairs of name and ELF file of GPU code; empty without all code.
+    """Return (name, cubin) of each kernel in a plan's serialization; empty unless it has the code of all.
 
     It holds no PTX (measured with cuDNN 9.14, 9.19 and 9.28).
     """
@@ -173,7 +173,7 @@ _ARCHITECTURE_FLAGS = {
 
 
 def _read_sections(elf: bytes) -> Iterator[tuple[str, bytes, int]]:
-    """Yield the sections of a 64-bit ELF file as names, bytes, and sizes, which sections without bytes have too."""
+    """Yield name, bytes and size of each section of a 64-bit ELF file; some have a size but no bytes (NOBITS)."""
     if elf[:5] != b"\x7fELF\x02":
         raise IndexError("the code of the plan is not a 64-bit ELF file")
     (table,) = struct.unpack_from("<Q", elf, 0x28)
@@ -199,7 +199,7 @@ def _may_read_global_data(section: str, body: bytes) -> bool:
 
 
 def _read_largest_register_count_and_stack_size(info: bytes) -> dict[int, int]:
-    """Return the largest number of all functions by kind of entry, from a section ``.nv.info``."""
+    """Return from ``.nv.info`` the largest register count and stack size of all functions, by kind of entry."""
     found: dict[int, int] = {}
     at = 0
     while at + 4 <= len(info):

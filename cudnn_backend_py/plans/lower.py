@@ -27,7 +27,7 @@ def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
 
 
 def find_newer_features(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
-    """Return the features of a graph that need a newer cuDNN, by C name, with their version; newest first.
+    """Return the features of a graph newer than cuDNN `version`: C name to first version, newest first.
 
     Of the attributes of a descriptor that came together, one.
     """

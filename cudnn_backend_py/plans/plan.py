@@ -90,7 +90,7 @@ class Plan(HtmlDisplay):
         save_record(self.record(), path)
 
     def record(self) -> PlanRecord:
-        """Return the record of the plan: cuDNN's serialization, graph, target and version."""
+        """Return the plan as plain data: cuDNN's serialization, graph, target, engine config and cuDNN version."""
         from ..graph.serial import graph_to_json
         from .record import PlanRecord
 
@@ -136,7 +136,7 @@ def build_plan(
 
 
 def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) -> Plan:
-    """Load a plan that :meth:`Plan.save` wrote, ready on `target`.
+    """Load a plan that :meth:`Plan.save` wrote, ready to run on `target`.
 
     Without a target it is the GPU of this process, or, where there is none, the described GPU of the plan's file. A
     plan holds code that runs on the GPU: load only files you trust.
@@ -167,7 +167,7 @@ def _open_target_of_record(record: PlanRecord, target: Target | str | None) -> T
 
 
 def restore_plan(record: PlanRecord, graph: Graph, target: Target, source: str) -> Plan:
-    """Return the plan of a record, ready on `target`.
+    """Restore a plan from its record, ready to run on `target`; errors name `source`.
 
     Raises
     ------

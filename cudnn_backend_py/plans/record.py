@@ -54,7 +54,7 @@ _BUS_WIDTH_SINCE = (9, 27, 0)
 
 
 class PlanRecord(FrozenValue):
-    """A plan as plain data, without the envelope of a file or cache.
+    """A plan as plain data: cuDNN's serialization with graph, target and cuDNN version.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class PlanRecord(FrozenValue):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str) -> PlanRecord:
-        """Read the record from plain data, ignoring other keys; messages name `source`.
+        """Read the record from plain data and ignore unknown keys; `source` names the data in error messages.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class PlanRecord(FrozenValue):
         return graph_from_json(self.graph)
 
     def check_target(self, target: Target, source: str) -> None:
-        """Check that the plan can be used on a target; messages name `source`.
+        """Raise an error unless the plan fits the target's cuDNN and architecture; errors name `source`.
 
         Raises
         ------
@@ -154,7 +154,7 @@ def get_plan_gpu_properties(profile: Profile, lib: Library) -> dict[str, Any]:
 
 
 def add_hash(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain data with its ``sha256``: the hash of everything but the hash itself."""
+    """Return the data as a dict with the key ``sha256`` added: the hash of all other entries."""
     rest = {key: value for key, value in data.items() if key != "sha256"}
     return rest | {"sha256": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
 
@@ -168,7 +168,7 @@ def save_record(record: PlanRecord, path: str | os.PathLike[str]) -> None:
 
 
 def load_record(path: str | os.PathLike[str]) -> PlanRecord:
-    """Return the record of a plan file, after comparing its hash.
+    """Return the record of a plan file, after checking the file's hash.
 
     Raises
     ------
@@ -181,12 +181,12 @@ def load_record(path: str | os.PathLike[str]) -> PlanRecord:
 
 
 def is_plan_file(data: Any) -> bool:
-    """Return whether a JSON text is that of a plan file."""
+    """Return whether parsed JSON is the content of a plan file, by its schema."""
     return isinstance(data, dict) and data.get("schema") == SCHEMA
 
 
 def parse_record(data: Any, source: str) -> PlanRecord:
-    """Return the record from the JSON of a plan file, as :func:`load_record`; messages name `source`."""
+    """Return the record from the parsed JSON of a plan file, after checking its hash; errors name `source`."""
     found = (data.get("schema"), data.get("version")) if isinstance(data, dict) else None
     if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
         why = (

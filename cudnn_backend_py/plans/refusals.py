@@ -37,12 +37,12 @@ class Reason:
 
     @property
     def statement(self) -> str:
-        """The text before `` at: ``."""
+        """What the line states: its text before `` at: ``."""
         return self.text.partition(" at: ")[0].strip()
 
     @property
     def expression(self) -> str | None:
-        """The text after `` at: ``: the C++ condition that holds."""
+        """The C++ condition for which cuDNN refused the config, after `` at: `` in the line; None without one."""
         return self.text.partition(" at: ")[2].strip() or None
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Refusal:
 
     @property
     def innermost(self) -> Reason | None:
-        """The most specific reason."""
+        """The first reason, which is the most specific one; None if there are no reasons."""
         return self.reasons[0] if self.reasons else None
 
 
@@ -104,7 +104,7 @@ def read_refusals(text: str) -> list[Refusal]:
 
 
 def _parse_config(text: str) -> _Config | None:
-    """Return engine, architecture and knobs of a config, None if incomplete."""
+    """Parse an engine config in cuDNN's error text into engine, sm and knobs; None if incomplete."""
     try:
         config = parse_json(text.strip().removesuffix(";"), "an engine config", code="log-graph")
     except GraphError:

@@ -62,7 +62,7 @@ def _find_enum_member_by_name(kind: type[_Enum], name: str | int) -> _Enum:
 
 
 class Selection(FrozenValue, kw_only=True):
-    """Requirements for an engine config.
+    """Requirements for an engine config, such as its notes, workspace, engine and knobs.
 
     Enumerators may be given as names (``"TENSOR_CORE"``), one alone without a tuple, and knobs as a mapping.
 
@@ -145,7 +145,7 @@ class Selection(FrozenValue, kw_only=True):
 
     @property
     def knob_values(self) -> dict[KnobType, int]:
-        """The knobs by type."""
+        """The required knob values, by knob type."""
         return dict(cast(Iterable[tuple[KnobType, int]], self.knobs))
 
 
@@ -179,7 +179,7 @@ class Candidates:
 
     @property
     def origins(self) -> list[str]:
-        """The origin of each config: its heuristics mode, ``named``, or the library that selects it."""
+        """The origin of each config: its heuristics mode, ``named`` by the caller, or ``cudnn-frontend``."""
         return [config.origin for config in self.configs]
 
     @cached_property
@@ -194,7 +194,7 @@ class Candidates:
 
     @cached_property
     def _error_texts(self) -> list[tuple[str, str]]:
-        """The error text of each mode; a mode without text is queried again with cuDNN's log."""
+        """cuDNN's error text for each heuristics mode; if it is empty, the reasons that cuDNN logs for a new query."""
         texts = []
         for question, answer in self.answers:
             if not answer.answer.text and len(answer.configs) < answer.candidates:
@@ -307,7 +307,7 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
 def _list_configs(
     question: OperationGraph, selection: Selection, found: Candidates, every_mode: bool
 ) -> Iterator[EngineConfig]:
-    """Yield the configs of the modes of a selection, and add cuDNN's refusals of others to `found`."""
+    """Yield the configs that a selection names or its heuristics modes list; add cuDNN's refusals to `found`."""
     if selection.knobs and selection.engine is not None:
         yield from _try_engine_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return

@@ -1,1 +1,1 @@
-"""Changes of graphs as values: one-step changes, overrides, and the reduction of a failing graph."""
+"""Changes of graphs: single steps, overrides of properties by name, and the reduction of a failing graph."""

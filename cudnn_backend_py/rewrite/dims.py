@@ -29,7 +29,7 @@ class DimClass:
 
 
 def find_dim_classes(graph: Graph) -> dict[Axis, DimClass]:
-    """Return the class of every dim of every tensor, by uid and axis."""
+    """Return, by (uid, axis) of each dim in the graph, the class of dims that must change together with it."""
     tensors = {tensor.uid: tensor for tensor in graph.tensors}
     groups = AxisGroups(tensors.values())
     fixed: set[Axis] = set()

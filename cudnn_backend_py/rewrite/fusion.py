@@ -228,7 +228,7 @@ def _make_softmax_chain(x: Tensor, y: Tensor, statistics: dict[str, Tensor], nam
 
 
 def move_scale_to_scores(graph: Graph) -> Graph | None:
-    """Return attention with the scores scaled instead of an operand of the first matmul; S stays virtual."""
+    """Return attention with the scores scaled after the first matmul, instead of one of its operands before."""
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     if len(matmuls) != 2:
         return None
@@ -290,7 +290,7 @@ def expand_to_composite(graph: Graph) -> Graph | None:
 
 
 def add_row_statistics(graph: Graph) -> Graph | None:
-    """Add statistics to attention with a hand-written softmax, as attention kernels expect them.
+    """Add the log-sum-exp of each row to attention with a softmax of several operations, as kernels expect.
 
     That is with the logarithm of the sums, also where no one reads it; P has the type of V. None where there is no such
     softmax, or it has them.

@@ -445,7 +445,7 @@ _LAID_OUT = (
 
 
 def _set_option(options: dict[str, Any], key: str, text: str) -> None:
-    """Set an option of attention; update sizes that followed the old value, and recompute the layouts."""
+    """Set an option of attention, and options that had its old value by default; recompute the layouts."""
     before = options[key]
     value = options[key] = _READERS.get(key, _read_integer_or_none)(text)
     options |= {same: value for same in _FOLLOWERS.get(key, ()) if options[same] == before}

@@ -153,7 +153,7 @@ def _iterate_smaller_graphs(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _iterate_graphs_with_fewer_operations(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield smaller graphs: one operation alone, with its dependencies, replaced by inputs, or removed."""
+    """Yield smaller graphs: one operation alone or with its dependencies, its results as inputs, or without it."""
     found: list[tuple[int, str, Graph]] = []
     for op in graph.ops if len(graph.ops) > 1 else ():
         alone = try_to_make_graph(partial(_make_graph_of_operations, graph, [op]))

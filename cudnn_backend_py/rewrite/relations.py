@@ -348,7 +348,7 @@ class _AttentionRelation(DimRelation):
 
 
 class _BroadcastRelation(DimRelation):
-    """Relations of an operation that broadcasts: each dim is 1 or that of the largest tensor."""
+    """Relations of an operation that broadcasts: each dim is 1 or equals the largest tensor's dim."""
 
     def pair_likely_equal_axes(self) -> Iterable[Link]:
         tensors = [tensor for _, tensor in self.op.ports()]

@@ -116,7 +116,7 @@ _RESAMPLE = (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD)
 
 
 def add_pooled_dim(graph: Graph) -> Graph | None:
-    """Return a pooling over one dim as one over two, the first of them 1, in the same memory; None for other graphs."""
+    """Return a pooling over one dim as a pooling over two, the first of size 1, in the same memory; else None."""
     pools = [op for op in graph.ops if isinstance(op, Operation) and op.kind in _RESAMPLE]
     others = [op for op in graph.ops if not (op.kind in _RESAMPLE or (isinstance(op, Pointwise) and op.axis is None))]
     if not pools or others or any(tensor.rank != _POOLED_RANK for tensor in graph.tensors):
@@ -140,7 +140,7 @@ _POOLED_RANK = 3  # batch, channels, and the dim
 
 
 def _add_neutral_window(parameters: Parameters) -> Parameters:
-    """Return the parameters of a pooling with a dim before the others, over which the window has one element."""
+    """Return a pooling's parameters with a leading spatial dim added, along which the window has size 1."""
     given = parameters.fields
     neutral = {"window_dims": 1, "strides": 1, "pre_paddings": 0, "post_paddings": 0}
     windows = {name: (value, *given[name]) for name, value in neutral.items()}
@@ -310,7 +310,7 @@ def find_wrong_dims(op: Op) -> dict[int, Dims]:
 
 
 def round_scale_dims_to_tiles(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return by uid the dims of block scales in F8_128x4 order, in whole tiles, where they have other dims."""
+    """Return, by uid, the dims rounded up to whole tiles of block scales in F8_128x4 order, where they differ."""
     found = {}
     for op in graph.ops:
         if op.kind not in BLOCK_SCALES or not isinstance(op, Operation):
@@ -333,7 +333,7 @@ def round_scale_dims_to_tiles(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def find_equivalent_view(op: Operation) -> tuple[Tensor, int] | None:
-    """Return the input of a transpose or slice with strides that give the operation's result.
+    """Return a transpose's or slice's input as a strided view equal to the result, and the view's first element.
 
     Also from which of its elements on; None for other operations, or where the tensor is virtual.
     """

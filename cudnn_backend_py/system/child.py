@@ -212,7 +212,7 @@ _children: set[weakref.ref[Child]] = set()  # for a forked process to disown
 
 
 def _redirect_cudnn_log_to_stderr(environment: Mapping[str, str]) -> tuple[Mapping[str, str], bool]:
-    """Redirect cuDNN's log to stderr in a child's environment; return it, and whether cuDNN logs there.
+    """Redirect cuDNN's log to stderr in a child's environment; return it, and whether cuDNN will log to stderr.
 
     A log on standard output goes there too: that is for reports.
     """
@@ -316,7 +316,7 @@ class Child:
         run_uninterrupted(self._release_child)
 
     def run_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
-        """Yield the messages of the process for a query until it answers, ends or times out; see ``ending``.
+        """Send a query; yield the process's messages until it has answered, ended or timed out (see ``ending``).
 
         Raises
         ------
@@ -450,7 +450,7 @@ class RestartingChild:
             child.end()
 
     def run_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
-        """Yield the messages of the process for a query; see ``ending``.
+        """Send a query to the process, starting it if needed, and yield its messages; see ``ending``.
 
         Raises
         ------

@@ -131,7 +131,7 @@ def _require_path_inside_folder(name: str) -> str:
 
 
 def read_installations_of_library(library: Path) -> list[WheelInstallation]:
-    """Return the records of the wheels that contain a library; empty if no wheel does.
+    """Return the installation records of the wheels that contain a library; empty if no wheel does.
 
     There are two where two wheels share a folder, as those of cuDNN for CUDA 12 and 13 do.
     """
@@ -236,25 +236,25 @@ def make_file_signature(status: os.stat_result) -> Signature:
 
 
 class FileChangedError(OSError):
-    """Raised if a file's signature is not the expected one, or the file changed while it was read."""
+    """Raised if a file's inode, size or times are not as expected, or if the file changed while it was read."""
 
 
 _remembered: dict[tuple[str, Signature], str] = {}  # SHA-256 of files that this process has read
 
 
 def find_sha256(path: str, signature: Signature) -> str | None:
-    """Return the SHA-256 of a file with this signature, if this process already computed it; else None."""
+    """Return the SHA-256 that this process computed for a file with this inode, size and times; else None."""
     return _remembered.get((path, signature))
 
 
 def remember_sha256(path: str, signature: Signature, sha256: str) -> str:
-    """Keep the SHA-256 of a file with this signature for the rest of this process, and return it."""
+    """Remember a file's SHA-256, by its inode, size and times, for the rest of this process, and return it."""
     _remembered[path, signature] = sha256
     return sha256
 
 
 def read_sha256(path: str, signature: Signature | None = None) -> str:
-    """Compute a file's SHA-256; if a signature is given, check it and cache the SHA-256.
+    """Compute a file's SHA-256; if inode, size and times are given, check them and cache the SHA-256.
 
     Raises
     ------
@@ -297,7 +297,7 @@ def find_damage(library: str | os.PathLike[str], *, full: bool) -> FileDamage | 
 
 
 def describe_installation_damage(installation: WheelInstallation, differences: tuple[str, ...]) -> FileDamage:
-    """Return the FileDamage for an installation with these differences."""
+    """Describe these differences from an installation record as a :class:`FileDamage`."""
     count = f"{len(differences)} difference{'s' * (len(differences) != 1)}"
     headline = f"{installation.project} {installation.version} in {installation.folder} is not as it was installed"
     return FileDamage(f"{headline}, {count}: {differences[0]}", differences, installation.repair)

@@ -46,7 +46,7 @@ def serve(
     answer: Callable[[dict[str, Any], AnswerWriter], None],
     wants_fork: Callable[[dict[str, Any], AnswerWriter], bool] = lambda _asked, _say: False,
 ) -> None:
-    """In a child process: answer the parent's queries until its end of the pipe closes.
+    """In a child process: answer the parent's queries until the parent closes the pipe.
 
     An exception is reported to the parent, which raises it. Where the parent is gone, a question that takes more than
     its time ends the process.

@@ -1,4 +1,4 @@
-"""Print the traceback of a program that this package runs without the frames between the program's own."""
+"""Print tracebacks of a program that this package runs, leaving out frames of the package and of libraries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def shorten_traceback(error: BaseException, modules: Iterable[str] = ()) -> None
 
 
 def _list_chained_errors(error: TracebackException) -> list[TracebackException]:
-    """Return an error and those that it was raised from or during."""
+    """Return an error and the errors that it was raised from or while handling."""
     found: list[TracebackException] = []
     pending = [error]
     while pending:

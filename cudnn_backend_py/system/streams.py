@@ -1,4 +1,4 @@
-"""Facts about a terminal, and lines printed without rich, as importing rich takes longer than printing a few lines."""
+"""Properties of terminals, and tables printed without rich, which takes long to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Call a function where no handler of a signal interrupts it."""
+"""Call a function in a thread that no Python signal handler interrupts."""
 
 from __future__ import annotations
 

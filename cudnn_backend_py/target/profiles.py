@@ -77,7 +77,7 @@ class Profile(FrozenValue):
 
 
 def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return `properties` completed with the keys that newer cuDNN versions require.
+    """Check device properties; return them with the keys added that newer cuDNN versions require.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def _check_property(key: str, value: Any, where: str) -> None:
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a profile, or a device description as printed by cuDNN.
+    """Read a described GPU from a profile file, or from a device description as printed by cuDNN.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def _is_valid_field(value: Any, form: str) -> bool:
 
 @cache
 def list_profiles() -> tuple[Profile, ...]:
-    """Return the profiles that come with the package, by architecture and name."""
+    """Return the profiles (described GPUs) that come with the package, by architecture and name."""
     profiles = (load_profile(path) for path in PROFILE_FOLDER.glob("*.json"))
     return tuple(sorted(profiles, key=lambda profile: (profile.sm, profile.name)))
 

@@ -57,7 +57,7 @@ def _check_target(name: str) -> None:
 
 @pytest.fixture
 def assert_supported() -> Callable[..., Verdict]:
-    """``assert_supported(graph, target, version=None, build=False)``: fails with the verdict's text."""
+    """Fixture: the function ``assert_supported(graph, target, ...)``, which fails with the verdict's text."""
     from .assertions import assert_supported as function
 
     return function
@@ -65,7 +65,7 @@ def assert_supported() -> Callable[..., Verdict]:
 
 @pytest.fixture
 def assert_not_supported() -> Callable[..., Verdict]:
-    """``assert_not_supported(graph, target, cause=None)``: fails with the verdict's text."""
+    """Fixture: the function ``assert_not_supported(graph, target, ...)``, which fails with the verdict's text."""
     from .assertions import assert_not_supported as function
 
     return function

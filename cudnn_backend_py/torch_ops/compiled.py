@@ -123,7 +123,7 @@ def map_tensors_to_call_arguments(inputs: NamedTensors, outputs: NamedTensors) -
 def describe_output_of_fixed_layout(
     x: Any, filled: float | None
 ) -> tuple[Any, tuple[SlotNumber, ...], tuple[SlotNumber, ...], float | None]:
-    """Return the description of an output with the dims and strides of this tensor in every call."""
+    """Describe for C++ code an output that has the dims and strides of `x` in every call."""
     return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), filled
 
 
@@ -134,7 +134,7 @@ def make_exact_recipe(
     copied: Sequence[str],
     filled: Mapping[str, float],
 ) -> Recipe:
-    """Return the recipe of a plan for exact shapes that ran with these tensors on the current stream.
+    """Return the recipe by which C++ code runs a plan for exactly these shapes again, on the current stream.
 
     Inputs that are `copied` are copied first; outputs are made again, those `filled` have that in all elements first.
     """
@@ -234,7 +234,7 @@ def make_shape_class_recipe(
     copied: Sequence[str] = (),
     notice: Notice | None = None,
 ) -> Recipe:
-    """Return the recipe of a plan for a shape class that ran with these tensors on the current stream.
+    """Return the recipe by which C++ code runs a plan for calls of a class of shapes, on the current stream.
 
     It is for all calls that differ in nothing but loose numbers and have the same bounds.
 
@@ -351,7 +351,7 @@ def _convert_multiplier_to_4_byte_words(multiplier: Any, words: float) -> Any:
 
 
 class _NumbersVaryingBetweenCalls:
-    """The numbers of a call that may differ between calls of the same recipe, with their allowed ranges."""
+    """Sizes and strides that may differ between calls that C++ code runs by one recipe, with their ranges."""
 
     def __init__(self, sequences: Sequences, operator: int, heads_folded: int) -> None:
         self._sequences, self._folded = sequences, heads_folded
@@ -374,13 +374,13 @@ class _NumbersVaryingBetweenCalls:
         )
 
     def _get_head_folding_factor(self, slot: int | None) -> int:
-        """Return the factor by which folding heads into sequences multiplies a number such as the batch."""
+        """Return the factor by which a size such as the batch grows if heads are treated as separate sequences."""
         return self._folded if slot in (BATCH, T_Q, T_KV) else 1
 
     def make_ragged_offset_multipliers(
         self, found: Mapping[str, int], named: Mapping[str, Any], dense: Collection[str]
     ) -> Any:
-        """Return the multipliers of a call's tensors; for `dense` tensors, as formulas of the call's dims."""
+        """Return the ragged offset multipliers of a call's tensors; for `dense` tensors, formulas of the dims."""
         if not self._dense:
             return found
         return {name: self._make_multiplier(name, value, named[name], name in dense) for name, value in found.items()}
@@ -413,7 +413,7 @@ class _NumbersVaryingBetweenCalls:
     def make_limits(
         self, plan: ShapeClassPlan, options: OperatorOptions, bounds: ShapeClassBounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
-        """Return, as (slot, minimum, maximum), the sizes and strides of calls that this shape class serves.
+        """Return the allowed range of each variable size and stride of a recipe, as (slot, minimum, maximum).
 
         Calls that a smaller class serves are left out."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
@@ -437,7 +437,7 @@ def _get_row_count_slot(name: str) -> int:
 
 
 class LaunchRecipeMaker(Protocol):
-    """A strategy that can make recipes; see :class:`~cudnn_backend_py.torch_ops.strategies.Strategy`."""
+    """An object that runs calls of certain shapes and can make recipes by which C++ code runs them."""
 
     @property
     def offer_counts(self) -> dict[Any, int] | None: ...
@@ -507,7 +507,7 @@ class CompiledStep:
         options: tuple[Any, ...],
         wanted: int = 0,
     ) -> None:
-        """Give the compiled step the recipe of the last call, if its shape recurs or other shapes share the recipe.
+        """Give C++ code the recipe of the last call, if its shape recurs or calls of other shapes can use the recipe.
 
         What it was taught and does not know any more is taught again, more and more seldom.
         """
@@ -535,7 +535,7 @@ class CompiledStep:
             self._module.forget(recipe.token)
 
     def forget(self, plan: object) -> None:
-        """Forget the recipes of a plan; when this returns, none of them is being launched."""
+        """Make C++ code forget its recipes for a plan; when this returns, none of them is being launched."""
         if self._module is not None:
             self._module.forget(id(plan))
             self._last_use.pop(id(plan), None)

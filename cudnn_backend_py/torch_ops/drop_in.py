@@ -295,7 +295,7 @@ def _make_tensor_error(headline: str, fix: str | None = None) -> UsageError:
 
 
 def _run_by_compiled_launcher(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
-    """Run the call by the compiled step and return the result; None if it has no recipe for the call."""
+    """Run the call by C++ code and return the result; None if C++ code has no recipe for the call."""
     try:
         if not (enable_gqa or (q.dim() > 1 and q.size(1) == k.size(1) == v.size(1))):
             return None

@@ -434,12 +434,12 @@ def attention_with_kvcache(
 
 
 def default_shapes() -> Shapes:
-    """Return the shape policy of calls that do not pass `shapes`."""
+    """Return the default of `shapes`: one plan for each shape, for any shape of a class, or adaptively both."""
     return _default_shape_policy[0]
 
 
 def set_shapes(shapes: Shapes) -> Shapes:
-    """Set the shape policy of calls that do not pass `shapes` (initially "any"), and return the previous one.
+    """Set the default of `shapes` for calls that do not pass it (initially "any"), and return the previous one.
 
     Raises
     ------
@@ -545,7 +545,7 @@ def _check_lengths_are_not_tensors(torch: Any, **lengths: Any) -> None:
 
 
 def _normalize_alignment(alignment: Alignment) -> Alignment:
-    """Return "top_left" for "bottom_right": equal for as many queries as keys, and cuDNN supports it more widely."""
+    """Return "top_left" for "bottom_right", for a call with as many queries as keys, where both are equal."""
     return "top_left" if alignment == "bottom_right" else alignment
 
 

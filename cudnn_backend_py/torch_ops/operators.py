@@ -427,7 +427,7 @@ def _run_operator_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]
 
 
 def _compute_gradients_from_context(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
-    """Return the gradients of the tensors, which are the inputs of the autograd function from index `first` on."""
+    """Return the gradients of an autograd function's inputs, of which the tensors begin at index `first`."""
     if d_o is None:
         return (None,) * _TENSOR_COUNT
     *tensors, o, stats = ctx.saved_tensors

@@ -1,4 +1,4 @@
-"""View the tensors of a call as sequences of tokens, in the form that a plan for a shape class accepts.
+"""View a call's tensors as sequences of tokens, so that one plan can run calls of many shapes.
 
 Dense tensors whose heads are inside their rows ([b, s, h, d] in memory) are sequences as they are, and so are packed
 tokens. Heads before rows ([b, h, s, d] in memory) are b * h sequences of one head, where heads have nothing of their
@@ -30,7 +30,7 @@ _PER_HEAD_TENSORS = ("bias", "alibi_slopes", "sink")  # what heads have of their
 
 
 class SequenceView(NamedTuple):
-    """The tensors of a call as sequences of tokens, and the properties shared by calls of one shape class.
+    """A call's tensors as sequences of tokens, with the properties that all calls of one plan share.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class SequenceView(NamedTuple):
 
     @property
     def needed_bounds(self) -> ShapeClassBounds:
-        """The smallest shape class bounds that allow the call."""
+        """The smallest bounds on batch and sequence lengths with which a plan can run the call."""
         return ShapeClassBounds(self.batch, self.least_q, self.max_kv)
 
 
@@ -147,7 +147,7 @@ def must_avoid_decoding_kernels(backward: bool, options: OperatorOptions, max_q:
 
 
 def _select_common_options(backward: bool, options: OperatorOptions, max_q: int) -> OperatorOptions:
-    """Return the options shared by all calls of a shape class, without options that have no effect."""
+    """Return the options that all calls of one plan share, without options that have no effect."""
     if options.bottom_right and max_q == 1:  # the last token sees every key
         options = options._replace(right_bound=None)
     if options.left_bound is None and options.right_bound is None:

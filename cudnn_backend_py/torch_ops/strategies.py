@@ -1,4 +1,4 @@
-"""Strategies to run a pass: by a plan for its exact shape, or by a plan for a shape class.
+"""Strategies to run a pass: by a plan for its exact shape, or by a plan for a class of shapes.
 
 The policy (``exact``, ``any``, ``adaptive``) decides which; packed tokens and pages always run by a class plan. Only
 with ``adaptive`` may earlier calls change the plan of a call, and so the bits of its results. The strategies of the
@@ -64,22 +64,22 @@ TensorsByName = dict[str, Any]
 
 
 class Strategy(Protocol):
-    """A strategy to run calls with tensors of certain shapes."""
+    """A way to run attention calls of certain shapes, such as by a plan for exactly one shape."""
 
     def run(self, named: TensorsByName) -> None:
         """Launch the pass on torch's current stream."""
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """How often a recipe was offered to the compiled step, by thread, stream and pass; None if it has no recipe."""
+        """How many calls offered their recipe to C++ code, by thread, stream and pass; None if there is no recipe."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether the compiled step can run calls of other shapes by the same recipe."""
+        """Whether C++ code can run calls of other shapes by the recipe of these calls, too."""
 
     @property
     def best_shape_class_key(self) -> Any:
-        """The key of the shape class in which these calls run best: one plan may serve several classes."""
+        """The key of the class of shapes whose plan runs these calls best; plans of larger classes can run them too."""
 
     def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe with which the compiled step launches such calls; None if the plan is no longer cached."""
@@ -93,7 +93,7 @@ class _CallsDifferingInLengths:
         self.exact: OrderedDict[tuple[int, int, int], _ExactShapeStrategy] = OrderedDict()  # of shapes that do
 
     def add(self, shape: tuple[int, int, int], exact: _ExactShapeStrategy) -> None:
-        """Store the exact strategy of a shape, to be used when the compiled step reports calls of this shape."""
+        """Store the strategy with the exact plan of a shape, to be used when C++ code reports calls of this shape."""
         with _cache_lock:
             self.exact[shape] = exact
             if len(self.exact) > _MAX_CACHED_SHAPES:
@@ -259,7 +259,7 @@ class _ExactShapeStrategy:
         self._calls_until_build_request = 0
 
     def is_built(self, *, only_if_ran: bool = False) -> bool:
-        """Return whether the plan is built."""
+        """Return whether the plan is built and, with `only_if_ran`, has run."""
         held = self._slot
         if held is None or held.plan is None:
             held = self._slot = get_shared_pool().find(self._key)
@@ -388,7 +388,7 @@ class _ShapeClassStrategy:
         self.is_shared = self._is_direct
 
     def _find_plan(self) -> tuple[PlanPoolEntry, Any]:
-        """Return the cache slot of a usable plan, and the key of the best plan, which may not be built yet."""
+        """Return the cache entry of a plan that can run the calls now, and the key of the best plan to build."""
         if self._is_exact:
             return self.related_calls.related_plans.find_exact(self._view.needed_bounds, _get_current_stream())
         return self.related_calls.related_plans.find(
@@ -557,17 +557,17 @@ class _AdaptiveStrategy:
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """The offer counts of the strategy that calls use now."""
+        """How many calls offered the recipe of the strategy in use to C++ code, by thread, stream and pass."""
         return self._current_strategy.offer_counts
 
     @property
     def is_shared(self) -> bool:
-        """Whether the compiled step can run calls of other shapes by the same recipe."""
+        """Whether C++ code can run calls of other shapes by the recipe of these calls, too."""
         return self._current_strategy.is_shared
 
     @property
     def best_shape_class_key(self) -> Any:
-        """The key of the shape class in which these calls run best: one plan may serve several classes."""
+        """The key of the class of shapes whose plan runs these calls best; plans of larger classes can run them too."""
         return self._current_strategy.best_shape_class_key
 
     def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:

@@ -210,7 +210,7 @@ class _SampleTensors:
         return tuple(_select_sample(x.tensor, x.dim, index) for x in self._mapped.values())
 
     def iterate_calls_with_folded_samples(self) -> Any:
-        """Yield calls with samples folded into the batch, and their sample counts; backward passes limit the heads."""
+        """Yield calls with several samples folded into the batch, each with its number of samples."""
         q = self._take_first_sample("q")
         most = max(1, MOST_HEADS // max(1, q.shape[0] * q.shape[1]))
         for first in range(0, self._count, most):

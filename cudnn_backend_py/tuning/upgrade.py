@@ -111,7 +111,7 @@ def _time_all_graphs(
     until: float,
     step: Callable[[str], object],
 ) -> Iterator[tuple[str, TimePair]]:
-    """Yield, for each graph, the times of both versions' first plans; again whenever they are measured again.
+    """Yield each graph's times with both cuDNN versions' first plans, again whenever they are measured again.
 
     Plans are built by new processes each time: what NVRTC compiled before in a process changes its code. What finds no
     room next to others is built again alone.
@@ -164,7 +164,7 @@ def _compare_all_graphs(
     until: float,
     step: Callable[[str], object],
 ) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield, for each graph, whether the results of both versions' plans are right."""
+    """Yield, for each graph, whether the results of its plans in each of the two cuDNN versions are right."""
     limit_s = max(1.0, min(_RUN_LIMIT_S, until - time.monotonic()))
     with ExitStack() as held, ThreadPoolExecutor(at_once) as pool:
         free: SimpleQueue[tuple[Runner, Runner]] = SimpleQueue()

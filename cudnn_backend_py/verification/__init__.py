@@ -1,1 +1,1 @@
-"""A described GPU compared with the real one: cuDNN's answers to three hundred graphs for both."""
+"""Compare a described GPU with the real one: cuDNN's verdicts and engine configs for three hundred graphs."""

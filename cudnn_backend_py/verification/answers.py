@@ -1,4 +1,4 @@
-"""cuDNN's answers to graphs from a child process, for the GPU of this machine or for a described one.
+"""cuDNN's verdicts on graphs from a child process, for the GPU of this machine or for a described one.
 
 For a described GPU the child loads the driver stub, also where a driver is, so that it answers as a machine without a
 GPU does.
@@ -44,7 +44,7 @@ _FIRST_S, _LIMIT_S = 180.0, 60.0  # for the first question of a process, which l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictAndConfigs:
-    """cuDNN's answer to a graph: its outcome, its engine configs and their workspaces.
+    """cuDNN's verdict on a graph, with its engine configs and their workspaces.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class BuiltPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryAndGpuProperties:
-    """The cuDNN library and the GPU of one side of a verification.
+    """The cuDNN library and the GPU that a child process of a verification uses.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class LibraryAndGpuProperties:
 
 
 class VerificationChild:
-    """One side of a verification: a child process that answers queries, restarted after it ended.
+    """A child process that queries cuDNN about graphs, for the real or a described GPU; restarted if it ended.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class VerificationChild:
         self._child.end()
 
     def read_properties(self) -> LibraryAndGpuProperties:
-        """Return the facts about the side's library and GPU.
+        """Return the properties of the cuDNN library and the GPU that the child process uses.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class VerificationChild:
         )
 
     def query(self, graph: Graph) -> VerdictAndConfigs:
-        """Return the side's answer to a graph."""
+        """Return the verdict and the engine configs that cuDNN gives for a graph in the child process."""
         said = self._query_child({"graph": graph_to_json(graph)})
         return (
             VerdictAndConfigs(**said["answer"])
@@ -184,7 +184,7 @@ class VerificationChild:
 
 
 def serve_verification_queries() -> None:
-    """In a child process: answer the queries to one side of a verification."""
+    """In a child process: query cuDNN about the graphs that the parent sends, and build their plans."""
     serve(_answer_query)
 
 

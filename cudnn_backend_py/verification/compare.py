@@ -1,4 +1,4 @@
-"""Compare the answers of two sides of a verification, and name the differences."""
+"""Compare cuDNN's results for a graph on two GPUs, real or described, and name the differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASPECTS = (OUTCOME, FIRST, CONFIGS, ORDER, WORKSPACE, CODE)
 def list_differences_of_answers(
     one: VerdictAndConfigs, other: VerdictAndConfigs, built: Sequence[BuiltPlan | None] = ()
 ) -> list[str]:
-    """Return the aspects in which two answers to a graph differ.
+    """Return the aspects in which cuDNN's results for a graph on two GPUs differ.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def _iterate_differences_of_answers(
 
 
 def _map_workspaces_by_config(answer: VerdictAndConfigs) -> dict[tuple[str, str], int]:
-    """Return the workspace size of each config by mode and tag; only configs of both sides are compared."""
+    """Return the workspace in bytes of each engine config by heuristics mode and tag."""
     return {
         (mode, tag): size
         for mode, tags in answer.configs.items()
@@ -57,7 +57,7 @@ def _map_workspaces_by_config(answer: VerdictAndConfigs) -> dict[tuple[str, str]
 
 
 def find_first_difference(one: VerdictAndConfigs, other: VerdictAndConfigs, aspect: str) -> tuple[str, str]:
-    """Return both sides' first differing values in an aspect of their answers."""
+    """Return the first values that differ between two results in an aspect, one text for each result."""
     if aspect == OUTCOME:
         return f"{one.outcome} {one.why}".strip(), f"{other.outcome} {other.why}".strip()
     if aspect == FIRST:
@@ -85,7 +85,7 @@ def _describe_extra_configs(tags: Sequence[str], others: Sequence[str], mode: st
 def find_differing_library_or_gpu_facts(
     one: LibraryAndGpuProperties, other: LibraryAndGpuProperties
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the properties of library and GPU that differ between two sides, by name, with both values."""
+    """Return the properties of library and GPU that differ between two child processes, each with both values."""
     library = {name: (getattr(one, name), getattr(other, name)) for name in ("cudnn", "cuda", "absent")}
     names: Mapping[str, Any] = {**one.device, **other.device}
     device = {name: (one.device.get(name), other.device.get(name)) for name in names}

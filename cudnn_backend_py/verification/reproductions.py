@@ -39,7 +39,7 @@ class Reproduction:
 
 
 def read_reproductions() -> list[Reproduction]:
-    """Read the graphs that reproduce the known issues of this release."""
+    """Read the graphs that reproduce known issues of cuDNN, from the file of this package's release."""
     graphs = json.loads(FILE.read_text(encoding="utf-8"))
     return [
         Reproduction(issue, graph_from_json(graphs[issue.code]), f"eng{issue.engines[0]}" if issue.engines else "first")

@@ -1,4 +1,4 @@
-"""``verify``: query every graph on both sides, build and run some, and try known issues, within a time limit."""
+"""``verify``: query all graphs on one or two GPUs, build and run some, and try known issues, in limited time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Step = Callable[[float, str], object]
 
 @dataclass(slots=True)
 class GraphAnswers:
-    """A graph with the answer of each side to it, by name of the side."""
+    """A graph with cuDNN's verdict and engine configs on each GPU (real or described), by the GPU's role."""
 
     case: VerificationGraph
     answers: dict[str, VerdictAndConfigs] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class GraphAnswers:
 
     @property
     def differences(self) -> list[str]:
-        """The aspects in which the answers differ; empty if there is only one side."""
+        """The aspects in which cuDNN's results on the two GPUs differ; empty if there is only one GPU."""
         if len(self.answers) < 2:
             return []
         one, other = self.answers.values()
@@ -64,7 +64,7 @@ class RunOutcome:
 
 @dataclass(slots=True)
 class Verification:
-    """The answers to all graphs, and their differences.
+    """The result of a verification: what cuDNN said to every graph on each GPU, and the differences.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Verification:
 
     @property
     def is_compared(self) -> bool:
-        """Whether there are two sides to compare."""
+        """Whether results of two GPUs were compared."""
         return len(self.sides) > 1
 
     @property
@@ -99,12 +99,12 @@ class Verification:
 
     @property
     def agreeing_count(self) -> int:
-        """The number of graphs with the same answer on the GPU and on its description, in every compared aspect."""
+        """The number of graphs with the same result on both GPUs, in every compared aspect."""
         return sum(not row.differences for row in self.rows)
 
     @property
     def differing_outcome_count(self) -> int:
-        """The number of graphs that only one side supports, or that are refused with different statuses."""
+        """The number of graphs that only one GPU supports, or that are refused with different statuses."""
         return sum("outcome" in row.differences for row in self.rows)
 
     @property
@@ -169,7 +169,7 @@ def verify(
     cases: Sequence[VerificationGraph] | None = None,
     step: Step = lambda _share, _text: None,
 ) -> Verification:
-    """Query every graph on one or two sides and compare.
+    """Query cuDNN about every graph for one or two GPUs, real or described, and compare the results.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class _VerificationRun:
         return late
 
     def query(self) -> None:
-        """Query every graph on every side."""
+        """Query cuDNN about every graph for every GPU."""
         rows = self.found.rows
         for number, row in enumerate(rows):
             if self.is_out_of_time("queries", 0.4 * number / len(rows), row.case.name, len(rows) - number):
@@ -256,7 +256,7 @@ class _VerificationRun:
                 row.answers[name] = known if ends else side.query(row.case.graph)
 
     def build(self) -> None:
-        """Build the described GPU's first engine config for some graphs of each family, on every side."""
+        """Build, for every GPU, the described GPU's first engine config for some graphs of each family."""
         chosen = self._select_first_of_each_family(_BUILT_PER_FAMILY, lambda row: bool(row.answers[DESCRIBED].first))
         for number, row in enumerate(chosen):
             if self.is_out_of_time("building", 0.4 + 0.2 * number / len(chosen), row.case.name, len(chosen) - number):
@@ -265,7 +265,7 @@ class _VerificationRun:
             row.built = {name: side.build(row.case.graph, tag) for name, side in self.sides.items()}
 
     def run(self) -> None:
-        """Run some graphs of each family on the GPU, and compare the results with the interpreter."""
+        """Run some graphs of each family on the GPU, and compare the results with the NumPy interpreter."""
         chosen = self._select_first_of_each_family(
             _RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small_enough_to_interpret(row.case.graph)
         )

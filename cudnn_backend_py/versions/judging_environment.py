@@ -1,4 +1,4 @@
-"""The library files and environment variables of a process that judges graphs, as a value.
+"""The library files and environment variables of a process that judges graphs.
 
 It is read once, when a query is made. A judging process is started with exactly this value, and the files
 are compared with it again when a process starts and when it has answered. Only a child process loads a library here.
@@ -97,11 +97,11 @@ class JudgingEnvironment:
 
     @property
     def is_known(self) -> bool:
-        """Whether the files to load are known; only then can answers be cached."""
+        """Whether the library files to load are known; only then can verdicts be cached."""
         return bool(self.library)
 
     def key(self) -> list[object]:
-        """Return, as plain data, what can change an answer: file contents and environment variables.
+        """Return, as plain data, what can change a verdict: file contents and environment variables.
 
         The first time on a machine every file is read: some seconds for a full cuDNN.
         """
@@ -109,7 +109,7 @@ class JudgingEnvironment:
         return [contents, list_library_variables(dict(self.variables))]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment to start a judging process with: this process's, with these variables set."""
+        """Return the environment to start a process that judges graphs: this process's, with these variables set."""
         others = {name: value for name, value in os.environ.items() if not _may_change_cudnn_verdicts(name)}
         return {**others, **dict(self.variables)}
 
@@ -139,7 +139,7 @@ class JudgingEnvironment:
 
 
 def _may_file_have_changed(path: str, before: Files, now: Files) -> bool:
-    """Return whether a file differs between two lists of signatures, unless its SHA-256 is the same."""
+    """Return whether a file has another inode, size or time than before, unless its SHA-256 is the same."""
     old, new = dict(before).get(path), dict(now).get(path)
     if old == new:
         return False
@@ -150,7 +150,7 @@ def _may_file_have_changed(path: str, before: Files, now: Files) -> bool:
 
 
 def read_judging_environment(version: str | None, environ: Mapping[str, str] | None = None) -> JudgingEnvironment:
-    """Return the judging environment of a cuDNN version; if None, of this process's cuDNN.
+    """Return the environment in which a cuDNN version judges graphs; for None, that of this process's cuDNN.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def make_version_environment(version: str | None, environ: Mapping[str, str] | N
 
 
 def find_own_library(version: str, environ: Mapping[str, str] | None = None) -> StoredLibrary | None:
-    """Return the libcudnn of this environment with a version: what this process would load, else a wheel.
+    """Return the libcudnn with this version outside the version store: the one loaded by default, else a wheel's.
 
     None if there is none, or where the version store has a newer one, or an equal one with as many engines.
 
@@ -239,7 +239,7 @@ def find_own_library(version: str, environ: Mapping[str, str] | None = None) -> 
 
 
 def list_own_libraries(environ: Mapping[str, str] | None = None) -> list[StoredLibrary]:
-    """Return the libcudnn that this process would load, unless the version store has it, and those of wheels."""
+    """Return the libcudnn that this process would load, unless it is in the version store, and all wheels' ones."""
     loaded = _find_loaded_library(environ)
     return [*([] if loaded is None else [loaded]), *list_environment_wheels()]
 
@@ -271,7 +271,7 @@ def _remove_variables_of_named_version(environ: Mapping[str, str]) -> dict[str, 
 
 @cache
 def query_version(setup: JudgingEnvironment) -> str | None:
-    """Return the version that a process with a setup loads, such as ``9.28.0+cu12``; None if it loads none."""
+    """Return the cuDNN version that a process with these files loads, such as ``9.28.0+cu12``; None if none."""
     command = make_call_command(f"{__name__}:_print_version")
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=setup.environment())
     return done.stdout.splitlines()[-1] if done.returncode == 0 else None
@@ -299,7 +299,7 @@ def _make_paths_of_variable_absolute(name: str, value: str) -> str:
 
 
 def _list_signatures(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
-    """Yield every library file that a process with this environment may load, with its signature."""
+    """Yield every library file that a process with this environment may load, with its inode, size and times."""
     for path in dict.fromkeys(_list_files(library, nvrtc, environment)):
         with suppress_errors(OSError):
             yield path, make_file_signature(os.stat(path))
@@ -347,7 +347,7 @@ def _list_libraries(folder: str) -> Iterator[str]:
 
 
 def _get_digest(path: str, signature: Signature) -> str:
-    """Return the SHA-256 of a file with this signature."""
+    """Return the SHA-256 of a file with this inode, size and times, cached if possible."""
     if (known := _find_digest(path, signature)) is not None:
         return known
     try:
@@ -365,7 +365,7 @@ def _get_digest(path: str, signature: Signature) -> str:
 
 
 def _find_digest(path: str, signature: Signature) -> str | None:
-    """Return the cached SHA-256 of a file with this signature; None if no process has computed it yet."""
+    """Return the cached SHA-256 of a file with this inode, size and times; None if it is not cached."""
     if (known := find_sha256(path, signature)) is not None:
         return known
     with suppress(CudnnBackendError):  # a folder that cannot be used costs time only

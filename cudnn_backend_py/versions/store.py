@@ -227,7 +227,7 @@ def list_installed(root: Path | None = None) -> list[InstalledCudnn]:
 
 
 def list_judging_versions(root: Path | None = None) -> list[InstalledCudnn]:
-    """Return the installed versions that can judge graphs, oldest first."""
+    """Return the installed versions that can judge graphs without a GPU, oldest first."""
     return [one for one in list_installed(root) if one.can_judge]
 
 
@@ -490,7 +490,7 @@ class _Wheel(NamedTuple):
 
 
 def _choose_wheels(root: Path, request: VersionRequest, bars: Progress) -> list[_Wheel]:
-    """Return the wheels that a version needs; cuDNN's own comes last, so that it is installed only when usable."""
+    """Return the wheels to install for a requested version: NVRTC and cuBLAS if needed, cuDNN's own last."""
     wanted, cuda, flavor = request.numbers, request.cuda or find_default_cuda(), request.flavor
     there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
     found = _choose_newest_version(one for one in there if flavor is not None or one.can_judge)
@@ -532,7 +532,7 @@ def _choose_newest_version(candidates: Iterable[InstalledCudnn]) -> InstalledCud
 
 
 def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Sequence[str]]) -> tuple[str, Flavor]:
-    """Return version and flavor of the newest wheel that matches a request: jit before full for the same version."""
+    """Return version and kind (JIT or full) of the newest matching wheel; JIT comes first for equal versions."""
     flavor_of: dict[str, Flavor] = {}
     for flavor, versions in index.items():
         for version in versions:
@@ -570,7 +570,7 @@ def _find_other_cuda_major_with_version(request: VersionRequest, cuda: Cuda) -> 
 
 
 def _list_available_versions_by_flavor(cuda: Cuda, wanted: Flavor | None) -> dict[Flavor, list[str]]:
-    """Return the versions that pip finds, without JIT wheels that cannot judge graphs unless these are requested.
+    """Return by wheel kind the versions that pip finds; JIT wheels too old to work without a GPU only if wanted.
 
     Raises
     ------
@@ -598,7 +598,7 @@ def _list_available_versions_by_flavor(cuda: Cuda, wanted: Flavor | None) -> dic
 
 
 def _measure_version_distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return a sort key for the distance of versions, by each number in turn; of two equally near, newer first."""
+    """Return a sort key for the distance of two versions, number by number; if equally near, newer comes first."""
     have = parse_version_numbers(version)
     return (
         tuple(abs(a - b) for a, b in zip(wanted, have, strict=False)),
@@ -630,7 +630,7 @@ def find_download_size(version: str, flavor: Flavor | None = None, *, cuda: Cuda
 def find_newest_version_with_jit_wheel(
     version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None
 ) -> str | None:
-    """Return the newest version with a JIT wheel, if the named one would be installed as a full wheel for lack of one.
+    """Return the newest version with a JIT wheel, if the requested version has only a full wheel; else None.
 
     Raises
     ------

@@ -668,7 +668,7 @@ def _make_row_major_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def apply_remedy(call: TorchCall, blocker: Blocker | None) -> tuple[TorchCall, str]:
-    """Apply a blocker's remedy to a call; return the call and a text of the change; without remedy, the call itself."""
+    """Apply a blocker's remedy to a call; return the call and a text of the change, empty if there is no remedy."""
     if blocker is None or not _is_dense(call):
         return call, ""
     tensors = {name: getattr(call, name) for name in "qkv"}

@@ -67,7 +67,7 @@ def _find_unknown_options(p: Attention) -> list[str]:
 
 
 def _make_torch_call(p: Attention, backward: bool) -> TorchCall:
-    """Return the call of torch for a problem that it can express."""
+    """Return torch's attention call for a problem; torch's function must have all its options."""
     dtype = DATA_TYPES[p.data_type].torch[0]
     q, k, v = (
         TensorFacts(p.dims(name), p.strides(name), dtype, requires_grad=backward or p.stats) for name in ("q", "k", "v")

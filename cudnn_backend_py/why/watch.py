@@ -443,7 +443,7 @@ def _make_tensor_key(tensor: Any) -> tuple[Any, ...]:
 
 
 def _make_tensor_guard(given: tuple[Any, ...]) -> Callable[..., bool] | None:
-    """Return a function that checks whether other tensors have equal properties; None if impossible.
+    """Return a function that checks whether other tensors have the same properties as these; None if impossible.
 
     It is dynamo's guard: of all it compares type, device, data type, sizes, strides, gradient and autocast in 0.2
     microseconds, where the attributes of three tensors take ten times as long to read, hash and compare.

@@ -86,7 +86,7 @@ def _skip_calling_test(*_: Any, **__: Any) -> NoReturn:
 
 
 class _MissingCounterpart:
-    """An object that this package does not have: a test that reads its attributes or items is skipped."""
+    """Stands for a flash-attn result that this package does not compute; a test that reads it is skipped."""
 
     def __init__(self, name: str) -> None:
         self._name = name

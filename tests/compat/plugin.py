@@ -73,7 +73,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the hooks that seed, record and write tests."""
+    """Register the hooks that seed tests, record their use of ``cudnn``, and write their results."""
     sweep = config.stash[_hooks_key]
     sweep.out = None if INNER_PYTEST_VARIABLE in os.environ else config.getoption("--compat-out")
     sweep.sample, sweep.part = config.getoption("--compat-sample"), config.getoption("--compat-part")

@@ -1,4 +1,4 @@
-"""Example attention graphs that the package's builders refuse, for the rows of `graph/attention/measured.py`."""
+"""Attention graphs with measured known issues of cuDNN, which the package's builders therefore refuse."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ GraphMaker = Callable[[], Graph]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examples:
-    """Example graphs of one known issue: affected, unaffected and fixed ones.
+    """Example graphs of one known issue: with it, without it, and fixed by its remedy.
 
     Parameters
     ----------

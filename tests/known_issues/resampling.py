@@ -56,7 +56,7 @@ def _make_pooling_of_sizes(
 
 
 def _make_padded_average_pool_gradient(sizes: tuple[int, ...], fewer: tuple[int, ...], **sides: Any) -> Graph:
-    """Return the gradient of a row-major average pool with windows of three and a stride of two that counts padding."""
+    """Return the gradient of a row-major 3-wide, stride-2 average pool that includes padding in the average."""
     g, dims, less = GraphBuilder("spread back", io_type=DataType.HALF), (2, 32, *sizes), (2, 32, *fewer)
     x, y, dy = (g.tensor(name, held, strides="packed") for name, held in (("x", dims), ("y", less), ("dy", less)))
     mode = ResampleMode.AVGPOOL_INCLUDE_PADDING
@@ -73,7 +73,7 @@ def _make_bilinear_resampling(sizes: tuple[int, ...]) -> Graph:
 
 
 def _make_max_pool_gradient(*given: str, sizes: tuple[int, ...] = (7, 13)) -> Graph:
-    """Return the gradient of a max pool, read from its index or from its image and result; a dim of 1 is not pooled."""
+    """Return a max pool's gradient, given its index, or its image and result; dims of 1 are not pooled."""
     g, dims = GraphBuilder("unpooled", io_type=DataType.HALF), (2, 32, *sizes)
     window, stride = (tuple(most if size > 1 else 1 for size in sizes) for most in (3, 2))
     less = (2, 32, *((size - 1) // 2 or 1 for size in sizes))

@@ -1,4 +1,4 @@
-"""Tests of the tool that runs cudnn-frontend's tests: the lines it writes, and the results that count as worse."""
+"""The tool that runs cudnn-frontend's tests on this package: its output lines, and which results it calls worse."""
 
 from __future__ import annotations
 

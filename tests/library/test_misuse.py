@@ -486,7 +486,7 @@ def make_pointwise_operation() -> Descriptor:
 
 @pytest.fixture(scope="module", autouse=True)
 def _check_process_survives() -> Iterator[None]:
-    """Check, after the whole table, that the same process can still judge a graph."""
+    """Check, after all cases of this module, that the same process can still judge a graph."""
     yield
     assert explain(make_square_matmul_graph(), "sm90").supported
 

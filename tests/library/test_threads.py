@@ -1,4 +1,4 @@
-"""Sixteen threads judge at the same time and get the answers of a single thread."""
+"""Sixteen threads judge graphs at the same time, and get the same verdicts as a single thread."""
 
 from __future__ import annotations
 

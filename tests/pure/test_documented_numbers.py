@@ -115,7 +115,7 @@ COMPARED = [line for line in FRONTEND.splitlines() if line.startswith("|") and "
 
 @pytest.mark.parametrize("line", COMPARED, ids=[re.sub(r"[^\w ]", "", line)[:30] for line in COMPARED])
 def test_counts_of_compared_frontend_tests_equal_the_records(line: str) -> None:
-    """Check a table row's number of tests, and of compared graphs (1.23) or intended differences."""
+    """Check a table row's number of tests, and of compared graphs or, for several records, of intended differences."""
     totals = [read_record(name)["total"] for name in re.findall(r"logs/(frontend-tests-[\w.-]+\.json)", line)]
     tests, other = [int(cell.replace(",", "")) for cell in line.split("|") if re.fullmatch(r" [\d,]+ ", cell)]
     assert tests == sum(total["ours"]["ids"] for total in totals)

@@ -228,7 +228,7 @@ def _find_functions_that_create_status_errors() -> set[tuple[str, str]]:
 
 
 def test_only_two_functions_create_status_errors() -> None:
-    """The library function raises the status it got from cuDNN; a descriptor adds the context of the call."""
+    """One function makes the error from cuDNN's status; the other adds the descriptor to its message."""
     assert _find_functions_that_create_status_errors() == {
         ("native/libcudnn.py", "make_status_error"),
         ("native/descriptor.py", "_add_descriptor_to_message"),
@@ -250,7 +250,7 @@ def test_only_not_supported_status_derives_from_status_errors() -> None:
 
 
 def _find_positions_of_code_parameter(tree: ast.Module) -> dict[str, int]:
-    """Return the functions of a module with a ``code`` parameter, each with its position among the arguments."""
+    """Return the position of the parameter ``code`` in each function of a module that has it, by function name."""
     places = {"Cause": 0, "Rule": 0}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -262,7 +262,7 @@ def _find_positions_of_code_parameter(tree: ast.Module) -> dict[str, int]:
 
 @cache
 def _find_public_positions_of_code_parameter() -> dict[str, int]:
-    """Return the public functions of all modules with a ``code`` parameter, each with its position."""
+    """Return the position of the parameter ``code`` in each public function of the package that has it, by name."""
     found: dict[str, int] = {}
     for path in PACKAGE.rglob("*.py"):
         places = _find_positions_of_code_parameter(ast.parse(path.read_text(encoding="utf-8")))

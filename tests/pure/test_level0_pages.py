@@ -1,4 +1,4 @@
-"""The pages about Level 0 show the examples as they are, and each C++ part next to the same calls in Python."""
+"""The pages about Level 0 (cuDNN's C API in Python) quote the examples, and pair C++ code with the same calls."""
 
 from __future__ import annotations
 

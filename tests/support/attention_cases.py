@@ -232,7 +232,7 @@ def _set_random_score_options(
 
 
 def map_options_to_value_text(p: Attention) -> dict[str, str]:
-    """Return the value of each option as text, used as keys of the coverage table."""
+    """Return the value of each option as text, by which tests count how many random problems have it."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
     words = {

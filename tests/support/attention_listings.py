@@ -95,7 +95,7 @@ _OVERRIDE_FIELDS = {f"{size}Override": f"{size}_override" for size in "mnk"}
 
 @dataclass(frozen=True)
 class ListingStatement:
-    """One line, ``result = OP/COMPUTE(arguments)``, with arguments as (key or "", text)."""
+    """One line of a listing, ``result = OP/COMPUTE(arguments)``, with arguments as (key or "", text)."""
 
     result: str
     op: str
@@ -105,7 +105,7 @@ class ListingStatement:
 
 @dataclass(frozen=True)
 class AttentionGraphListing:
-    """One attention graph of the file, identified by cuDNN version and name."""
+    """An attention graph in the text notation, identified by cuDNN version and name."""
 
     version: str
     name: str
@@ -130,7 +130,7 @@ class AttentionGraphListing:
 
 
 def read_listings(path: Path) -> list[AttentionGraphListing]:
-    """Read the listings of a file, in order."""
+    """Read a file of attention graphs in the text notation; return them in order."""
     found: list[AttentionGraphListing] = []
     version = ""
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -266,7 +266,7 @@ class _ListingReader:
         return self.tensors.setdefault(name, made)
 
     def find_name_of_ragged_offset_owner(self, name: str) -> str:
-        """Return the name of the tensor with this one's ragged offset: itself, its input or result."""
+        """Return the name of the user tensor whose ragged offset the tensor `name` also has."""
         stem = name.removeprefix("d").removesuffix("t")
         if stem in _USER_TENSOR_DIMS or name == "STATS":
             return stem

@@ -82,7 +82,7 @@ def make_random_attention_case(
 
 
 def choose_composite_form(number: int, version: Version) -> Form:
-    """Return the composite form for case `number`, where this cuDNN version has two forms."""
+    """Return the form of the composite graph for case `number`: both forms in turn where cuDNN has two."""
     return "single operations" if number % 2 and version >= (9, 21, 0) else "expanded"
 
 

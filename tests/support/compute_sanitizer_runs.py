@@ -31,7 +31,7 @@ def _create_context() -> None:
 
 
 def main() -> None:
-    """Run all cases, compare them with the reference, and print the result."""
+    """Run all attention cases, and compare their results with the float64 reference."""
     _create_context()
     version = open_target().library.version
     for name, (backward, options) in ATTENTION_CASES.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def store_measured_numbers(name: str, **values: Any) -> None:
-    """Append measured numbers to the file for the run's record, if a record is being written."""
+    """Append numbers to the file that becomes part of the test run's record; do nothing without a record."""
     path = os.environ.get("CUDNN_BACKEND_FIGURES")
     if path:
         with open(path, "ab", buffering=0) as file:  # unbuffered, because several processes append

@@ -1,4 +1,4 @@
-"""Print as JSON the modules that a fresh process imports until the frontend's first result."""
+"""Print as JSON the needless modules that a process imports to build, and on a GPU to run, a frontend graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOW_MODULES = frozenset(
 
 
 def list_unneeded_modules(modules: set[str]) -> list[str]:
-    """Return the imported modules that a first result does not need."""
+    """Return those of the imported modules that a program with one graph does not need."""
     ours = [name.split(".")[1:] for name in modules if name.startswith("cudnn_backend_py.")]
     parts = {".".join(name[:depth]) for name in ours for depth in (1, 2, 3)}
     return sorted((parts & UNUSED_MODULE_NAMES) | (modules & SLOW_MODULES))

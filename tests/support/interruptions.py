@@ -128,7 +128,7 @@ def set_attributes_from_custom_number_types() -> object:
 
 
 def call_c_functions() -> object:
-    """Make the calls of a C program."""
+    """Call functions of cuDNN's C API to create, set, finalize and destroy a descriptor, eight times."""
     for _ in range(8):
         made = capi.cudnnBackendCreateDescriptor(DescriptorType.MATMUL)
         attribute = Attr.MATMUL_COMP_TYPE

@@ -67,7 +67,7 @@ def raise_error() -> None:
 
 
 def answer_from_fork() -> None:
-    """Count the requests answered in this process; a fork answers the others."""
+    """Answer with a count of requests, in a fork unless the word is "here", to test that a fork leaves no state."""
     count = 0
 
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:

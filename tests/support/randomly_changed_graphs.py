@@ -113,7 +113,7 @@ def _find_all_dicts(value: Any) -> Iterator[Json]:
 
 
 def _iterate_tensor_lists(data: Json) -> Iterator[list[Json]]:
-    """Return the tensor lists of the graph and of its sub-graphs."""
+    """Yield the tensor lists of a graph in JSON form and of its sub-graphs."""
     return (item["tensors"] for item in _find_all_dicts(data) if isinstance(item.get("tensors"), list))
 
 

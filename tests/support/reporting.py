@@ -82,7 +82,7 @@ def make_verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **chang
 
 
 def make_matrix(*names: str) -> Matrix:
-    """Return a matrix with every kind of cell and one missing cell."""
+    """Return a support matrix of these graphs with every kind of verdict and one missing cell."""
     targets, versions = ("sm80", "sm89", "sm90"), ("9.14.0", "9.19.0", "9.24.0", "9.25.0", "9.28.0")
     kinds = [
         Cell(Outcome.SUPPORTED, engines=(0, 8), stage="engine config"),

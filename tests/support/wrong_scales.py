@@ -1,4 +1,4 @@
-"""Make the interpreter use a wrong scale or mode in one operation, and graphs that must detect it."""
+"""Simulate a wrong scale or mode of one operation in the interpreter, and make graphs that reveal it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge while the environment changes: each answer must equal that of a new process at the time of the query.
+"""Judge while the environment changes: each verdict must equal the verdict of a new process at that time.
 
 Working folder, target files, environment variables, library files, installed patch versions and file times change at
 random, between queries and during them. The expected answer for the current environment comes from a fresh process
@@ -91,7 +91,7 @@ _START_ENVIRONMENT, _START_VERSION_STORE = dict(os.environ), get_default_root()
 
 
 def judge_in_fresh_process(name: str, target: str, source: str, switch: str | None) -> Cell:
-    """Return the answer of a fresh process that uses the libraries in their original folder."""
+    """Return the verdict of a fresh process that uses the cuDNN libraries in their original folder."""
     key = (name, target, source, switch)
     if key not in _expected_answers:
         environment = make_environment_of_installed_cudnn(require_installed(source, root=_START_VERSION_STORE))
@@ -213,7 +213,7 @@ class ChangingEnvironment:
         self._link_files(self.sources[self.own] / "lib", self.folder / "own")
 
     def change_patch_versions(self) -> None:
-        """Install or remove a patch version: the meaning of ``9.90`` changes."""
+        """Install or remove a patch version of cuDNN 9.90, which may change the version that ``9.90`` stands for."""
         patch = self.chance.randrange(3)
         if patch in self.patches and len(self.patches) > 1:
             shutil.rmtree(self.root / f"{PATCHED_VERSION}.{patch}.1-cu12")
@@ -222,7 +222,7 @@ class ChangingEnvironment:
             self._install_patch_version(patch, self.chance.choice(SOURCE_VERSIONS))
 
     def change_file_times(self) -> None:
-        """Change the times of random files: target files, stored answers, and libraries without a recorded time."""
+        """Change the times of random files: target files, stored verdicts, and libraries outside the version store."""
         files = [*self.targets, *(self.folder / "own").iterdir(), *self.kept.glob("*.answer")]
         for file in self.chance.sample(files, min(5, len(files))):
             moment = self.chance.choice((0, 10**9, 4 * 10**9))

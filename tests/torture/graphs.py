@@ -87,7 +87,7 @@ def _judge_and_check_verdict(judge: Judge, question: Query, *, shown: bool) -> C
 
 
 def _check_graph_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
-    """Run the checks that need no cuDNN."""
+    """Check that lint, known issues and changes of a graph, which need no cuDNN, are found without an error."""
     names = {tensor.name for tensor in graph.tensors}
     with collect_error_reports() as lines:
         known_issues = find_known_issues(graph, find_profile(question.target).sm, (9, 19, 0))

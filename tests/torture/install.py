@@ -271,7 +271,7 @@ _INVALID_RECORDS = (
 
 
 def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[str]:
-    """Check that a full check finds every kind of damage, the next use all but one, and an install repairs each."""
+    """Check that verifying finds all damage to files, using them all kinds but one, and that installing repairs it."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels")
     root = folder / "cache"

@@ -39,7 +39,7 @@ VerdictSummary = tuple[str, str, int, Outcome, int]
 
 
 def run_random_round(seed: int, _folder: Path) -> Counter[str]:
-    """Run queries, some of them interrupted, and compare each answer with that of an uninterrupted judge."""
+    """Run queries, some of them interrupted; each verdict must equal the verdict of an uninterrupted judge."""
     find_expected_verdict_summaries()
     with Judge() as one:
         return _JudgeRound(random.Random(seed), one).run_steps()
@@ -64,7 +64,7 @@ def make_distinct_queries() -> tuple[Query, ...]:
 
 @cache
 def find_expected_verdict_summaries() -> dict[Query, VerdictSummary]:
-    """Return the answers of an uninterrupted judge."""
+    """Return a summary of the verdict on each query, given by a judge that is not interrupted."""
     with Judge() as calm:
         return {question: _summarize_verdict(calm.run_query(question)) for question in make_distinct_queries()}
 
@@ -100,7 +100,7 @@ class _JudgeRound:
         return question, run_query(question)
 
     def check_query_verdict(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
-        """Compare an answer with the expected one; with `whole` False, it may also be missing."""
+        """Check that a verdict is the expected one or, with `whole` False, that the query was not judged."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
             raise BrokenGuarantee(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
         if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED_CODES:
@@ -114,7 +114,7 @@ class _JudgeRound:
         self.counts["right answers"] += 1
 
     def make_random_delay_s(self) -> float:
-        """Return the seconds until an event: before, during or after a query, also while a process starts."""
+        """Return a random delay in seconds that ends before, during or after a query, or while a process starts."""
         return float(10 ** self.chance.uniform(-5, self.chance.choice((-3, -1.5, -0.2))))
 
     def interrupt_query(self, moment: float | None = None) -> None:

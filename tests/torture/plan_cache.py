@@ -49,7 +49,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
 
 
 def _make_record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
-    """Return a record with a text that can be checked: it has the stated length and repeats the end of the key."""
+    """Return data for a cache entry with a checkable text: it has the stated size and repeats the end of the key."""
     size = chance.randrange(1, most)
     return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
 
@@ -140,7 +140,7 @@ def _replace_entry_file(kind: str, one: Path, other: Path) -> None:
 
 
 def damage_records_of_cudnn_plans(chance: random.Random, folder: Path) -> Counter[str]:
-    """Store a plan of cuDNN, store its record with a changed field, and check that no other plan is read."""
+    """Change a field in the stored entry of a real plan, and check that the cache never returns another plan."""
     from cudnn_backend_py import build
     from cudnn_backend_py.diagnose.explanation import control_graph
 
@@ -251,7 +251,7 @@ def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
 
 
 def _record_disk_usage(folder: Path, largest: Any, stop: Any) -> None:
-    """Record the largest total size of the cache, as its file system reports it if the cache has its own."""
+    """Record the largest size of the cache: used space of its own file system, or without one, the sum of its files."""
     own = os.path.ismount(folder.parent)
     while not stop.is_set():
         if own:

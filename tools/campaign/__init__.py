@@ -1,1 +1,1 @@
-"""Run random graphs of all families on a GPU, compare them with the interpreter, and reduce graphs that differ."""
+"""Run random graphs of all families on a GPU, compare with the interpreter, and reduce graphs that differ."""

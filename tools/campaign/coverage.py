@@ -84,7 +84,7 @@ def _name_operation(kind: DescriptorType) -> str:
 
 
 def find_missing_features(counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return, by subject, the features that no graph had, for subjects with a known set of features."""
+    """Return, by subject (such as "operation"), the members of its enum that no counted graph has."""
     found = {}
     for subject, whole in _EXPECTED_FEATURES.items():
         names = dict.fromkeys(_name_operation(item) if subject == "operation" else item.name for item in whole)

@@ -92,7 +92,7 @@ class OutputDifferences:
 
     @property
     def difference_kinds(self) -> set[str]:
-        """Kinds of differences: single numbers, all numbers together, NaN and infinities, writes after a tensor."""
+        """Kinds of differences: "number" (single ones), "together" (all), "no number" (NaN, infinity), "memory"."""
         found = {
             "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
@@ -178,7 +178,7 @@ def run_plan(plan: Plan, inputs: Mapping[str | int, NumberArray]) -> tuple[dict[
 
 
 def _make_initial_outputs(graph: Graph, inputs: Mapping[str | int, NumberArray]) -> dict[str | int, NumberArray]:
-    """Return the initial data of outputs: for a concatenation in place, the part that exists already."""
+    """Return output data to set before a run: for a concatenation in place, the input that is already in the result."""
     found: dict[str | int, NumberArray] = {}
     for op in graph.ops:
         fields = op.parameters()
@@ -215,12 +215,12 @@ def compare_outputs(
 
 
 def _make_input_data(graph: Graph, kind: str, seed: int) -> dict[str | int, NumberArray]:
-    """Return input data of this kind; for attention with hostile data and an odd seed, only the scores are hostile."""
+    """Return random input data of a kind, such as "hostile" (extreme values); equal seeds give equal data."""
     return make_inputs(graph, kind, seed | 1 if kind == "hostile" else seed)
 
 
 def compare_exact_and_perturbed_runs(graph: Graph, kind: str, seed: int) -> OutputDifferences:
-    """Compare an exact run of the interpreter with the results that a kernel may give."""
+    """Compare the interpreter's exact outputs with its expected outputs, which allow for a kernel's rounding."""
     inputs = _make_input_data(graph, kind, seed)
     expected = compute_expectation(graph, kind, inputs, seed, None)
     exact = interpret(graph, inputs)
@@ -250,7 +250,7 @@ def is_context_lost(device: int) -> bool:
 def run_and_compare(
     plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic
 ) -> tuple[OutputDifferences, dict[str, float]]:
-    """Run a plan on data of one kind and compare; return also the seconds of each part."""
+    """Run a plan on one kind of data, compare its outputs, and time making data, the run and the expectation (s)."""
     began = time.perf_counter()
     inputs = _make_input_data(graph, kind, seed)
     made = time.perf_counter()

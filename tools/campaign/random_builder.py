@@ -63,7 +63,7 @@ class RandomGraphBuilder:
         return self.random.randint(least, most)
 
     def is_version_at_least(self, *version: int) -> bool:
-        """Return whether the cuDNN version to judge is this one or later; True if it is not known."""
+        """Return whether the cuDNN version of this graph is at least the given one; True if its version is None."""
         return self.version is None or self.version >= version
 
     def choose_io_type(self, weights: Mapping[DataType, float]) -> DataType:
@@ -75,7 +75,7 @@ class RandomGraphBuilder:
         return kind
 
     def choose_layout(self, weights: Mapping[str, float], rank: int) -> str:
-        """Choose the layout of tensors of the largest rank: row-major, channels last, permuted or with gaps."""
+        """Choose and set the layout of tensors of this rank: row-major, channels last, permuted or with gaps."""
         name = self.choose_weighted(weights)
         order = list(range(rank))
         self.random.shuffle(order)
@@ -104,7 +104,7 @@ class RandomGraphBuilder:
         return self.g.tensor(self.g.make_unused_name(stem), tuple(dims), kind, **options)
 
     def make_virtual_result_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
-        """Return the options of a virtual result, with strides like those of a stored tensor without gaps."""
+        """Return the tensor options of a virtual result, with strides like those of a stored tensor without gaps."""
         strides = self.layout(dims)
         sound = sorted(strides) == sorted(
             make_strides_in_order(dims, sorted(range(len(dims)), key=strides.__getitem__))
@@ -113,7 +113,7 @@ class RandomGraphBuilder:
         return made | ({} if kind is None else {"data_type": kind})
 
     def make_stored_result_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
-        """Return the options of a stored result."""
+        """Return the tensor options of a non-virtual result: its strides, and its data type if given."""
         made: dict[str, Any] = {"virtual": False, "strides": self.layout(dims)}
         return made | ({} if kind is None else {"data_type": kind})
 
@@ -247,7 +247,7 @@ class RandomGraphBuilder:
         return g.pointwise(mode, z, **options, parameters=self.choose_activation_parameters(mode))
 
     def add_comparison_mask(self, leaf: Tensor, between: dict[str, Any], channel: int | None) -> Tensor:
-        """Add a comparison of a stored tensor with an operand, or of an index with another index."""
+        """Add a boolean mask: a comparison of `leaf` with an operand, or of the indices along two of its axes."""
         g = self.g
         strides = between["strides"]
         if self.make_random_bool(0.05):  # elementwise engines do not support GEN_INDEX

@@ -91,7 +91,7 @@ class CampaignResult:
     spent_s: float = 0.0
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add one graph's record to the counts."""
+        """Add the outcome of one graph, as its child process reports it, to the counts."""
         counts = self.counts.setdefault(record["family"], Counter())
         counts["graphs"] += 1
         counts.update(record["outcomes"])
@@ -114,7 +114,7 @@ class CampaignResult:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the campaign as plain data, small enough to store."""
+        """Return the campaign's counts, grouped failures and coverage as plain data, to write as JSON."""
         return {
             "seconds": round(self.spent_s, 1),
             "outside attention": dict(self.sum_counts(attention=False)),

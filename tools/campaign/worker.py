@@ -41,11 +41,11 @@ _MAX_REDUCTIONS_PER_ENGINE = 3  # reductions per family and engine in one proces
 
 
 class _ContextLostError(Exception):
-    """Raised if a kernel fails during a reduction, so that this process has lost its CUDA context."""
+    """Raised if a kernel fails while a graph is made smaller, as this process has then lost its CUDA context."""
 
 
 class _Worker:
-    """State of the child process: the open target, and counts of reductions."""
+    """State of the child process: the open target, and counts of graphs made smaller."""
 
     def __init__(self) -> None:
         self.target: Target | None = None
@@ -167,7 +167,7 @@ class _Worker:
         request: dict[str, Any],
         say: AnswerWriter,
     ) -> None:
-        """Reduce a graph, and report each smaller one that fails in the same way; the parent notices a crash.
+        """Make a failing graph smaller; report each one that fails alike at once, as a crash ends this process.
 
         It fails in the same way if the same engine gives the same kind of wrong result without a known issue.
         """

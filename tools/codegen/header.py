@@ -78,7 +78,7 @@ class DocumentedAttribute:
 
 @dataclass(frozen=True)
 class Header:
-    """Everything read from the header."""
+    """Enums, prototypes, structs and documented attributes read from cudnn_graph.h."""
 
     version: VersionTuple
     enums: tuple[EnumType, ...]

@@ -117,7 +117,7 @@ class FactsFile:
         return member.since
 
     def find_entries(self, attribute: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the entries that match an attribute, earliest first."""
+        """Yield the index and the content of each facts.toml entry that matches an attribute, in file order."""
         for index, entry in enumerate(self.entries):
             if any(fnmatchcase(attribute, pattern) for pattern in entry["attributes"]):
                 yield index, entry
@@ -242,7 +242,7 @@ class _DescriptorModelBuilder:
         self.documented = self._read_documentation()
 
     def _read_documentation(self) -> dict[str, dict[str, DocumentedAttribute]]:
-        """Return the header's documentation by descriptor type, with the names of the enum."""
+        """Return the documented attributes by descriptor type, under the enum's name if the comment's differs."""
         found: dict[str, dict[str, DocumentedAttribute]] = {}
         for c_name, block in self.model.header.documented.items():
             names = {name.removeprefix("CUDNN_ATTR_"): entry for name, entry in block.items()}

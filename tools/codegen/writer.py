@@ -380,7 +380,7 @@ def _format_imports(names: Iterable[str]) -> str:
 
 
 def _format_attribute_facts(attribute: Attribute, operations: tuple[str, ...]) -> str:
-    """Return the table row of an attribute: a call named by its role, with element and descriptor types."""
+    """Return an attribute's row in the generated table, such as ``_required(_A.NAME, 'field', _T.INT64)``."""
     kinds = "*_OPERATIONS" if attribute.element == operations else ", ".join(f"_D.{kind}" for kind in attribute.element)
     taken = [f"_T.{name}" for name in attribute.types if name != "BACKEND_DESCRIPTOR"] + [kinds] * bool(kinds)
     count = "" if attribute.count == (1, 1) else f", count={attribute.count}"
@@ -517,7 +517,7 @@ def _find_enums_of_fields(descriptor: DescriptorModel, given: dict[str, Any], mo
 
 
 def make_header_upgrade_report(model: GeneratedModel) -> str:
-    """Return the report for the review of a header upgrade."""
+    """Return the Markdown report on how much of cudnn_graph.h the package covers, with corrections of its comments."""
     attributes = [a for d in model.descriptors for a in d.attributes]
     placed = {a.name for a in attributes}
     all_attributes = len(model.header.enum("cudnnBackendAttributeName_t").members)

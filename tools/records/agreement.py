@@ -16,7 +16,7 @@ from tests.support.varied_graphs import VARIED_GRAPHS
 
 
 def judge_varied_graphs(target: str | Profile | None) -> dict[str, Any]:
-    """Return for each graph the outcome and, per mode, the supported configs in cuDNN's order."""
+    """Return for each graph the outcome and, by heuristics mode, the supported engine configs in cuDNN's order."""
     found = {}
     for name, make in VARIED_GRAPHS.items():
         verdict = explain(make(), target)

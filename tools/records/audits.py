@@ -1,4 +1,4 @@
-"""Audit programs with known issues on this process's GPU, and measure the cost of auditing correct programs.
+"""Run the audit of attention calls on programs with cuDNN's known issues, and measure its cost on correct ones.
 
 ``python -m tools.records.audits faults logs/NAME.json --cudnn OTHER`` audits unmodified programs with known issues,
 then runs ``cudnn-backend audit`` on the stored cases. ``cost`` times programs with and without an audit.
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def audit_program(name: str, folder: Path, *, by_environment: bool) -> dict[str, Any]:
-    """Audit a program, started by environment variable or module, and return the audit's report."""
+    """Run a program with an audit, enabled by environment variables or a command; return the audit's report."""
     program = ["-m", "tests.support.audited_programs", name]
     output = folder / "report.json"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
@@ -57,7 +57,7 @@ def audit_program(name: str, folder: Path, *, by_environment: bool) -> dict[str,
 
 
 def run_audit_command(file: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
-    """Return the result of ``cudnn-backend audit`` for a case."""
+    """Run ``cudnn-backend audit`` on the file of a stored case (a wrong call), and return its result."""
     words = [f"--cudnn={version}" for version in versions]
     words += ["--format=json", f"--reduce={reduce_s:g}", f"--limit={TIME_LIMIT_S:g}", file]
     command = make_call_command("cudnn_backend_py.cli.commands:main", "audit", *words)
@@ -70,7 +70,7 @@ def run_audit_command(file: str, versions: Sequence[str], reduce_s: float) -> di
 
 
 def audit_program_and_its_stored_cases(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
-    """Audit one program, examine its cases until the known issue is found, and return the findings."""
+    """Audit a program, run ``cudnn-backend audit`` on each stored case, and return what both found."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -101,7 +101,7 @@ def audit_program_and_its_stored_cases(name: str, versions: Sequence[str], reduc
 
 
 def summarize_audit_for_record(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the findings for the record, without paths and report texts."""
+    """Return an audited program's findings without file paths and report texts, to store in logs/."""
     report = row["report"]
     found = {name: row[name] for name in ("name", "ok", "seconds", "fault", "is_nan", "modes") if name in row}
     found["entry_point"] = (
@@ -146,7 +146,7 @@ def _run_reproduction(program: str) -> dict[str, Any]:
 def audit_programs(
     versions: Sequence[str], reduce_s: float, workers: int, names: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the findings of each audited program."""
+    """Yield the findings of each audited program, as by `audit_program_and_its_stored_cases`."""
     with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(
             lambda name: audit_program_and_its_stored_cases(name, versions, reduce_s),
@@ -245,7 +245,7 @@ def _make_convolution_step() -> Callable[[], None]:
 def measure_audit_cost(
     time_calls: float = 12.0, block_s: float = 0.5, names: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the cost of auditing 1 % of the calls of correct programs, in pairs of blocks with and without an audit.
+    """Yield the time that auditing 1 % of the calls adds to correct programs, from blocks with and without audit.
 
     The blocks of a pair run directly after one another, in alternating order; the median of their ratios is reported
     with its 95 % interval. Short blocks with an audit that samples nothing measure the cost of counting calls. Blocks
@@ -294,7 +294,7 @@ def measure_audit_cost(
 def _measure_overhead_of_pairs(
     times: tuple[list[StepTime], list[StepTime]], chosen: Sequence[bool]
 ) -> dict[str, Any] | None:
-    """Return the overhead that the selected pairs of times show, or None if no pair is selected."""
+    """Return the audit's overhead from the chosen pairs of times without and with it; None if none is chosen."""
     some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
     return judge_overhead(some[0], some[1], MAX_COST_SHARE) if any(chosen) else None
 
@@ -302,7 +302,7 @@ def _measure_overhead_of_pairs(
 def _time_blocks_with_and_without_audit(
     loop: Callable[[], Any], rounds: int, time_calls: float, every: int, cost: float, folder: str
 ) -> tuple[tuple[list[StepTime], list[StepTime]], list[int], AuditReport]:
-    """Return times without and with an audit in turn, the samples per audited block, and the audit's report.
+    """Time alternating blocks of calls; return times without and with audit, sampled calls by block, and the report.
 
     One audit runs through all blocks, and is paused in the blocks without an audit.
     """
@@ -375,7 +375,7 @@ def measure_unsampled_call_cost() -> dict[str, int]:
 
 
 def main() -> int:
-    """Run one of the measurements and print it; write the record if a file is named."""
+    """Run the measurement named on the command line and print it; write it to a file if one is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["faults", "cost", "counting"])
     parser.add_argument("record", nargs="?", type=Path)

@@ -99,7 +99,7 @@ def _make_placeholder_output(dims: tuple[int, ...], data_type: DataType) -> Any:
 
 
 def _copy_concatenation_input(graph: Graph, given: Mapping[Any, Any], got: Mapping[str, Any]) -> None:
-    """Copy the input of a concatenation in place into the memory of the result."""
+    """For each concatenation in place, copy its in-place input into the result's memory before the run."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_CONCAT:
             place, axis, inputs = op.fields["inplace_index"], op.fields["axis"], op.fields["input"]

@@ -93,7 +93,7 @@ class VeryLowScoresCase:
 
 
 def make_very_low_scores_cases(version: tuple[int, ...]) -> list[VeryLowScoresCase]:
-    """Return the cases of a cuDNN version; the unified form has masks since 9.21, and a backward pass."""
+    """Return the cases to run with a cuDNN version; cases in unified form only since 9.21."""
     forms = (False, True) if version >= (9, 21, 0) else (False,)
     sizes = ((s_q, s_kv, d) for (s_q, s_kv), d in itertools.product(ATTENTION_SHAPES, (64, 128)))
     return [
@@ -105,7 +105,7 @@ def make_very_low_scores_cases(version: tuple[int, ...]) -> list[VeryLowScoresCa
 
 
 def _make_low_scores_data(case: VeryLowScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
-    """Return Q, K, V, dO and bias with every score near the level, and options of the reference."""
+    """Return Q, K, V, dO and bias with every score near `level`, and keyword arguments of the float64 reference."""
     draw = np.random.default_rng([int(-level), case.seq_q, case.seq_kv])
     kind, scale = DataType[case.data_type], case.head_dim**-0.5
     sizes = {"q": case.seq_q, "do": case.seq_q, "k": case.seq_kv, "v": case.seq_kv}
@@ -235,7 +235,7 @@ def _run_groups_in_children(cases: list[VeryLowScoresCase], until: float) -> lis
 
 
 def make_low_scores_record(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the record: counts, and every case that does not agree."""
+    """Return the data to store in logs/: counts of cases, and every case that does not agree with the reference."""
     wrong = [item for item in found if item["outcome"] not in ("agrees", "refused")]
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     return {

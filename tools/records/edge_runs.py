@@ -105,7 +105,7 @@ def compute_number_spacing(values: Array, kind: DataType) -> Array:
 def find_differences_from_interpreter(
     case: EdgeCase, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, str]:
-    """Return the positions where an output differs from the interpreter's, and the counts by kind as text."""
+    """Return where an output differs from the interpreter's, and a count for each kind of difference as text."""
     kind = graph.tensor(name).data_type
     exact, want, found = (np.asarray(item, np.float64) for item in (exact, want, found))
     compared, allowed = find_compared_elements_and_limits(case, graph, name, want, exact, values)
@@ -215,7 +215,7 @@ def list_random_problem_names(count: int) -> list[str]:
 
 
 def run_random_problem(name: str) -> CaseRecord:
-    """Run the first random problem that an engine supports, and compare it with PyTorch and the interpreter."""
+    """Run the first problem that an engine supports of a seeded series; compare it with PyTorch and the interpreter."""
     import torch
 
     from tools.records.random_operations import (
@@ -363,7 +363,7 @@ def make_record(records: Iterable[CaseRecord]) -> CaseRecord:
 
 
 def _shorten_record(record: CaseRecord) -> str:
-    """Return the outcome of a case and its engines, and its differences as text."""
+    """Return one line of text on a case: the outcome, the engines that ran it, and the differences."""
     more = record.get("words", "") if record["outcome"] in ("differs", "failed") else ""
     return " ".join([record["outcome"], *record.get("engines", ()), *([str(more)[:600]] if more else [])])
 

@@ -15,7 +15,7 @@ _START, _END = "<!-- records -->\n", "<!-- end of records -->"
 
 
 def _find_texts_under_keys(record: Any, *keys: str) -> Iterator[str]:
-    """Yield the texts stored under some keys at any depth; a text may list several commits."""
+    """Yield the texts stored under the given keys at any depth, and each item of a comma-separated text by itself."""
     if isinstance(record, dict):
         for key, value in record.items():
             if key in keys and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Select the runs of the records ``logs/operations-*`` for the wheel, where ``explain`` names the nearest one."""
+"""Write the GPU runs of ``logs/operations-*`` into the wheel, so that ``explain`` can name a similar graph's run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AGREES = "agrees"
 
 
 def make_operation_runs_json() -> str:
-    """Return JSON with the runs with results that agree with the interpreter, one line each.
+    """Return JSON with the GPU runs whose results agree with the interpreter, one run per line.
 
     Refusals are left out, as one of the records is of a JIT wheel, which has fewer engines, and so is attention, which
     is compared by its options.

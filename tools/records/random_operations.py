@@ -65,7 +65,7 @@ def _convert_to_numpy(values: torch.Tensor | None) -> Array:
 
 
 def make_random_convolutions(number: int) -> Iterator[RandomProblem]:
-    """Yield random convolutions for a problem number; callers use the first that cuDNN supports."""
+    """Yield random convolutions or their gradients without end, with `number` as seed."""
     random = np.random.default_rng([number, 1])
     which = ("forward", "data", "filter")[number % 3]
     while True:
@@ -143,7 +143,7 @@ _NORM_MODES = (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BA
 
 
 def make_random_norms(number: int) -> Iterator[RandomProblem]:
-    """Yield random norms for a problem number; callers use the first that cuDNN supports."""
+    """Yield random norms or their gradients without end, with `number` as seed."""
     random = np.random.default_rng([number, 2])
     mode = _NORM_MODES[number % 5]
     which = ("training", "backward", "inference")[number // 5 % (2 if mode is N.BATCH_NORM else 3)]

@@ -35,7 +35,7 @@ _VERDICT_TIME_LIMIT_S = 300.0
 
 
 def make_named_graph(seed: int) -> tuple[str, Graph]:
-    """Return a name and a random graph of a family that depends on the seed, with operations of the oldest version."""
+    """Return a seeded random graph and its name; it has only operations that the oldest cuDNN version has."""
     families = [name for name in GRAPH_FAMILIES if name != "mode"]
     family = families[seed % len(families)]
     return f"{family} {seed}", make_random_graph(seed, family, version=_OLDEST_VERSION)
@@ -136,7 +136,7 @@ def _judge_seeds(check: Callable[[int], dict[str, Any]], seeds: Sequence[int], p
 
 
 def _add_result(record: dict[str, Any], part: dict[str, Any]) -> None:
-    """Add the counts and lists of one graph to those of a record."""
+    """Add the counts and lists of one graph's result (`part`) to the totals in `record`."""
     for key, value in part.items():
         if isinstance(value, Counter):
             record.setdefault(key, Counter()).update(value)

@@ -56,7 +56,7 @@ def read_remedy(verdict: Verdict) -> str:
 
 
 def build_remedy_graphs(question: Query, said: str) -> list[Graph]:
-    """Return the graphs that a remedy describes: with one of its changes, or without attention options."""
+    """Return the graphs that a remedy's text offers: one for each change, or one for each set of removed options."""
     offered = {change.title: change.graph for change in iterate_changes(question.graph) if change.graphs}
     titles = [EFFECT_PATTERN.sub("", one) for one in re.split(r" or (?=with)", said)]
     if set(titles) <= offered.keys():
@@ -72,7 +72,7 @@ def build_remedy_graphs(question: Query, said: str) -> list[Graph]:
 
 
 def list_options_to_remove(options: AttentionOptions, said: str) -> list[tuple[str, ...]]:
-    """Return the sets of attention options that a remedy removes."""
+    """Return the sets of attention options that a remedy's text says to remove; each set alone is a remedy."""
     named = [key for key, option in options.found.items() if (option.instead or option.name) in said]
     for word in (" or ", " and "):
         for keys in chain.from_iterable(permutations(named, number) for number in range(len(named), 0, -1)):
@@ -85,7 +85,7 @@ def list_options_to_remove(options: AttentionOptions, said: str) -> list[tuple[s
 
 
 def check_remedies(run_query: JudgeFunction, question: Query, verdict: Verdict) -> int:
-    """Check that each remedy in the printed verdict is supported; return the number of remedies."""
+    """Check that each remedy printed in a verdict makes its graph supported; return the number of queries."""
     said = read_remedy(verdict)
     if not said:
         return 0
@@ -112,7 +112,7 @@ def check_remedies(run_query: JudgeFunction, question: Query, verdict: Verdict) 
 
 
 def list_refused_cells(table: SupportTable) -> list[TableCell]:
-    """Return the cells of a table that cuDNN refuses."""
+    """Return the cells (graph, form and target) of a stored support table that cuDNN refuses."""
     return [
         (name, form, target)
         for name, row in table.cells.items()
@@ -123,7 +123,7 @@ def list_refused_cells(table: SupportTable) -> list[TableCell]:
 
 
 def list_all_cells() -> list[TableCell]:
-    """Return the cells of a table of all targets."""
+    """Return every cell of the attention support table: each row's graph, in each form, for each target."""
     return [(name, form, target) for name in ATTENTION_ROWS for form in GRAPH_FORMS for target in TARGETS]
 
 
@@ -150,7 +150,7 @@ def _select_cells_to_check(version: str) -> list[TableCell]:
 
 
 def _check_remedies_of_cell(cell: TableCell, version: str, *, build: bool) -> tuple[str, int, str]:
-    """Check the remedies of a cell; return the state, number of queries, and text of a failing remedy."""
+    """Check the remedies of a support-table cell; return "holds" or why not, the number of queries, and any failure."""
     question = make_query(cell, version, build=build)
     if question is None:
         return "no such graph", 0, ""
@@ -166,7 +166,7 @@ def _check_remedies_of_cell(cell: TableCell, version: str, *, build: bool) -> tu
 
 
 def check_remedies_of_version(version: str, *, build: bool, sample: int | None, workers: int) -> dict[str, Any]:
-    """Check the remedies of every refused verdict of a version, or of a seeded sample; return the counts."""
+    """Check the remedies of all refused support-table cells of a version, or of a seeded sample; return counts."""
     cells = _select_cells_to_check(version)
     if sample is not None:
         cells = random.Random(f"{version} {build}").sample(cells, min(sample, len(cells)))

@@ -69,7 +69,7 @@ CASE_VARIATIONS: tuple[tuple[dict[str, Any], ...], ...] = (
 
 
 def make_random_cases(number: int, seed: int = 18) -> list[dict[str, Any]]:
-    """Return cases: each variation alone, then random combinations of up to three."""
+    """Return SDPA calls: a plain one, each single variation of it, then random combinations of up to three."""
     found = [dict(BASE_CASE)] + [{**BASE_CASE, **choice} for aspect in CASE_VARIATIONS for choice in aspect]
     chance = random.Random(seed)
     while len(found) < number:

@@ -33,7 +33,7 @@ def get_measured_number(record: RecordData, *path: str) -> Any:
 
 
 def describe_rows_of_earlier_runs(record: RecordData) -> str:
-    """Return a sentence that states how many rows are from earlier runs."""
+    """Return a sentence that says how many of a record's rows an earlier, interrupted run measured."""
     counts = [part["rows"] for part in record.get("resumed", ())]
     return f" {counts[-1]} of {len(record['rows'])} rows are from earlier runs." if counts else ""
 
@@ -46,7 +46,7 @@ def remove_plan_column(table: str) -> str:
 
 
 def format_shape_class_rows(record: RecordData) -> Iterator[str]:
-    """Yield, for each direction, a table row: GPU times of shape-class plans relative to exact plans."""
+    """Yield a table row by direction: GPU time of plans for a class of shapes, relative to plans for one shape."""
     accepted = {item["name"]: item["value"] for item in record["accepted"]}
     for direction in ("forward", "backward"):
         median, p90 = (accepted[f"GPU, {direction}: class / exact, {words}"] for words in ("median", "p90"))

@@ -51,7 +51,7 @@ print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
 
 
 def run_with_version(version: str, path: Path) -> str:
-    """Run ``CHILD_PROGRAM`` with a cuDNN version; return its output: verdict, configs, instructions."""
+    """Judge a graph file with a cuDNN version; return JSON of the verdict, supported configs and kernel code."""
     environment = make_version_environment(None if version == "default" else version)
     return run_python(["-c", CHILD_PROGRAM, str(path)], environment=environment, check=True).stdout
 
@@ -67,7 +67,7 @@ def find_changed_graphs(random_graphs: Mapping[str, Graph], old: str, new: str, 
 
 
 def summarize_change(change: Change) -> dict[str, object]:
-    """Return a summary of a change, without the configs."""
+    """Return how a graph's outcome changed between two versions, without the engine configs."""
     return {
         "effect": change.effect,
         "differs": [item.what for item in change.differences],

@@ -67,7 +67,7 @@ def time_graphs_in_new_processes(
 
 
 def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the record; graphs with changed times are repeated first, the others as long as there is time."""
+    """Time graphs again in new processes, those with changed times first, until the time is over; return the record."""
     until = time.monotonic() + seconds
     old, new = (
         setup.version for setup in read_judging_environments([str(checked["old"]), str(checked["new"])]).values()
@@ -108,7 +108,7 @@ def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float
 
 
 def main() -> None:
-    """Write the graphs, or the record, as the first argument requests."""
+    """Write the random graphs, or measure and write the record, as the first command-line argument says."""
     what, folder, *more = sys.argv[1:]
     if what == "graphs":
         Path(folder).mkdir()

@@ -62,12 +62,12 @@ class ReasonEntry:
 
     @property
     def statement(self) -> str:
-        """The text before ``at:``, or the condition if there is no other text."""
+        """The reason without the source condition that follows `` at: ``, or the whole reason if it has none."""
         return re.split(r"\sat: ", self.text, maxsplit=1)[0].strip()
 
     @property
     def expression(self) -> str:
-        """The condition in cuDNN's source; empty if the reason has only one part."""
+        """The condition in cuDNN's source that follows `` at: `` in the reason; empty if there is none."""
         return "".join(re.split(r"\sat: ", self.text, maxsplit=1)[1:]).strip()
 
 
@@ -78,7 +78,7 @@ def list_rules() -> tuple[RuleHeading, ...]:
 
 
 def _convert_rule_docstring_to_markdown(rule: RuleText) -> str:
-    """Return the parts of a rule's docstring as Markdown; for the last three headings only the text."""
+    """Return a rule's docstring as Markdown: a definition list of its sections, or only the text if it has none."""
     if set(rule.parts) == {"Problem"}:
         return rule.problem
     return "\n\n".join(f"{name}\n:   {text}" for name, text in rule.parts.items())

@@ -1,4 +1,4 @@
-"""Time attention of a grid of shapes or of a log: cuDNN versions, engine configs and other implementations.
+"""Time attention on given shapes with cuDNN versions, engine configs, torch's backends and flash-attn.
 
 Forward and backward: GPU time with the L2 cache flushed before each call, and host time of calls one after the other
 where the GPU is not what they wait for. The contenders of one process take turns; each cuDNN version is queried in a
@@ -157,7 +157,7 @@ SHAPE_GRIDS: dict[str, Callable[[], Iterable[Attention]]] = {
 
 
 def make_comparison_cases(what: str) -> list[ComparisonCase]:
-    """Return the cases of a command line: ``--grid=whole``, ``--grid=little``, or a cuDNN log.
+    """Return the cases to compare, as chosen on the command line: the grid, a small grid, or a cuDNN log.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def _convert_to_dense_problem(p: Attention) -> tuple[Attention | None, str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The settings of a comparison.
+    """What to compare and how: cases, cuDNN versions, engine configs, rounds, time limit.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ class Comparison:
 def _make_contenders_of_this_package(
     p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
 ) -> Iterator[tuple[str, Callable[[], Any], Any]]:
-    """Yield (name, call, context) for our functions that can run a problem; add tags to `plans`."""
+    """Yield (name, call, context) for each way this package runs a problem; add each one's engine config to `plans`."""
     torch_ops.clear_plans()
     for shapes in OUR_SHAPE_POLICIES:
         q, k, v = (buffers[name].detach().clone() for name in "qkv")
@@ -297,7 +297,7 @@ def _make_contenders_of_this_package(
 
 
 def _describe_last_plan() -> str:
-    """Return the engine config of the latest plan of our operators, and the largest sizes if it is a class plan."""
+    """Return the engine config of the operators' latest plan, and the largest sizes if it serves many shapes."""
     pool = get_shared_pool()
     held = pool.find(pool.list_keys()[-1])
     if held is None or held.plan is None:
@@ -310,7 +310,7 @@ def _describe_last_plan() -> str:
 def _make_torch_contenders(
     p: Attention, direction: Direction, plans: dict[str, str]
 ) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """Return (call, context) for each implementation that runs on torch tensors; add the tags of ours to `plans`."""
+    """Return (call, context) by name for what runs on torch tensors; add our operators' engine configs to `plans`."""
     (buffers,) = make_buffers(p, direction)
     scores = p.batch * p.heads * p.seq_q * p.seq_kv
     backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MAX_SCORES]
@@ -570,12 +570,12 @@ def run_comparison(
 
 
 def _describe_earlier_run(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the earlier part of a continued record: date, commit, number of cores."""
+    """Describe the run whose record is continued: date, commit, number of cores."""
     return {name: record.get(name) for name in ("date", "commit", "cores", "seconds")} | {"rows": len(record["rows"])}
 
 
 def _describe_torch_and_gpu() -> dict[str, Any]:
-    """Describe torch and the GPU, after preparing the operators and their compiled step."""
+    """Describe torch and the GPU, after compiling what this package's torch operators need."""
     try:
         import torch
     except ImportError:

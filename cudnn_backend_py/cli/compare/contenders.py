@@ -1,4 +1,4 @@
-"""Attention of torch's backends and flash-attn for comparisons, and the buffers of all contenders."""
+"""Calls of torch's attention backends and flash-attn for comparisons, and the buffers of all implementations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def make_buffers(p: Attention, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
-    """Return `sets` dicts of torch tensors by graph name, in separate memory; only the first has random values."""
+    """Return `sets` dicts of torch tensors, keyed by name in the graph; only the first has random values."""
     import torch
 
     kind = torch.bfloat16 if p.data_type is DataType.BFLOAT16 else torch.float16
@@ -105,7 +105,7 @@ def make_flash_attn_calls(
 
 
 def prepare_torch_operators() -> str:
-    """Prepare our torch operators and their compiled extension; return the extension's state."""
+    """Prepare this package's torch operators and their compiled extension; return the extension's state as text."""
     import torch
 
     torch_ops.attention(*(torch.zeros(1, 1, 64, 64, device="cuda", dtype=torch.half) for _ in range(3)))
@@ -114,7 +114,7 @@ def prepare_torch_operators() -> str:
 
 
 def wait_for_background_plans(call: Callable[[], Any]) -> None:
-    """Repeat a call until it uses the plans that are built in the background."""
+    """Repeat a call until it uses the plans that a background thread builds for it."""
     for _ in range(2):
         for _ in range(10):
             call()

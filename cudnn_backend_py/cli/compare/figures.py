@@ -32,7 +32,7 @@ class RecordTables(dict[str, Any]):
 
 
 def draw_point_chart(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path, title: str = "") -> None:
-    """Plot points into an image file: axis label -> group on the x axis -> name -> value.
+    """Plot the points in `figures` (axis label -> group on the x axis -> name -> value) into an image file.
 
     The ending of the path gives the format of the file.
 

@@ -24,7 +24,7 @@ def format_problem(p: Attention) -> str:
 
 
 def count_flops(p: Attention, direction: Direction) -> float:
-    """Return the floating-point operations as FlashAttention counts them, without masked halves."""
+    """Return the floating-point operations as FlashAttention counts them: half of the scores if causal."""
     one_way = 4.0 * p.batch * p.heads * p.seq_q * p.seq_kv * p.head_dim / (2 if p.causal else 1)
     return one_way * (2.5 if direction == "backward" else 1.0)
 

@@ -31,7 +31,7 @@ def summarize_microseconds(timing: Timing) -> dict[str, float]:
 def measure_gpu_times(
     contenders: Mapping[str, Callable[[], Any]], rounds: int, *, ahead_us: float = 0.0
 ) -> dict[str, Timing]:
-    """Return the GPU times with a cold L2 cache, in the contenders' order.
+    """Measure the GPU times of implementations in turns, with a cold L2 cache; return them in the given order.
 
     Parameters
     ----------

@@ -165,7 +165,7 @@ def _does_change_concern_head_dims(change: Change, graph: Graph, one: DimClass) 
 
 @register_phrase_rule
 def explain_low_precision(case: RefusalCase, reason: Reason) -> Cause | None:
-    """8-bit or smaller floats, on an architecture or in a form without kernels for them.
+    """8-bit or smaller floats, on an architecture or in a kind of graph for which there are no kernels.
 
     Problem
         "MHA only supports FP16/BF16 I/O for selected engine config", "FP8 Flash Attention is not supported for sm_80",

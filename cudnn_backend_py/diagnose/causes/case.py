@@ -87,7 +87,7 @@ _COMPILED_PLAN_COST = 7  # the cost of a plan that compiles, which takes up to a
 
 
 def compute_plan_cost(*, built: bool, behavior_notes: Iterable[str]) -> int:
-    """Return the cost of building a plan, which is less for code from cuDNN's libraries."""
+    """Return the cost of an attempt to build a plan: 1, or more if it succeeded by compiling kernels."""
     return _COMPILED_PLAN_COST if built and BehaviorNote.RUNTIME_COMPILATION.name in behavior_notes else 1
 
 
@@ -180,7 +180,7 @@ class RefusalCase:
 
     @property
     def remedy_check(self) -> RemedyCheck:
-        """How thoroughly variations were checked."""
+        """Whether the remedy was checked by building a plan, or only by cuDNN's support check."""
         return "support check" if self.budget is None else "built"
 
     @cached_property
@@ -290,7 +290,7 @@ class RefusalCase:
 
     @cached_property
     def is_attention(self) -> bool:
-        """Whether the graph has two matmuls or an attention operation, and with block scales also a softmax."""
+        """Whether the graph has an attention operation or two matmuls; with block scales, also a softmax."""
         kinds = [op.kind for op in self.graph.ops]
         rows = (DescriptorType.OPERATION_REDUCTION, DescriptorType.OPERATION_SOFTMAX)
         if any(kind in BLOCK_SCALES for kind in kinds) and not any(kind in rows for kind in kinds):
@@ -331,7 +331,7 @@ class RefusalCase:
 
 
 def order_reasons(refused: Iterable[Candidate]) -> list[Reason]:
-    """Return the distinct innermost reasons, those with the longest chain first, vague ones last."""
+    """Return the distinct innermost reasons: those nested deepest in other errors first, vague ones last."""
     chains = [candidate.reasons for candidate in refused if candidate.reasons]
     chains.sort(key=lambda chain: (is_vague(chain[0].text), -len(chain)))
     return list(dict.fromkeys(chain[0] for chain in chains))
@@ -399,7 +399,7 @@ def _find_largest_ranks(old: Graph, new: Graph) -> tuple[int, ...]:
 
 
 def _format_other_tensors_with_layout(graph: Graph, change: Change, layout: str) -> str:
-    """Return text that names the other tensors which already have the needed layout; empty if there are none."""
+    """Return text that names the tensors which a change leaves alone, as they have the needed layout; or empty text."""
     memory = [t for t in graph.tensors if not t.virtual and t.rank >= _MIN_IMAGE_RANK and t.name not in change.tensors]
     same = [t for t in memory if layout in ("NHWC", "NCHW") and _name_layout(t) == layout]
     return f", as {join_names(same)} {'has' if len(same) == 1 else 'have'}" if same else ""
@@ -451,7 +451,7 @@ SILENT_TEXT = "said nothing more"  # how this package's own text in place of an 
 
 
 def format_statement(reason: Reason) -> str:
-    """Return the statement of a reason on one line."""
+    """Return a reason's text on one line, without the source location that cuDNN adds."""
     return " ".join(reason.statement.split()).partition(" at: ")[0].rstrip(".")
 
 
@@ -492,7 +492,7 @@ _WORDS_OF_CAUSES = {
 
 
 def format_reason_quote_for_cause_code(code: str, reason: Reason) -> str:
-    """Return the quoted reason if it is about causes of this code; else an empty text."""
+    """Return the quoted reason; empty if it does not mention what causes with this code are about."""
     words = _WORDS_OF_CAUSES.get(code)
     return format_quote(reason) if words is None or re.search(words, format_statement(reason)) else ""
 

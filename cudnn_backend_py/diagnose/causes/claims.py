@@ -19,7 +19,7 @@ __all__ = ["compare_solution_results", "verify_exact_changes"]
 
 
 def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tuple[Cause, frozenset[str]]:
-    """Verify that the exact changes a cause names preserve results; return the cause and the titles of wrong changes.
+    """Check that a cause's exact changes preserve the results; return the cause and the titles of those that do not.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ def _make_refusal_case(
 
 
 def _add_remedy_check_note(case: RefusalCase, cause: Cause | None) -> Cause | None:
-    """Return the cause with a note on how its remedy was checked, unless the rule states it.
+    """Return the cause with a note on how its remedy was checked, unless its text already says so.
 
     The remedy also names known issues on the architectures that it recommends, and the headline says which
     architectures cuDNN calls Blackwell.
@@ -258,7 +258,8 @@ def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
     if nearest := _apply_rule(explain_misalignment, case) or _apply_rule(explain_overlap, case):
         return nearest
     said = _apply_phrase_rules(case)
-    if (said is None or said.code == "data-type") and (scales := _apply_rule(explain_scale_dims, case)):
+    is_open = said is None or said.code == "data-type" or said.basis is not Basis.MEASURED
+    if is_open and (scales := _apply_rule(explain_scale_dims, case)):
         return scales
     if nearer := _blame_unusual_properties_unless_named(case, said):
         return nearer
@@ -292,7 +293,7 @@ def _blame_unusual_properties_unless_named(case: RefusalCase, said: Cause | None
 
 
 def _name_missing_matmul(case: RefusalCase, cause: Cause | None) -> Cause | None:
-    """Name the missing matmul in a cause where all that helps is to leave out an operation that needs one."""
+    """Name the missing matmul in the cause if the only remedy found removes an operation that needs a matmul."""
     if cause is None or not cause.remedy.startswith("without the operation"):
         return cause
     lacking = (explain_no_product(case, one) for one in case.reasons if "no_product" in find_rules(one.text))
@@ -324,7 +325,7 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
 
 
 def _add_alternative_changes_to_cause(case: RefusalCase, cause: Cause) -> Cause:
-    """Add other changes that make cuDNN support the graph to the cause; attention graphs are left unchanged.
+    """Add other changes that make cuDNN support the graph to the cause; leave causes of attention graphs unchanged.
 
     Problem
         A type, or operations in one graph, that cuDNN supports by themselves.
@@ -373,7 +374,7 @@ def _add_alternative_changes_if_measured(case: RefusalCase, cause: Cause) -> Cau
 
 
 def _add_change_of_determinism(case: RefusalCase, cause: Cause) -> Cause:
-    """Add whether the other kind of dQ lifts a limit: the kernels of deterministic passes support fewer head dims."""
+    """If switching deterministic dQ on or off makes the graph supported, add that to a cause about head dims."""
     if cause.basis is not Basis.MEASURED or cause.code not in ("head-dim", "shape"):
         return cause
     change = case.find_remedy("deterministic")

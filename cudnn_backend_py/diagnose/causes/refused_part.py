@@ -124,7 +124,7 @@ class _RefusedOptionSearch:
         )
 
     def _search_with_dependent_options(self, option: str) -> RefusedOptions | None:
-        """Search again with an option and its dependents joined, as the option may be supported only with them."""
+        """Search again with an option and all that require it treated as one option, as it may be supported only so."""
         more = frozenset(one for one in self.options if one != option and option in self._add_needed_options([one]))
         if not more:
             return None
@@ -134,7 +134,7 @@ class _RefusedOptionSearch:
         ).find_refused_sets()
 
     def _find_refused_option_sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
-        """Return the options refused alone; if none, one refused set with all options that help if left out."""
+        """Return each option that is refused alone; if none is, one minimal set of options refused in combination."""
         core = self._add_needed_options(cures)
         single = self._find_options_refused_alone(
             [one for one in self.options if one in options and core <= self._add_needed_options([one])]

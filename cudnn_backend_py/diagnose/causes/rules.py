@@ -68,7 +68,7 @@ PHRASE_RULES: dict[str, PhraseRule] = {}
 
 
 def get_rule_name(rule: Callable[..., Cause | None]) -> str:
-    """Return the name of a rule: that of its function without ``explain_``."""
+    """Return the name of a rule: the name of its function without the prefix ``explain_``."""
     return rule.__name__.removeprefix("explain_")
 
 
@@ -308,7 +308,7 @@ def explain_dims(case: RefusalCase, reason: Reason) -> Cause | None:
 
 
 def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
-    """Return as the cause wrong dims of a graph that this architecture does not support with the right dims either.
+    """Return the cause if the dims are wrong and, even with right dims, only other architectures support the graph.
 
     Of block scales the type may be wrong as well.
     """
@@ -373,7 +373,7 @@ def _find_port_name(name: str) -> str:
 
 @register_phrase_rule
 def explain_same_tensors(case: RefusalCase, reason: Reason) -> Cause | None:
-    """Two tensors of an operation must have the same dims, strides and type, and differ.
+    """Two tensors of an operation must have the same dims, strides and type, but do not.
 
     Problem
         BAD_PARAM with "!xPort.tensor.hasSameShape(&yPort.tensor)", or ``isSimilarTo``.

@@ -117,7 +117,7 @@ def are_only_operations_refused(case: RefusalCase) -> bool:
 
 
 def _select_deviations_to_report(one: list[Deviation]) -> list[Deviation]:
-    """Return the deviations to report of those refused together: operations only if there are no others."""
+    """Select the unusual properties to report of those refused together: operations only if there are no others."""
     return [item for item in one if item.aspect != "operation"] or one
 
 

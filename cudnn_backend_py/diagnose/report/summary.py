@@ -126,7 +126,7 @@ def _shorten_names(text: str, names: Sequence[str]) -> str:
 
 
 def _format_count_and_first(texts: Sequence[str]) -> str:
-    """Return the first text; where there are more, after their number: "1 of 3: text"."""
+    """Return the first text; if there are several, precede it by its number and their count: "1 of 3: text"."""
     return (f"1 of {len(texts)}: " if len(texts) > 1 else "") + texts[0]
 
 

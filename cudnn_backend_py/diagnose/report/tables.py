@@ -298,7 +298,7 @@ def render_since(since: Since) -> Group:
 
 
 def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
-    """Return the lines of ``explain`` for each change, and a line of counts.
+    """Return the comparison with a baseline: for each changed verdict the lines of ``explain``, then the counts.
 
     `updated` is the baseline file that the changes were written into.
     """
@@ -325,7 +325,7 @@ def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) 
 
 
 def render_upgrade(found: Upgrade) -> Group:
-    """Return the changes of each graph, lost support first, and a line of counts."""
+    """Return what changed for each graph between two cuDNN versions, lost support first, and a line of counts."""
     parts: list[RenderableType] = []
     for one in sorted(found.changes, key=lambda one: (not one.lost_support, not one.is_worse)):
         if one.effect is Effect.UNCHANGED:
@@ -379,7 +379,7 @@ def _format_reason(verdict: Verdict) -> str:
 
 
 def _format_verdict_difference(item: Difference) -> list[Text]:
-    """Return lines with the old and the new value; of lists, only the items that differ."""
+    """Return lines with the old and the new value of a difference; for lists, only the items that differ."""
     if item.what not in ("configs", "faults"):
         return [make_indented_lines(f"- {item.old}", 4, "red"), make_indented_lines(f"+ {item.new}", 4, "green")]
     old, new = item.old.split(", "), item.new.split(", ")

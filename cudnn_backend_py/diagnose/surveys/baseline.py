@@ -82,7 +82,7 @@ class ExpectedVerdict:
 
     @property
     def text(self) -> str:
-        """The expected outcome and other pinned values."""
+        """The expected outcome, and the expected cause and engines if the baseline names them."""
         more = [] if not self.cause else [self.cause]
         if self.engines:
             more.append(_format_engines(self.engines))
@@ -281,7 +281,7 @@ def update_baseline(
 
 
 def compare_with_baseline(baseline: Baseline, answered: Matrix) -> list[CheckedVerdict]:
-    """Compare each verdict of a matrix with the baseline; expected verdicts that it does not list cannot be judged."""
+    """Compare each verdict of a matrix with the baseline; expected verdicts on graphs it does not list are errors."""
     listed = baseline.list_cell_keys()
     error = UsageError(
         f"{baseline.path.name} expects this verdict and does not list its graph, target or version",
@@ -443,7 +443,7 @@ def _update_expected_verdict_tables(text: str, expected: Mapping[CellKey, Expect
 
 
 def _expected_verdict_to_dict(row: ExpectedVerdict) -> dict[str, Any]:
-    """Return an expected verdict as plain data, without the fields that name it and those that match anything."""
+    """Return an expected verdict as plain data, without graph, target and version, and without None values."""
     engines = None if row.engines is None else list(row.engines)
     plain = {"outcome": row.outcome.value, "cause": row.cause, "engines": engines}
     return {name: value for name, value in plain.items() if value is not None}

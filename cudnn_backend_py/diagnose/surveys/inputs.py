@@ -39,7 +39,7 @@ DEFAULT_VERSION = "default"  # name of the cuDNN this process would load
 
 
 def available_versions() -> tuple[str, ...]:
-    """Return every cuDNN that can judge, oldest first, including the default library's version."""
+    """Return every cuDNN version that graphs can be judged with, oldest first, including the default library's."""
     names = {one.version_with_cuda for one in list_judging_versions()}
     names |= {f"{format_version_numbers(one.version[:3])}+cu{one.cuda}" for one in list_own_libraries()}
     return tuple(sorted(names, key=parse_leading_numbers))
@@ -53,7 +53,7 @@ def find_version_number(name: str) -> str:
 
 
 def choose_wheels(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
-    """Return for each name the version to judge with, or the wheel that `wheels` gives for it.
+    """Return for each version name the wheel to judge with: the one that `wheels` gives for it, else the name itself.
 
     Parameters
     ----------

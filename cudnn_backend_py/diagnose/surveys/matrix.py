@@ -117,7 +117,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Matrix(HtmlDisplay):
-    """The answers for every graph, target and version; ``cells`` is keyed by these three names.
+    """The verdicts on every graph, target and version; ``cells`` is keyed by these three names.
 
     ``judged_count`` is the number of cells that this run judged; the other verdicts were stored by earlier runs.
     """
@@ -191,7 +191,7 @@ def _cell_to_dict(cell: Cell) -> dict[str, Any]:
 
 
 def find_cache_folder() -> Path:
-    """Return the folder of cached answers."""
+    """Return the folder in which the verdicts of matrices are cached."""
     return get_user_folder("answers")
 
 
@@ -320,14 +320,14 @@ def _group_by_judging_environment(asked: Iterable[KeyedQuery]) -> dict[JudgingEn
 
 
 def _judge_query_batch(questions: Sequence[Query], limit_s: float) -> list[Cell]:
-    """Answer a batch of queries in an executor's process."""
+    """Judge a batch of queries in an executor's process; return one matrix cell per query."""
     return [_judge_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
 
 
 def _judge_in_executor(
     executor: Executor, todo: Iterable[KeyedQuery], limit_s: float, keep: StoreCell
 ) -> Generator[KeyedCell, None, None]:
-    """Yield the answers of an executor as they complete."""
+    """Judge queries in an executor, and yield each query's key and matrix cell as it completes."""
     futures = {}
     for group in _group_by_judging_environment(todo).values():
         listed = list(group)
@@ -348,7 +348,7 @@ def _judge_in_executor(
 def _judge_in_child_processes(
     todo: Sequence[KeyedQuery], workers: int, limit_s: float, keep: StoreCell
 ) -> Generator[KeyedCell, None, None]:
-    """Yield the answers of our own child processes as they complete, unordered."""
+    """Judge queries in child processes, and yield each query's key and matrix cell as it completes, unordered."""
     shelf = _QueryQueue(todo)
     answers: SimpleQueue[KeyedCell | None] = SimpleQueue()
 
@@ -424,7 +424,7 @@ class _QueryQueue:
 
 
 def make_cached_cell_folder(folder: Path) -> KeyedRecordFolder:
-    """Return the folder of cached answers, with one file per query key."""
+    """Return the folder of cached verdicts, with one file per query key."""
     private = PrivateFolder(
         folder,
         title="folder of cached answers",
@@ -435,7 +435,7 @@ def make_cached_cell_folder(folder: Path) -> KeyedRecordFolder:
 
 
 class MatrixCellCache:
-    """A folder with one small file per answer."""
+    """A cache of matrix cells (verdicts) in a folder, with one small file per query."""
 
     def __init__(self, folder: Path | None) -> None:
         self._files = make_cached_cell_folder(folder or find_cache_folder())
@@ -451,7 +451,7 @@ class MatrixCellCache:
         return cell
 
     def find(self, question: Query) -> Cell | None:
-        """Return the cached answer if this version of the package's code stored it, else None."""
+        """Return the cached cell of a query, if the same code of this package stored it, else None."""
         key = question.key()
         record = None if key is None else self._files.read(key)
         if record is None or record.get("by") != self._by:
@@ -459,7 +459,7 @@ class MatrixCellCache:
         return Cell.from_dict(record["cell"])
 
     def store(self, question: Query, cell: Cell) -> None:
-        """Cache the answer to a query that has a key.
+        """Store the cell of a query, unless the query has no key.
 
         What could not be judged is written only where the reason is in the key: engines that the files lack. A
         crash may come from the memory or the limits of this moment, and a busy machine may cut the search for a cause
@@ -474,7 +474,7 @@ class MatrixCellCache:
 
 
 def _hash_source_of_this_package() -> str:
-    """Return a hash of this package's code; cached answers of other code are not reused.
+    """Return a hash of this package's code; verdicts that other code cached are not reused.
 
     Judging processes run the code that is on disk when they start, so it is read again for each survey.
     """

@@ -102,7 +102,7 @@ class Since(HtmlDisplay):
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """Versions that were tried but could not judge."""
+        """Versions that were tried but gave no verdict, as when engines are missing."""
         return tuple(one for one in self.versions if self._has_outcome(one, Outcome.NOT_JUDGED))
 
     @property
@@ -130,7 +130,7 @@ class Since(HtmlDisplay):
 
     @property
     def exit_code(self) -> int:
-        """0 if there is a ``sound`` version, else 1; 2 if no version supports the graph and one could not judge."""
+        """0 if there is a ``sound`` version, else 1; 2 if no version supports the graph and one gave no verdict."""
         if self.first is not None:
             return int(self.sound is None)
         if any(cell.outcome is Outcome.NOT_JUDGED and not cell.crashed for cell in self.asked.values()):
@@ -162,7 +162,7 @@ class Since(HtmlDisplay):
         return version in self.asked and self.asked[version].outcome is outcome
 
     def _list_leading_unjudged_versions(self, versions: Iterable[str]) -> tuple[str, ...]:
-        """Return the leading versions that could not judge, up to the first that judged or crashed."""
+        """Return the leading versions that gave no verdict, up to the first that gave one or crashed."""
         asked = (one for one in versions if one in self.asked)
         return tuple(takewhile(lambda one: self.asked[one].letter == "?", asked))
 
@@ -228,7 +228,7 @@ def since(
 
 
 def _bisect_supporting_range(versions: list[str], supports: SupportCheck) -> None:
-    """Judge until both ends of support are known; `versions` are sorted, oldest first."""
+    """Bisect to the first and last version that support a graph; `versions` are sorted, oldest first."""
     while versions and supports(versions[0]) is None:
         versions.pop(0)
     while versions and supports(versions[-1]) is None:
@@ -248,7 +248,7 @@ def _bisect_supporting_range(versions: list[str], supports: SupportCheck) -> Non
 
 
 def _bisect_to_support_change(versions: list[str], supports: SupportCheck) -> None:
-    """Bisect to two neighbouring versions with different answers; the ends of `versions` differ."""
+    """Bisect to two neighbouring versions of which one supports the graph; the ends of `versions` differ in that."""
     while len(versions) > 2:
         middle = len(versions) // 2
         answer = supports(versions[middle])

@@ -1,4 +1,4 @@
-"""``AttentionNode``: a forward or backward pass of attention as one problem for ``graph.attention``."""
+"""``AttentionNode``: an attention pass in a graph under construction, emitted by ``graph.attention``."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class AttentionNode(Node):
             to.constants[frame.get_per_head_tensor("alibi_slopes").uid] = make_alibi_slopes(problem.heads)
 
     def _map_graph_tensors(self, to: Emitter) -> dict[str, Tensor]:
-        """Return the graph's tensors for the user's tensors, by their names in the attention problem."""
+        """Emit the node's tensors; return them by their names in ``graph.attention``, such as ``q`` or ``stats``."""
         r = self.request
         values = {name: to.emit_tensor(item) for name, item in r.tensors.items()}
         if r.kind == "mxfp8" and r.backward:
@@ -190,7 +190,7 @@ class AttentionNode(Node):
         return values
 
     def to_problem(self, to: Emitter) -> UncheckedAttention:
-        """Return the node as an attention problem for ``graph.attention``."""
+        """Convert the node to the :class:`UncheckedAttention` from which ``graph.attention`` makes operations."""
         r, context = self.request, to.context
         q, k, v = (r.tensors[name] for name in ("q", "k", "v"))
         kind = to.emit_tensor(q).data_type
@@ -250,13 +250,13 @@ class AttentionNode(Node):
         return {name: tuple(self.request.tensors[name].stride) for name in names if self.request.has(name)}
 
     def _uses_total_lengths(self, context: Context) -> bool:
-        """Return whether total-length bounds apply: cudnn-frontend ignores them for some versions, GPUs and dims."""
+        """Return whether ``max_total_seq_len_q`` and ``_kv`` take effect; cudnn-frontend ignores them in some cases."""
         whole = self.request.size("q", 3) % 16 == 0 and self.request.size("v", 3) % 16 == 0
         small = context.version >= (9, 18, 1) and context.sm // 10 in (8, 12)
         return context.version >= (9, 6, 0) and whole and not small
 
     def choose_engine(self, context: Context) -> EngineChoice | None:
-        """Return the engine config that cudnn-frontend uses without the heuristics, see :func:`choose_engine`."""
+        """Return the engine config that cudnn-frontend hard-codes for this pass, None if it queries the heuristics."""
         return choose_engine(self.request, context)
 
 
@@ -294,7 +294,7 @@ def _fill_output_properties(item: tensor, dims: list[int], kind: data_type = dat
 
 
 class _ScoreModifier:
-    """Calls the user's score_mod or score_mod_bprop with a separate graph, and emits its nodes in place."""
+    """Score modifier that runs the user's score_mod or score_mod_bprop and emits the nodes that it adds."""
 
     def __init__(self, node: AttentionNode, to: Emitter) -> None:
         self._node = node

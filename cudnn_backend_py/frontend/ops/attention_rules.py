@@ -1,4 +1,4 @@
-"""cudnn-frontend's support rules for attention, checked before cuDNN is queried; exceptions have its types.
+"""cudnn-frontend's support checks for attention, made before cuDNN is queried, with its exception types.
 
 ``AttentionRequest`` is a call of the user as a value; ``check`` compares it with the rules of cudnn-frontend 1.32, in
 its order, which decides what is said where several apply. ``is_unified`` is its choice between many operations and one.
@@ -184,7 +184,7 @@ def check_request(request: AttentionRequest, context: Context) -> None:
 
 
 def is_unified(request: AttentionRequest, context: Context) -> bool:
-    """Return whether the node becomes one SDPA operation: on request, or with AUTO where that is possible."""
+    """Return whether the node becomes one SDPA operation: with UNIFIED, or with AUTO if that is possible."""
     if request.backward:
         return False
     if request.implementation == attention_implementation.AUTO:
@@ -199,7 +199,7 @@ def is_blackwell_backward_with_head_dim_256(request: AttentionRequest, context: 
 
 
 def is_deterministic(request: AttentionRequest, context: Context) -> bool:
-    """Return whether deterministic kernels are used: on request, and on sm_10x always for fp8 and head dim 256."""
+    """Return whether deterministic kernels are used: if requested, and always for some passes on sm_10x."""
     if request.kind == "half" and is_blackwell_backward_with_head_dim_256(request, context):
         return True
     if request.kind == "half" or not request.backward or context.sm // 10 != 10:

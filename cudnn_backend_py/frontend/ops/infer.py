@@ -59,7 +59,7 @@ class OpNode(Node):
         """Fill in dims and strides of outputs that the user did not set."""
 
     def _expand_scalars(self) -> None:
-        """Give scalars with a value in the graph the rank of the other tensors."""
+        """Give scalar inputs with a compile-time value the rank of the other tensors, with all dims 1."""
         scalars = [item for item in self.inputs.values() if _is_compile_time_scalar(item)]
         if not scalars:
             return

@@ -59,7 +59,7 @@ class _Matmul(OpNode):
 
 
 class MatmulOps(OpsBase):
-    """The matmul of a ``pygraph``."""
+    """Mixin of ``pygraph`` with the method that adds a matmul."""
 
     def matmul(
         self, A: tensor, B: tensor, compute_data_type: data_type = NOT_SET, padding: float = 0.0, name: str = ""
@@ -137,7 +137,7 @@ class _Reduction(OpNode):
 
 
 class ReductionOps(OpsBase):
-    """The reduction of a ``pygraph``."""
+    """Mixin of ``pygraph`` with the method that adds a reduction."""
 
     def reduction(
         self,
@@ -263,7 +263,7 @@ class _Convolution(OpNode):
 
 
 def _read_convolution_options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return a convolution's options by name, for either of its signatures; None means not given.
+    """Return a convolution's options by name, given with one ``padding`` or with pre- and post-padding.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def _read_convolution_options(method: str, arguments: tuple[Any, ...], keywords:
 
 
 class ConvOps(OpsBase):
-    """The convolutions of a ``pygraph``.
+    """Mixin of ``pygraph`` with the methods that add convolutions and their gradients.
 
     Dims are n, c and the spatial ones; of a filter k, c and the spatial ones. Each method takes ``padding``, or
     ``pre_padding`` and ``post_padding`` in its place.
@@ -494,7 +494,7 @@ class _MoeBackward(OpNode):
 
 
 class MoeOps(OpsBase):
-    """The grouped matmuls of a ``pygraph``, for mixtures of experts."""
+    """Mixin of ``pygraph`` with the methods that add grouped matmuls, for mixtures of experts."""
 
     def moe_grouped_matmul(
         self,

@@ -1,4 +1,4 @@
-"""``Node``: an operation of a graph under construction, and its conversion to graph operations."""
+"""``Node``: an operation of a graph under construction; ``Emitter``: conversion of nodes to a ``Graph``."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ __all__ = [
 
 
 class FrontendKnownIssueWarning(KnownIssueWarning):
-    """Warns that cuDNN is known to compute a graph wrong, or that it stores booleans unlike frameworks."""
+    """Warns of a known cuDNN bug that affects a graph, or that cuDNN packs booleans in memory as bits."""
 
 
 def warn_about_known_issues(graph: Graph, sm: int, version: VersionTuple) -> None:
-    """Warn about each known issue of a graph, and about boolean buffers."""
+    """Warn about each known issue of a graph, and about boolean tensors in memory, which cuDNN packs as bits."""
     warn_about_issues(find_known_issues(graph, sm, version), FrontendKnownIssueWarning)
     if said := describe_boolean_memory_format(graph):
         warn_once(BOOLEANS_IN_MEMORY, said, FrontendKnownIssueWarning)

@@ -71,7 +71,7 @@ _MODES_WITH_OPTIONAL_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM)  # which t
 
 
 def _get_json_tags(mode: NormMode) -> tuple[str, str]:
-    """Return cudnn-frontend's JSON names of the forward and the backward pass."""
+    """Return cudnn-frontend's JSON tags of a norm mode's forward node and backward node."""
     return _BATCH_NORM_TAGS.get(mode, (mode.name, f"{mode.name}_BPROP"))
 
 
@@ -85,7 +85,7 @@ class _Norm(OpNode):
     mode: NormMode
 
     def to_json(self) -> dict[str, Any]:
-        """Return the node as plain data; statistics of peer GPUs in batch norm are a list next to the inputs."""
+        """Return the node as plain data; batch norm statistics of peer GPUs are a list under ``peer_stats``."""
         shown = super().to_json()
         if self.tag not in ("BATCHNORM", "DBN"):
             return shown
@@ -330,7 +330,7 @@ class _BnFinalize(OpNode):
 
 
 class NormOps(OpsBase):
-    """The normalizations of a ``pygraph``.
+    """Mixin of ``pygraph`` with the methods that add normalizations.
 
     Dims of `input` are n, c and the others. Statistics are a mean and an inverse standard deviation for each group of
     elements that is normalized, kept in the training phase only: inference gives None in their place. `epsilon` and

@@ -176,7 +176,7 @@ def _make_backward_method(name: str, mode: PointwiseMode, function: str) -> _Bac
 
 
 class PointwiseOps(OpsBase):
-    """The elementwise operations of a ``pygraph``.
+    """Mixin of ``pygraph`` with the methods that add elementwise operations.
 
     Types of results are the graph's unless set, those of comparisons included. Each method is one
     ``CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR``.

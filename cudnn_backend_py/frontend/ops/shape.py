@@ -34,7 +34,7 @@ Slices = Sequence[slice]
 
 
 def _require_same_type(node: OpNode) -> None:
-    """Give the result the input's data type; raise if it has another one, including the graph's default."""
+    """Set a result's missing data type to its input's; raise if the result has another type."""
     x, y = node.inputs["X"], node.outputs["Y"]
     if y.data_type == NOT_SET:
         y.data_type = x.data_type
@@ -435,7 +435,7 @@ class _Rope(OpNode):
 
 
 class ShapeOps(OpsBase):
-    """The operations of a ``pygraph`` that move elements, generate random numbers, or pool."""
+    """Mixin of ``pygraph`` with methods that add reshapes, slices, concatenations, random numbers and pooling."""
 
     def reshape(self, input: tensor, name: str = "", reshape_mode: reshape_mode = reshape_mode.VIEW_ONLY) -> tensor:
         """Return `input` with the dims and strides set on the result; strides are channels last by default.
@@ -636,7 +636,7 @@ class _Quantize(OpNode):
         )
 
     def _make_transposed_strides(self, dims: Sequence[int]) -> tuple[int, ...]:
-        """Return strides in the order of x's strides, rotated so that the axis of the blocks is the fastest."""
+        """Return strides in x's memory order, rotated so that the axis of the scale blocks is the fastest one."""
         x = self.inputs["X"]
         # Of equal strides those of size 1 are faster, and of these the last.
         order = sorted(range(len(x.dim)), key=lambda axis: (x.stride[axis], x.dim[axis] != 1, -axis))
@@ -704,7 +704,7 @@ class _Dequantize(OpNode):
 
 
 class BlockScaleOps(OpsBase):
-    """Quantization of a ``pygraph`` with one scale for each block of elements."""
+    """Mixin of ``pygraph`` with the methods that quantize and dequantize with block scales."""
 
     def block_scale_quantize(
         self,

@@ -1,4 +1,4 @@
-"""Shared code of forward and backward graphs: tensors, and the operations from raw to masked scores."""
+"""Code shared by forward and backward graphs of attention: tensors, and the operations that mask the scores."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class AttentionBuilder:
         return self.g.scalar(value, name=self.g.make_unused_name(stem), **options)
 
     def _rename_if_used(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of a result, with a new name if another tensor already has this name."""
+        """Return a result's options, with a new name if another tensor already has the name in them."""
         return options | {"name": self.g.make_unused_name(options["name"])} if options.get("name") else options
 
     def transpose_given_tensor(self, name: str) -> None:
@@ -291,7 +291,7 @@ class AttentionBuilder:
         return score if modifier is None else modifier.forward(cast("GraphBuilder", self.g), score)
 
     def backpropagate_through_modifier(self, d_score: Tensor, score: Tensor) -> Tensor:
-        """Return the gradient with respect to the scaled scores from that with respect to the modified ones."""
+        """Return the gradient of the scaled scores, given `d_score`, the gradient of the modified scores."""
         modifier = self.p.score_modifier
         return d_score if modifier is None else modifier.backward(cast("GraphBuilder", self.g), d_score, score)
 
@@ -457,7 +457,7 @@ class AttentionBuilder:
 
     @contextmanager
     def collect_subgraph(self, name: str) -> Iterator[list[Graph]]:
-        """Yield a list that gets the operations added in the block as one sub-graph, if there are any."""
+        """Move the operations that a block adds into a sub-graph; the yielded list holds it after the block, if any."""
         outside, self.g.ops = self.g.ops, []
         made: list[Graph] = []
         try:
@@ -468,7 +468,7 @@ class AttentionBuilder:
             self.g.ops = outside
 
     def make_softmax_fields(self) -> dict[str, Any]:
-        """Return the statistics a SOFTMAX operation writes, and its sink."""
+        """Return a SOFTMAX operation's fields for the requested statistics and the sink."""
         p = self.p
         wanted = {"stats": p.stats, "max": p.max, "sum_exp": p.sum_exp}
         fields: dict[str, Any] = {name: self.get_per_row_tensor(name) for name, want in wanted.items() if want}

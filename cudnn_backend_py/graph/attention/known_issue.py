@@ -19,7 +19,7 @@ Form = Literal["expanded", "single operations", "unified"]
 
 
 class AttentionUse(FrozenValue):
-    """How an attention problem is run: direction, form, and the cuDNN version and architecture if known."""
+    """How an attention problem is run: forward or backward, unified or composite; cuDNN version and sm if known."""
 
     problem: Attention
     backward: bool
@@ -78,7 +78,7 @@ class KnownIssue(FrozenValue):
         return (version is None or version in self.versions) and (sm is None or not self.sm or sm in self.sm)
 
     def affects_engine(self, engine: int | None) -> bool:
-        """Return whether an engine is affected; None is unless ``engines`` and ``depends_on`` are set."""
+        """Return whether an engine is affected; None (unknown) is not if ``engines`` and ``depends_on`` are set."""
         return not (self.engines and self.depends_on) if engine is None else not self.engines or engine in self.engines
 
     def applies_to(self, use: AttentionUse | None, graph: Graph | None) -> bool:
@@ -94,7 +94,7 @@ class KnownIssue(FrozenValue):
 
     @property
     def source_project(self) -> str:
-        """The project that the source belongs to, in one word."""
+        """The repository or site of the source's address, such as ``NVIDIA/cudnn-frontend``, or "this package"."""
         found = re.match(r"https://(?:github\.com/([^/]+/[^/]+)|([^/]+))", self.source)
         return "this package" if found is None else found[1] or found[2]
 

@@ -96,7 +96,7 @@ def has_miscomputed_length_bounds(use: AttentionUse) -> bool:
 
 
 def check_measured_issues(use: AttentionUse) -> None:
-    """Raise if a use of attention has a measured known issue; otherwise run :data:`FURTHER_CHECKS`.
+    """Raise if attention has a measured known issue; if not, run the checks in :data:`FURTHER_CHECKS`.
 
     Raises
     ------

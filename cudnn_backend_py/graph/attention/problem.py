@@ -248,7 +248,7 @@ class Attention(FrozenValue, kw_only=True, uncompared=("name",)):
 
 
 class UncheckedAttention(Attention):
-    """An Attention without checks: read from a graph, or requested under the rules of another program.
+    """An ``Attention`` that checks nothing: read from a graph, or checked by cudnn-frontend's rules instead.
 
     Sizes that are left out have their defaults; nothing else is filled in, and nothing is refused. cuDNN supports some
     problems that :class:`Attention` refuses.
@@ -267,7 +267,7 @@ class TensorLayout(FrozenValue):
 
 
 def make_dense_problem(tensors: Mapping[str, TensorLayout], **options: Any) -> Attention:
-    """Return the problem of dense tensors b, h, s, d with the given dims and strides.
+    """Return the attention problem of dense tensors [b, h, s, d] with the given dims and strides.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ Problem = TypeVar("Problem")
 
 
 def resolve_problem_or_options(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
-    """Return the given problem, or make one from its fields.
+    """Return the given problem or, if it is None, a new `kind` from `options`; raise if both are given.
 
     Raises
     ------

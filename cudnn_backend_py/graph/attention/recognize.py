@@ -33,7 +33,7 @@ _PLAIN = frozenset({_P.ADD, _P.SUB, _P.MUL, _P.GEN_INDEX, _P.BINARY_SELECT, _P.I
 
 
 def read_attention(graph: Graph) -> AttentionUse | None:
-    """Return attention problem, direction and form of a graph; None if it is not attention.
+    """Return the attention that a graph computes, its direction and form (unified, composite); None if it has none.
 
     Bounds and dropout of unknown size count as 1 and 0.5. Small-sequence graphs, which keep S in F16x16 order, are
     not read.
@@ -197,7 +197,7 @@ def _has_unusual_rank(layout: Mapping[str, tuple[int, ...]]) -> bool:
 
 
 def _read_ragged_options(*tensors: Tensor) -> dict[str, Any]:
-    """Return whether the sequences are ragged, and the narrower integer type of their offsets."""
+    """Return whether any of the tensors is ragged, and the type of the offsets: INT64 only if all have it."""
     kinds = {tensor.ragged_offset.data_type for tensor in tensors if tensor.ragged_offset is not None}
     return {"ragged": len(kinds) > 0, "offset_type": DataType.INT64 if kinds == {DataType.INT64} else DataType.INT32}
 

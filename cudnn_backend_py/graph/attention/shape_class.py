@@ -51,7 +51,7 @@ MOST_HEADS = 65535
 
 
 class ShapeClassBounds(NamedTuple):
-    """The largest batch and lengths of a shape class; for a call, the smallest class that contains it is fastest."""
+    """The largest batch size and sequence lengths that the plan of one shape class can run."""
 
     batch: int
     q: int
@@ -84,7 +84,7 @@ def _round_up_to_class_size(size: int, *, halves: bool = False) -> int:
 
 
 def find_best_shape_class_bounds(p: Attention, needed: ShapeClassBounds | None = None) -> ShapeClassBounds:
-    """Return the bounds of the best shape class for a problem; `needed` replaces its batch and lengths.
+    """Return the bounds of the shape class to use for a problem; `needed` replaces its batch and lengths.
 
     Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
     head of each group only.
@@ -99,7 +99,7 @@ def find_best_shape_class_bounds(p: Attention, needed: ShapeClassBounds | None =
 
 
 def round_up_to_tiles(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
-    """Return bounds rounded up to whole tiles for paged keys.
+    """Return bounds with the length of paged keys rounded up to whole kernel tiles; unchanged without pages.
 
     Kernels load whole tiles of keys, and look up the pages of all of a tile: also after the end of the page table.
     """
@@ -107,7 +107,7 @@ def round_up_to_tiles(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBound
 
 
 def find_smallest_shape_in_class(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
-    """Return the smallest batch and lengths for which the shape class with these bounds is the best one.
+    """Return the smallest batch and lengths that :func:`find_best_shape_class_bounds` rounds up to these bounds.
 
     Single rows are left out where they have a class of their own.
     """

@@ -121,7 +121,7 @@ class SmallAttention:
 
     @property
     def problem(self) -> Attention:
-        """The same problem as an :class:`Attention`, without options that ``Attention`` does not have."""
+        """This problem converted to an :class:`Attention`, without the options that ``Attention`` lacks."""
         problem: Attention = self.__dict__["_problem"]
         return problem
 

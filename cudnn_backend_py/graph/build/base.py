@@ -47,7 +47,7 @@ _MAKE_A_TENSOR = "GraphBuilder.tensor(name, dims) is one, scalar(value) one of a
 
 
 def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
-    """Refuse arguments of wrong types.
+    """Refuse arguments that are not instances of `kind`; the error names the argument.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def make_strides_like(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
 
 
 def require_all_results(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
-    """Return these results as tensors, after checking that none of them is None.
+    """Return an operation's results; refuse a None among them, as cuDNN always writes all of them.
 
     Raises
     ------
@@ -495,7 +495,7 @@ class BuilderBase:
         return self._make_tensor(stem, dims, options)
 
     def _get_requested_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the dims in the caller's options for a result, `otherwise` if there are none."""
+        """Return the dims that a caller gave for a result, by ``out`` or ``dims``; `otherwise` if by neither."""
         out = options.get("out")
         dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)
         if not _is_valid_for_annotation(dims, Sequence[int]):

@@ -26,7 +26,7 @@ class QuantizeOutputs(NamedTuple):
 
 @make_checked_mixin
 class BlockScaling(BuilderBase):
-    """MXFP8 (blocks of 32, E8M0 scales) and NVFP4 (blocks of 16, E4M3 scales)."""
+    """Builder methods that quantize and dequantize with block scales, as for MXFP8 and NVFP4."""
 
     def block_scale_quantize(
         self,

@@ -1,4 +1,4 @@
-"""Conversions between dense b, h, s, d arrays and cuDNN's other forms: ragged, paged, slopes, bits."""
+"""Conversion between dense b, h, s, d arrays and ragged or paged ones; ALiBi slopes; unpacking of block masks."""
 
 from __future__ import annotations
 

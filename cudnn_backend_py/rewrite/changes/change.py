@@ -109,7 +109,7 @@ CHANGES: dict[str, Maker] = {}
 
 
 def register_change_maker(name: str) -> Callable[[Maker], Maker]:
-    """Return a decorator that registers a function as the maker of a kind of change."""
+    """Return a decorator that registers a generator of changes under the name of their kind."""
 
     def add_maker(maker: Maker) -> Maker:
         CHANGES[name] = maker
@@ -119,7 +119,7 @@ def register_change_maker(name: str) -> Callable[[Maker], Maker]:
 
 
 def iterate_changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Change]:
-    """Yield the one-step changes of a graph; of each kind, the exact ones come first.
+    """Yield the one-step changes of a graph by kind; in each kind, those that keep the results come first.
 
     There may be several for each operation, so a changed graph is made when it is first read: see
     :attr:`Change.graphs`, which is empty where the graph cannot be made.
@@ -149,7 +149,7 @@ def yield_valid_change(
 def yield_change(
     kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
 ) -> Iterator[Change]:
-    """Yield a change that builds its graph on first use; if none can be built, its graphs are empty."""
+    """Yield a change that builds its graph on first use; its ``graphs`` are empty if that fails."""
 
     def build_graphs() -> tuple[Graph, ...] | None:
         graph = build()

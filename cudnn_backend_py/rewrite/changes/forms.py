@@ -90,7 +90,7 @@ def _fuse_attention(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("composite")
 def _expand_operations(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with an SDPA or SOFTMAX operation expanded to several operations, or with scaling moved."""
+    """Yield the graph with an SDPA or SOFTMAX operation expanded, or with scaling moved behind the first matmul."""
     title = "the SDPA operation -> matmuls, pointwise operations and reductions"
     yield from yield_valid_change("composite", title, "exact", (), lambda: expand_to_composite(graph))
     title = "the SDPA_BWD operation -> matmuls, pointwise operations and reductions"
@@ -108,7 +108,7 @@ def _expand_operations(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("flatten")
 def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with other ranks: leading axes merged, one of 1 added, or a matrix as 1 x 1 images."""
+    """Yield the graph with other ranks: leading axes merged, one of size 1 added, or a matrix as 1 x 1 images."""
     products = sum(isinstance(op, Matmul) for op in graph.ops)
     rank = 3 if products == 1 else 4  # attention is more than one
     found = merge_leading_axes(graph, rank)
@@ -194,7 +194,7 @@ def _repeat_bias(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("dims")
 def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with wrong dims corrected: of results of attention, pooling and experts, and of block scales."""
+    """Yield the graph with wrong dims corrected: results of attention, pooling and MoE matmul, or block scales."""
     given = {
         **dict.fromkeys(ATTENTION, "Q, K and V"),
         _D.OPERATION_RESAMPLE_FWD: "image, window, stride and padding",
@@ -211,7 +211,7 @@ def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
 
 
 def _find_query_dims_with_output_heads(op: Op) -> dict[int, tuple[int, ...]]:
-    """Return, by uid, Q's dims with O's head count, if only O's count is a multiple of K's."""
+    """Return, by uid, Q's dims with O's head count, if that is a multiple of K's count and Q's own is not."""
     q, k, o = (dict(op.ports()).get(name) for name in ("q", "k", "o"))
     if q is None or k is None or o is None or not q.rank == k.rank == o.rank == _ATTENTION_RANK:
         return {}

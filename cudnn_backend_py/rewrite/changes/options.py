@@ -39,7 +39,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 @register_change_maker("drop_stats")
 def _drop_stats(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without an output that only the backward pass or a check needs."""
+    """Yield the graph without an output of statistics, which only a backward pass or a check of results needs."""
     read, results = find_read_uids(graph), {one.uid for one in graph.outputs}
     for op in graph.ops:
         for port, tensor in op.outputs().items():
@@ -134,7 +134,7 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("drop_bias")
 def _drop_bias(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without a bias of the scores or of a product, or without its gradient."""
+    """Yield the graph without a bias of attention scores or of another result, or without the bias's gradient."""
     results = {one.uid for one in graph.outputs}
     gradients: list[Op] = []
     for op in graph.ops:
@@ -205,7 +205,7 @@ def _is_mask_value(tensor: Tensor) -> bool:
 
 @register_change_maker("deterministic")
 def _make_attention_backward_deterministic(graph: Graph) -> Iterator[Change]:
-    """Yield a backward pass of attention that writes dQ with its matmul, or through a sum in float32.
+    """Yield attention's backward pass with dQ written by its matmul (deterministic), or summed in float32.
 
     The first is what ``deterministic=True`` builds.
     """
@@ -261,7 +261,7 @@ def _remove_each_operation(graph: Graph) -> Iterator[Change]:
 
 
 def _remove_unusual_operations(graph: Graph) -> Iterator[Change]:
-    """Yield, for each unusual operation, the graph without it; also for operations in the middle of the graph."""
+    """Yield, for each operation besides the main one (such as a matmul or convolution), the graph without it."""
     known = {tensor.name for tensor in graph.tensors}
     for one in find_deviations(graph):
         if one.aspect == "operation":

@@ -28,7 +28,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 @dataclass(frozen=True)
 class AttentionDims:
-    """Dim classes of an attention graph: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``; None if not found."""
+    """Sets of equal dims of attention: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``; None if not found."""
 
     d: DimClass | None = None
     d_v: DimClass | None = None
@@ -37,7 +37,7 @@ class AttentionDims:
 
 
 def find_attention_dims(graph: Graph) -> AttentionDims:
-    """Return the dim classes of an attention graph, read from its matmuls or its SDPA operation."""
+    """Return which dims of an attention graph are head dims or sequence lengths, by its matmuls or SDPA op."""
     classes = find_dim_classes(graph)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in ATTENTION:
@@ -91,7 +91,7 @@ def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
 
 @register_change_maker("pad_sequence")
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with longer sequences; exact for queries, and for keys if sequence lengths are given."""
+    """Yield the graph with longer sequences; results stay exact for queries, and for keys with sequence lengths."""
     dims = find_attention_dims(graph)
     for classes in _iterate_dim_classes_to_change(dims.s_q, dims.s_kv):
         for multiple in (8, 64, 128):
@@ -170,7 +170,7 @@ def _pad_channels_per_group(graph: Graph, op: Operation) -> Iterator[Change]:
 
 
 def _iterate_dim_classes_to_change(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
-    """Yield the dim classes to change: two of equal size together, then each class alone."""
+    """Yield the sets of equal dims to change: two sets of equal size together, then each alone."""
     given = list(dict.fromkeys(item for item in classes if item is not None))
     if len(given) == 2 and given[0].size == given[1].size:
         yield tuple(given)

@@ -39,7 +39,7 @@ _INTEGERS = (*_BYTES, _T.INT32, _T.INT64)
 
 @register_change_maker("data_type")
 def _change_data_types(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with another type for tensors in memory: for all of one type, or for an unusual one."""
+    """Yield the graph with another data type for the tensors in memory of one type, or for one of a rare type."""
     memory = find_tensors_in_memory(graph)
     yield from _compute_integers_in_int32(graph)
     yield from change_scale_types(graph)
@@ -121,7 +121,7 @@ def _change_to_most_frequent_type(graph: Graph, memory: list[Tensor]) -> Iterato
 
 
 def _add_tensors_of_equal_type(graph: Graph, group: list[Tensor], old: DataType, new: DataType) -> list[Tensor]:
-    """Return these tensors and, if they are all in memory of the old type, the virtual ones that must change too."""
+    """Return the group and, if it is all tensors in memory of type `old`, the virtual ones that must change too."""
     if len(group) < sum(t.data_type is old and not _is_statistic(t) for t in find_tensors_in_memory(graph)):
         return group
     virtual = [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
@@ -188,7 +188,7 @@ def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
 
 
 def _compute_virtual_integers_in_float(graph: Graph) -> Iterator[Change]:
-    """Yield the graph where a virtual integer tensor, written from floating-point ones, is float32."""
+    """Yield the graph where a virtual integer tensor that is computed from floating-point ones is float32."""
     for op in graph.ops:
         inputs = [tensor for tensor in op.inputs().values() if tensor.data_type in _FLOATS]
         for tensor in op.outputs().values() if inputs else ():
@@ -212,7 +212,7 @@ def _match_operand_types(graph: Graph) -> Iterator[Change]:
 
 
 def _change_compute_types(graph: Graph) -> Iterator[Change]:
-    """Yield the graph computed in float32 instead of half precision or double; comparisons instead of boolean, too."""
+    """Yield the graph computed in float32 instead of half, double or (in comparisons) boolean."""
     new = _T.FLOAT
     for old in sorted((*HALF_TYPES, _T.DOUBLE, _T.BOOLEAN)):
         found = [

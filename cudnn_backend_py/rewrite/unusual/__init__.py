@@ -23,7 +23,7 @@ __all__ = ["OTHER_RESULTS", "Deviation", "find_deviations", "find_operations_cau
 
 
 def find_deviations(graph: Graph) -> list[Deviation]:
-    """Return the unusual properties of a graph without attention, the likeliest to be refused first."""
+    """Return the unusual properties of a graph without attention; those likeliest to be refused come first."""
     found: dict[str, Deviation] = {}
     for look in _LOOKS:
         for one in look(graph):
@@ -32,7 +32,7 @@ def find_deviations(graph: Graph) -> list[Deviation]:
 
 
 def find_operations_causing_deviations(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
-    """Return, by deviation key, the operations without which the deviation cannot occur."""
+    """Return, by the key of each unusual property, the operations without which it cannot occur."""
     extra = {get_operation_key(op): f"operation {get_operation_key(op)}" for op in graph.ops}
     known = {one.key for one in found}
     needs: dict[str, set[str]] = {}
@@ -55,7 +55,7 @@ _OF_TENSORS = ("type", "strides", "order", "alignment", "dims", "memory", "block
 
 
 def undo_deviations(graph: Graph, chosen: list[Deviation]) -> Graph | None:
-    """Return the graph without these deviations; None if it would be invalid or empty."""
+    """Return the graph with these unusual properties made usual; None if it would be invalid or empty."""
     for one in chosen:
         changed = try_to_make_graph(lambda one=one, graph=graph: one.undo(graph))  # type: ignore[misc]
         if changed is None:

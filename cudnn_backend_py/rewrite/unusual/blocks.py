@@ -164,7 +164,7 @@ def _set_block_size(graph: Graph, uid: int, old: int, new: int, axis: int) -> Gr
 
 
 def find_unusual_tensor_reorderings(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors with an element order that only block scales should have."""
+    """Yield tensors with a reordering (order of elements) that only block scales should have."""
     scales = {scale.uid for _, scale, _ in find_block_scales(graph)}
     for tensor in graph.tensors:
         if tensor.reordering is not TensorReordering.NONE and tensor.uid not in scales:

@@ -81,7 +81,7 @@ class Deviation:
         return f"{self.what}, {self.usual} is needed"
 
     def format_replacement(self) -> str:
-        """Return the replacement, with the effect on the results if they differ."""
+        """Return the text of the change that undoes the deviation, with its effect if the results differ."""
         return self.title if self.effect == "exact" else f"{self.title} ({self.effect})"
 
 
@@ -110,7 +110,7 @@ def set_fields_of_tensors(graph: Graph, uids: Iterable[int], **fields: Any) -> G
 def make_shared_deviation(
     tensors: list[Tensor], key: str, aspect: Aspect, old: str, new: str, effect: Any, **fields: Any
 ) -> Deviation:
-    """Return one deviation for several tensors with the same unusual property."""
+    """Return one :class:`Deviation` for several tensors with the same unusual property."""
     names = tuple(tensor.name for tensor in tensors)
     uids = [tensor.uid for tensor in tensors]
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -48,7 +48,7 @@ class _AxisOrders:
     usual: str
 
     def make_usual_strides(self, dims: tuple[int, ...]) -> Strides:
-        """Return strides in the axis order of most tensors."""
+        """Return packed strides for these dims in the axis order of most tensors of the graph."""
         return channels_last(dims) if self.usual == "NHWC" else packed_strides(dims)
 
     def has_unusual_order(self, tensor: Tensor) -> bool:
@@ -138,7 +138,7 @@ def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
 
 
 def _find_row_major_images(tensors: list[Tensor], orders: _AxisOrders) -> Iterator[Deviation]:
-    """Yield one deviation if all images of a convolution are row-major, as kernels prefer channels last."""
+    """Yield one :class:`Deviation` if a convolution's images are all row-major, as kernels prefer channels last."""
     whole = [t for t in tensors if orders.words.get(t.uid) == orders.usual == "NCHW" and t.rank >= IMAGE]
     if not whole:
         return

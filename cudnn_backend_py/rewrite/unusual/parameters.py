@@ -41,7 +41,7 @@ _D = DescriptorType
 def _make_parameter_deviation(
     op: Op, name: str, old: object, new: object, effect: Any, title: str = "", **how: Any
 ) -> Deviation:
-    """Return the deviation of one parameter of an operation."""
+    """Return the :class:`Deviation` for one operation parameter with an unusual value."""
     inner, fields = how.get("inner", ""), how.get("fields", {name: new})
     shown = [getattr(one, "name", one) for one in (old, new)]
     word = name.replace("_", " ")
@@ -61,7 +61,7 @@ _OF_ABSOLUTE_VALUES = {ReduceTensorOp.NORM1: ReduceTensorOp.ADD, ReduceTensorOp.
 
 
 def _make_reduction_deviation(op: Reduction) -> Deviation:
-    """Return the deviation of a reduction that is no sum, with the operator to use instead."""
+    """Return the :class:`Deviation` for a reduction other than a sum, with the operator to use instead."""
     key, found = get_operation_key(op), op.operator.name
     if (plain := _OF_ABSOLUTE_VALUES.get(op.operator)) is not None:
         usual, effect, more = f"ABS and {plain.name}", "exact", f"ABS, then {plain.name}"

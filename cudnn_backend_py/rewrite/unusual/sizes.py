@@ -69,7 +69,7 @@ def _find_wrong_statistics_dims(op: Operation) -> Iterator[Deviation]:
 
 
 def find_inconsistent_dims(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors of pooling, experts and matmul overrides with dims that differ from the inferred ones."""
+    """Yield tensors of pooling, MoE matmul and M, N, K overrides with dims that contradict the operation's others."""
     for op in graph.ops:
         ports = dict(op.ports())
         needed: dict[str, tuple[int, ...]] = {}

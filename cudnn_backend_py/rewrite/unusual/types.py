@@ -55,7 +55,7 @@ FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 
 
 def _find_types_by_port(graph: Graph) -> dict[int, DataType]:
-    """Return, by uid, the data type that an operation's port requires of its tensor."""
+    """Return, by uid, the data type that an operation requires of a tensor."""
     small = find_usual_block_scaled_type(graph)
     found: dict[int, DataType] = {}
     for op in graph.ops:
@@ -69,7 +69,7 @@ def _find_types_by_port(graph: Graph) -> dict[int, DataType]:
 
 
 def _find_type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
-    """Return the type that a port requires; None if it accepts any; `small` is the type of block-scaled tensors."""
+    """Return the type that an operation's field requires; None for any. `small`: type of block-scaled tensors."""
     if port in _OF_PORTS:
         return _OF_PORTS[port]
     if op.kind in NORMS and op.parameters().get("mode") is not NormMode.ADA_LAYER_NORM:
@@ -90,7 +90,7 @@ def _find_most_frequent_type(tensors: list[Tensor]) -> DataType | None:
 
 
 def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors in memory with a type unlike that of the others, or unlike the one their port requires."""
+    """Yield tensors in memory with a type unlike the others', or unlike what their operation requires."""
     known = _find_types_by_port(graph)
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     scales = {t.uid for op in graph.ops if op.kind in BLOCK_SCALES for p, t in op.ports() if p == "scale"}
@@ -118,7 +118,7 @@ _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that ho
 
 
 def _make_type_deviation(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
-    """Return the deviation of a tensor that has another type than `needed`; texts call the tensor `name`."""
+    """Return the :class:`Deviation` for a tensor with another type than `needed`, which its text calls `name`."""
     found, uid = format_type(tensor.data_type), tensor.uid
     return Deviation(
         f"type {uid}",
@@ -133,7 +133,7 @@ def _make_type_deviation(tensor: Tensor, name: str, needed: DataType, as_others:
 
 
 def _list_wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
-    """Return the types wider than this operand type that a result may have; reductions allow float32 only."""
+    """Return the types wider than operand type `usual` that a result may have; for reductions, float32 only."""
     if is_reduced:
         return (_T.FLOAT,)
     if usual in LOW_PRECISION_TYPES:
@@ -142,7 +142,7 @@ def _list_wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataTyp
 
 
 def _set_float32_computation(graph: Graph | None, but: Collection[str]) -> Graph | None:
-    """Return the graph with its operations computing in float32, except those with a key in `but`."""
+    """Return the graph with its operations computing in float32, except those with these compute type keys."""
     if graph is None:
         return None
     ops = (op if _make_compute_type_key(op) in but else _set_compute_type(op, _T.FLOAT) for op in graph.ops)
@@ -188,7 +188,7 @@ def _find_usual_type_of_virtual_tensor(users: Sequence[Op], tensor: Tensor, give
 
 
 def _find_type_of_other_matmul_operand(op: Op, tensor: Tensor) -> DataType | None:
-    """Return the type of the operand that a matmul multiplies the tensor with; the tensor's own if it is virtual."""
+    """Return the data type of a matmul's other operand, or of `tensor` if the other is virtual."""
     if not isinstance(op, Matmul) or tensor.uid not in (op.a.uid, op.b.uid):
         return None
     other = op.b if op.a.uid == tensor.uid else op.a
@@ -196,7 +196,7 @@ def _find_type_of_other_matmul_operand(op: Op, tensor: Tensor) -> DataType | Non
 
 
 def _find_usual_type_of_norm_tensor(op: Op, tensor: Tensor) -> DataType | None:
-    """Return a norm tensor's usual type: float32 if it has that type, else that of the norm's input."""
+    """Return a norm tensor's usual type: float32 for a float32 tensor, else the type of the norm's input."""
     x = op.inputs().get("x") if op.kind in NORMS else None
     if x is None or x.uid == tensor.uid:
         return None

@@ -1,4 +1,4 @@
-"""Run graphs on random data and compare with the interpreter, for `cudnn-backend run`."""
+"""Run graphs on random data and compare the results with the NumPy interpreter, for `cudnn-backend run`."""
 
 from .trial import ConfigTrial, Trial, run_graph
 

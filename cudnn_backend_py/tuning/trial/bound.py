@@ -1,4 +1,4 @@
-"""Error bounds for correct results, per output element, derived from the interpreter's results.
+"""Error bounds for correct results, per output element, derived from runs of the NumPy interpreter.
 
 The interpreter runs with cuDNN's roundings (``center``), and eight times more with its arithmetic shaken: whatever may
 be rounded otherwise, or summed in another order, is moved by a random amount about as large as that can be. How far the
@@ -140,7 +140,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOutput:
-    """The expected values of an output.
+    """The expected values of an output, with an error bound for each element.
 
     Attributes
     ----------
@@ -366,7 +366,7 @@ def _estimate_common_score_error(graph: Graph, arithmetic: Arithmetic, use: Atte
 def _find_elements_with_known_value(
     graph: Graph, tensor: Tensor, center: FloatArray, same: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return a mask of elements with a known expected value: runs agree about NaN, and kernels write them."""
+    """Return a mask of elements whose expected value is known: all runs agree about NaN, and kernels write them."""
     unwritten = tensor.ragged_offset is not None or _may_leave_rows_unwritten(graph, tensor)
     return np.asarray(same & ~(np.isnan(center) & unwritten))
 

@@ -1,4 +1,4 @@
-"""Perturbed runs of the interpreter, which vary values within their rounding and summation errors."""
+"""Runs of the NumPy interpreter with values varied within their rounding and summation errors."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class PerturbedRun(Run):
         return super().round_numerators(values, sums, data_type)
 
     def _is_exact(self, op: Op) -> bool:
-        """Return whether all sums are of integers within the exact range of their type."""
+        """Return whether all sums of an operation are of integers within the exact range of their type."""
         most = 1.0
         for tensor in op.inputs().values():
             if not is_float(tensor.data_type):

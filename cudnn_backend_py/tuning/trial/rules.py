@@ -59,7 +59,7 @@ class Arithmetic:
 
     @classmethod
     def from_notes(cls, notes: Iterable[str] | None) -> Arithmetic:
-        """Derive the properties from an engine's numerical notes; return the defaults if there is no engine."""
+        """Derive the arithmetic from an engine's numerical notes; return the defaults if there is no engine."""
         if notes is None:
             return cls()
         held = set(notes)
@@ -108,7 +108,7 @@ def is_float(data_type: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PerturbationRule:
-    """How an operation is perturbed: relative changes of inputs and outputs, and a change relative to an input."""
+    """How far the interpreter varies an operation's inputs and outputs, to imitate the rounding of kernels."""
 
     input_change: float = 0.0
     output_change: float = 0.0

@@ -395,7 +395,7 @@ class _GraphRun:
         return tuple(map(self._make_config_trial, configs))
 
     def _make_config_trial(self, config: EngineConfig) -> ConfigTrial:
-        """Return the initial trial of a config, before it runs."""
+        """Return the :class:`ConfigTrial` of a config that has not run yet."""
         return ConfigTrial(
             tag=config.tag,
             mode=config.origin,

@@ -24,7 +24,7 @@ KNOWN_REASONS = (*DEVICE_NEED_BY_PATTERN, "core_engine.getStatus()")
 
 
 def describe_own_gpu() -> Profile:
-    """Return this machine's GPU as a description, so that only the method of judging differs."""
+    """Return a description of this machine's GPU, to judge graphs for it as on a machine without one."""
     target = open_target()
     target.close()
     return target.profile
@@ -67,7 +67,7 @@ def is_config_supported(name: str, config: str, on: Profile | None) -> bool:
 def explain_verdict_differences(
     name: str, deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the counted causes of the differences between two config lists, and the unexplained differences."""
+    """Return counts, by known cause, of config differences between the described and the real GPU, and unknown ones."""
     causes: Counter[str] = Counter()
     unexplained = []
     for mode, configs in deviceless["configs"].items():

@@ -129,7 +129,7 @@ def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: B
 def test_decoding_does_not_read_beyond_the_end_of_q(
     gpu: Target, mode: BatchLayout, lens_q: list[int], rows: list[int]
 ) -> None:
-    """Kernels read a row for each sequence of the class; the offset of an absent one is the end of Q."""
+    """Kernels read one row of Q per sequence of the plan; offsets of absent sequences must not exceed Q's end."""
     held: list[Any] = []
 
     def allocate(size: int) -> Any:

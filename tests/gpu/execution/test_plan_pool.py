@@ -1,4 +1,4 @@
-"""The plan pool on a GPU: eviction while work is in flight, captures, builds in the background, any shape."""
+"""The shared pool of built plans on a GPU: eviction while work is in flight, captures, background builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention of cudnn-frontend 1.25 and later on the GPU: cumulative lengths, multipliers, log2 statistics."""
+"""Attention of cudnn-frontend 1.25 and later on the GPU: cumulative lengths, offset multipliers, log2 statistics."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def check_small_attention(gpu: Target, sizes: dict[str, Any], options: dict[str,
 def check_small_gradients(
     options: dict[str, Any], arrays: dict[str, NDArray[Any]], found: dict[str, NDArray[Any]]
 ) -> None:
-    """Compare gradients with the reference; with a multiplied mask, only check for NaN and infinities."""
+    """Compare gradients with the reference; if the option "mask" is set, only check that all numbers are finite."""
     if "mask" in options:
         assert all(np.isfinite(value).all() for value in found.values())
         return

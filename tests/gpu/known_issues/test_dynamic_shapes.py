@@ -317,7 +317,7 @@ class ChangedShapeRun:
         self.tensors = [make_attention_tensors(case, p) for p in self.problems]
 
     def config(self, graph: Graph) -> EngineConfig:
-        """Return the engine config for a plan.
+        """Return the heuristics' engine config that the case names, for a graph that allows changed shapes.
 
         Raises
         ------
@@ -398,7 +398,7 @@ class ChangedShapeRun:
                     yield ", ".join([*changes, f"strides {of_strides}"]), tensors, {"problem": problem}
 
     def expected(self, tensors: ProblemTensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the expected results for one of the mixed shapes."""
+        """Return the expected results, in float64, for the given tensors and their sizes."""
         views = {name: tensors.view(name, arenas[name]) for name in tensors.dims if name not in tensors.written_tensors}
         if self.case.form == "matmul":
             return {"c": views["a"].astype(np.float64) @ views["b"].astype(np.float64)}
@@ -500,7 +500,7 @@ class ChangedShapeRun:
         return {"exact_built_ms": round(built_ms, 2), "exact_gpu_us": taken}
 
     def compare(self, arenas: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, Any]:
-        """Return whether the results of a run are right, and if not, for which mixed shapes they would be right."""
+        """Return whether a run's results are right, and if not, for which mix of old and new sizes they would be."""
         said: dict[str, Any] = {}
         run = self.tensors[1]
         iterate_mixed_shapes = self.iterate_mixed_shapes()
@@ -612,7 +612,7 @@ def get_problem_key(case: ShapeChangeCase) -> tuple[Any, ...]:
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[ShapeChangeCase, dict[str, Any]]:
-    """Return the outcomes of all cases, which are also recorded as a figure."""
+    """Return the outcomes of all cases, run in child processes, and store them in the measurement record."""
     target = open_target()
     version, sm = target.library.version, target.sm
     target.close()

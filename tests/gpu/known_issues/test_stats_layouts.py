@@ -1,4 +1,4 @@
-"""A backward pass reads statistics in any layout, except on versions with ``backward-stats-layout``."""
+"""A backward pass reads statistics in any layout, except on versions with known issue ``backward-stats-layout``."""
 
 from __future__ import annotations
 

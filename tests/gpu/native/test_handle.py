@@ -47,7 +47,7 @@ def test_the_properties_of_the_device_can_be_saved_and_opened_as_a_target(tmp_pa
 
 
 def test_a_device_profile_has_the_properties_that_the_driver_reports() -> None:
-    """A profile is read from the driver; cuDNN is queried only for the other properties."""
+    """A description of a GPU is read from the driver; cuDNN is queried only for what the driver does not report."""
     profile, properties = read_device_profile(0), read_device(0)
     assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
     assert {name: profile.properties[name] for name in properties} == properties

@@ -63,7 +63,7 @@ def test_a_cached_plan_of_a_described_gpu_is_found_on_the_gpu(tmp_path: Path, bu
 
 
 def test_the_profile_of_this_gpu_gives_the_same_plan_keys() -> None:
-    """The package's profile with this GPU's name is enough to build plans ahead of time."""
+    """The GPU properties that the package has under this GPU's name give the plan-cache keys of the GPU itself."""
     here = shared_target()
     named = [
         profile

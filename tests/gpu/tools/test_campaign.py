@@ -1,4 +1,4 @@
-"""Random graphs on this GPU: cuDNN's results are right, and a planted error is found and reduced."""
+"""Random graphs on this GPU: cuDNN is right, and an introduced error is found and its graph made smaller."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_cudnn_computes_random_graphs_right(gpu: Target, family: str) -> None:
 
 
 def test_a_planted_wrong_scale_is_found_and_its_graph_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter multiplies every matmul result by 1.01; cuDNN is right."""
+    """Let the interpreter multiply every matmul result by 1.01; cuDNN, which is right, must be reported as wrong."""
     g = GraphBuilder("planted")
     x = g.tensor("x", (4, 32, 8, 8), strides="channels_last")
     w, per = g.tensor("w", (32, 32, 3, 3), strides="channels_last"), (1, 32, 1, 1)

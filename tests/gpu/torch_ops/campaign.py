@@ -415,7 +415,7 @@ CAMPAIGN_PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = 
 
 
 def list_largest_attention_problems(part: str) -> list[dict[str, Any]]:
-    """Return the largest problem of each kind in a part; their shape-class plans also serve all smaller problems."""
+    """Return the largest problem of each kind in a part; the plans built for them also serve all smaller problems."""
     if part == "dense":
         full = [[MAX_SEQUENCE_LENGTH] * 32] * 2
         return [

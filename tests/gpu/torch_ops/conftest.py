@@ -21,7 +21,7 @@ def _require_fused_attention() -> None:
 
 @pytest.fixture(autouse=True)
 def default_shape_policy() -> Iterator[None]:
-    """Set the default shape policy at the start of each test."""
+    """At the start of each test, set the default `shapes` option to "any" (one plan for a class of shapes)."""
     former = set_shapes("any")
     yield
     set_shapes(former)
@@ -29,7 +29,7 @@ def default_shape_policy() -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def step_module(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return the compiled step, loaded from a copy of its file so that it is separate from the package's own."""
+    """Return the operators' compiled C++ code, loaded from a copy of its file to be separate from the package's."""
     torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
     path, build = tmp_path_factory.mktemp("step") / "step.so", Build.for_torch(torch)
     built = get_extension_folder().path / build.file_name

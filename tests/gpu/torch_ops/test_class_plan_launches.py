@@ -1,4 +1,4 @@
-"""The compiled step launches a new dense shape as it learned from another shape of the same shape class.
+"""The operators' C++ code launches a new dense shape by a plan that it learned with another shape of its class.
 
 Its launches must equal Python's. Tensors are the host's and no kernel runs: compared are outputs,
 addresses, and the arguments of the kernel before the plan. Needs torch and a C++ compiler.
@@ -44,7 +44,7 @@ WORKSPACE_BYTES = 4096
 
 
 class UnbuiltClassPlan(ShapeClassPlan):
-    """A shape-class plan with a graph and without a built plan."""
+    """A plan for a class of shapes that has a graph but is not built."""
 
     def __init__(self, problem: Any, bounds: ShapeClassBounds, backward: bool) -> None:
         self.problem, self.bounds = make_shape_class_problem(problem, bounds, backward=backward), bounds
@@ -63,7 +63,7 @@ class UnbuiltClassPlan(ShapeClassPlan):
 
 
 class FakePreparedLaunchCall:
-    """A fake prepared call, with the fields that the compiled step reads and writes."""
+    """Stands for a prepared launch, with only the fields that the operators' C++ code reads and writes."""
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
         self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
@@ -84,7 +84,7 @@ class FakePrepareKernel:
 
 
 class RecordedCompiledStep:
-    """The compiled step, the launch recipe that a test gives it, and a record of its launches."""
+    """The operators' C++ code with one plan that a test registers, and a record of the launches that it makes."""
 
     def __init__(self, step_module: Any, launches: LaunchRecorder) -> None:
         self.module, self.launches = step_module, launches
@@ -163,7 +163,7 @@ def make_backward_call(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
 
 
 class PythonShapeClass:
-    """The shape class that Python selects for a call, and the launch that Python makes with it."""
+    """The class of shapes that Python selects for a call, and the launch that Python makes for it."""
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
         self.backward, named = backward, map_tensors_by_name(inputs, outputs)
@@ -186,7 +186,7 @@ class PythonShapeClass:
         return Sequences(r.batch, r.max_q, r.max_kv, len_q=named["seq_len_q"], len_kv=named["seq_len_kv"])
 
     def accepts(self, inputs: Any, outputs: Any) -> bool:
-        """Return whether Python uses this class for a call without copying tensors."""
+        """Return whether Python would run a call by the plan of this class of shapes without copying tensors."""
         r = make_sequence_view_of_call(self.backward, map_tensors_by_name(inputs, outputs), OPERATOR_OPTIONS)
         return (
             r.related_plans == self.reading.related_plans
@@ -195,7 +195,7 @@ class PythonShapeClass:
         )
 
     def check_launch(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
-        """Compare the step's outputs and launch with those that Python makes."""
+        """Compare the outputs and the launch of the C++ code with those that Python makes."""
         row, words, _ = seen
         for (name, want), x in zip(outputs, made, strict=True):
             assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name

@@ -1,4 +1,4 @@
-"""The compiled step of the torch operators: calls that it recognizes, launches, and leaves to Python.
+"""The torch operators' C++ code for known calls: calls that it recognizes, launches, and leaves to Python.
 
 It is connected to tensors of the host and to functions of the test instead of a launch, so it runs wherever torch
 and a C++ compiler are installed. The tests of the operators check that its results equal Python's.
@@ -100,7 +100,7 @@ def random_tensors() -> Any:
 
 
 def make_plan_description(launches: LaunchRecorder, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
-    """Return the description of a plan that the compiled step's ``learn`` accepts."""
+    """Return a plan's description as a tuple that the C++ code's ``learn`` accepts."""
     words = (ctypes.c_uint64 * ROW_LENGTH)()
     call = _TupleCallStruct()
     call.row = ctypes.addressof(words)
@@ -137,7 +137,7 @@ LAUNCH_ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT,
 def register_plan_in_compiled_step(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, **more: Any
 ) -> None:
-    """Give the compiled step a plan without statistics to learn."""
+    """Register a plan without statistics, so that the operators' C++ code launches later calls of it."""
     assert step_module.learn(
         make_plan_description(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW, **more),
         False,
@@ -353,7 +353,7 @@ def test_statistics_are_computed_for_gradients_and_returned_on_request(
 def teach_forward_call(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> Callable[..., Any]:
-    """Give the compiled step a forward pass with statistics to learn, and return a function that calls it."""
+    """Register a forward plan with statistics in the operators' C++ code; return a function that calls it there."""
     q, k, v = random_tensors
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), None)
     plan = make_plan_description(launches, (make_output_description(q), stats), (*LAUNCH_ROW, (4, OUTPUT, 1, 0)))

@@ -57,7 +57,7 @@ def compute_reference_result(
 
 
 def add_sink_tensor(options: dict[str, Any], heads: int = 8) -> dict[str, Any]:
-    """Return the options; if they contain a sink, it is a random tensor."""
+    """Return the options with a random sink tensor in place of their value for "sink", if they have one."""
     return options | ({"sink": torch.randn(heads, device="cuda")} if "sink" in options else {})
 
 

@@ -51,7 +51,7 @@ def have_equal_bits(found: TensorTuple, want: TensorTuple) -> bool:
 
 
 def call_attention_with_other_shapes() -> None:
-    """Build plans of smaller and larger classes, and repeat one shape often enough for an exact plan."""
+    """Call smaller and larger shapes, and one shape ten times, so that plans of other shapes are built."""
     for b, s in ((1, 30), (6, 700), *[(2, 210)] * 10):
         run_forward_and_backward(b, s)
 

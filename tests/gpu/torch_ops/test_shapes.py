@@ -1,4 +1,4 @@
-"""New shapes give the same results with each shape policy, whichever plan computes them."""
+"""New shapes give the same results with each `shapes` option: a plan for a class of shapes, or for one shape."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_new_shape_of_a_known_class_does_not_wait_for_a_build() -> None:
 
 @pytest.fixture
 def wait_for_compiled_step() -> None:
-    """Wait for the compiled step, which is built in the background after an operator has run."""
+    """Wait until the operators' C++ code is compiled, which happens in the background after a first call."""
     attention(*(x.detach() for x in make_random_inputs(1, 64)[:3]), shapes="any")
     if not EXTENSION.wait(300):
         pytest.skip(f"did not run: there is no compiled step ({describe_extension()})")
@@ -417,7 +417,7 @@ def test_layers_of_a_training_step_do_not_trigger_an_exact_plan() -> None:
 
 
 def test_the_compiled_step_learns_no_strides_from_a_single_token() -> None:
-    """The stride of a single token has no meaning: the compiled step must not learn it for several tokens."""
+    """A single token's stride has no meaning: the operators' C++ code must not use it for several tokens."""
     whole = torch.randn(8, 3, H, D, device="cuda", dtype=torch.half)
     for rows in (1, 1, 1, 1, 5):
         q, k, v = (x[:rows] for x in whole.unbind(1))

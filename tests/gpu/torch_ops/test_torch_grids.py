@@ -1,4 +1,4 @@
-"""The drop-in on the inputs of torch's own tests of ``scaled_dot_product_attention``, with torch's tolerances.
+"""This package's replacement of ``scaled_dot_product_attention``, on inputs and tolerances of torch's own tests.
 
 The sizes are those of torch's test/test_transformers.py. As there, the reference is math in float32, and an error may
 be a multiple of the error of math in the tensors' own type. Where an error is larger, that of torch's cuDNN path must
@@ -110,7 +110,7 @@ def compute_error_to_tolerance_ratio(found: Any, exact: Any, rounded: Any, facto
 def compare_drop_in_with_exact_attention(
     run: Callable[..., dict[str, Any]], inputs: dict[str, Any], name: str, tally: GridResult
 ) -> None:
-    """Compare the drop-in with exact math; if it exceeds the tolerance, compare torch's cuDNN backend as well.
+    """Compare our replacement with exact math; if beyond the tolerance, compare torch's cuDNN backend as well.
 
     ``run(function, inputs)`` returns the output and the gradients of the inputs by name.
     """

@@ -1,4 +1,4 @@
-"""Trials of graphs on the GPU: right engines pass, planted errors are found, and each config is reproducible."""
+"""Checks of graphs on the GPU against the interpreter: right engines pass, and introduced errors are found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GRAPH_NAMES = ("convolution forward", "matmul", "pointwise", "reduction", "layer
 
 
 def run_trial_and_check_results(graph: Graph, **options: Any) -> Trial:
-    """Return the trial of a graph that must be right; skip the test where cuDNN may refuse the graph and does."""
+    """Run a graph that must equal the interpreter's results; skip the test if cuDNN refuses it on an unmeasured GPU."""
     trial = run_graph(graph, **options)
     if trial.state == "refused":
         skip_if_support_not_measured_on_this_gpu(trial.words)
@@ -89,7 +89,7 @@ def test_a_trial_finds_a_wrong_matmul_scale(data: str, monkeypatch: pytest.Monke
 
 
 def is_cudnn_result_reported_wrong(graph: Graph, data: str) -> bool:
-    """Return whether the trial reports cuDNN's result as wrong; graphs known to crash cuDNN are not run."""
+    """Return whether cuDNN's result is reported as wrong; graphs known to crash cuDNN are not run."""
     target = shared_target()
     if find_issues_failing_before_execution(graph, target.sm, target.library.version):
         return False
@@ -114,7 +114,7 @@ def reduce_wrong_graph(graph: Graph) -> ReducedFailure:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_wrong_scale_in_each_operation_and_type_is_found(family: str, kind: DataType) -> None:
-    """Plant a wrong scale in one operation of the interpreter; the reduced graph must have the operation."""
+    """Let the interpreter scale one operation wrongly; the graph made smaller must still have the operation."""
     make, operation, _ = WRONG_SCALES[family]
     graph = make(kind)
     run_trial_and_check_results(graph, seed=1, time=False)

@@ -1,4 +1,4 @@
-"""Tuning on the GPU: timed configs agree, the time budget is kept, and the winner is found again with its evidence."""
+"""Tuning on the GPU: timed configs compute the same as the heuristics' first config; the time limit is kept."""
 
 from __future__ import annotations
 

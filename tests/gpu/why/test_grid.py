@@ -1,4 +1,4 @@
-"""The first condition that excludes cuDNN, found without torch, is the one that torch reports, for a grid of calls."""
+"""For a grid of calls, `why` finds without torch the first condition that excludes cuDNN, the one torch reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watched program on a GPU: the backend torch selects at each call, compiled calls, and times of backends."""
+"""A program watched by `why` on a GPU: the backend torch selects at each call, compiled calls, backend times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examine a recorded case for a described GPU with two cuDNN versions: every step except execution."""
+"""``cudnn-backend audit`` on a stored case of a described GPU, with two cuDNN versions: all steps but execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check sampled rows of torch attention results against the reference on the CPU: only right results pass."""
+"""Compare some rows of torch's attention results with the reference on the CPU: only right results pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention calls that are not sampled are counted, passed on unchanged, and invisible to compilers."""
+"""Attention calls that an audit does not check are counted, run unchanged, and compiled as without an audit."""
 
 from __future__ import annotations
 

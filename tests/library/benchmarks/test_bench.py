@@ -147,7 +147,7 @@ def test_the_c_timing_loop_repeats_the_call() -> None:
 
 
 def test_the_c_timing_loop_returns_the_status_of_a_failing_call() -> None:
-    """cuDNN itself refuses a null handle."""
+    """The loop passes a null handle, which cuDNN itself refuses with a status."""
     execute = ctypes.cast(library().get_unchecked_function("cudnnBackendExecute"), ctypes.c_void_p)
     status = -load_compiled_library().cudnn_backend_py_loop(execute, None, None, None, 5)
     assert 2000 <= status < 3000  # CUDNN_STATUS_BAD_PARAM*

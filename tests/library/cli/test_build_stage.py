@@ -96,7 +96,7 @@ def test_each_graph_variation_is_reported_before_its_build(judge: Judge) -> None
 
 
 def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
-    """The graph padded to head_dim 256 passes its support check but does not build; V of 128 does."""
+    """Padding to head_dim 256 passes the support check but does not build; a V with head_dim 128 builds."""
     padded = next(one for one in iterate_changes(make_backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with use_target("sm100") as target:
         assert is_supported(padded.graph, target, HEURISTICS_MODES)
@@ -123,7 +123,7 @@ def test_a_crash_while_building_a_variation_loses_only_that_variation() -> None:
 
 
 def test_whatif_builds_a_bounded_number_of_variations() -> None:
-    """The bound does not depend on time: a plan that compiles counts as seven that do not."""
+    """The number of builds is limited by count, not time: a plan that compiles counts as much as seven that fail."""
     with use_target("sm90") as target:
         case = RefusalCase((), make_forward(), target, HEURISTICS_MODES, budget=PlanBudget(8))
         assert [case.judge_variation(make_forward()) for _ in range(3)] == [True, True, None]
@@ -309,7 +309,7 @@ def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> N
 
 
 def test_an_older_version_is_a_remedy_only_if_it_supports_the_graph(tmp_path: Path) -> None:
-    """Two products in F16x16 order were once supported on sm_80, but not on sm_89, which has less shared memory."""
+    """Two chained matmuls in F16x16 order were supported on sm_80, never on sm_89, which has less shared memory."""
     removed = run_command_on_graph_file(
         tmp_path, "explain", "-v", "--target", "sm80", graph="VARIED_GRAPHS['two matmul, reordered, s 10']()"
     )

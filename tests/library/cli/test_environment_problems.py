@@ -162,7 +162,7 @@ except errors.EnvironmentNotReady as error:
 
 
 def test_a_failure_to_build_any_plan_is_an_environment_problem(tmp_path: Path) -> None:
-    """NVRTC without its builtins passes every support check."""
+    """If NVRTC lacks its builtins library, every support check passes, but no plan can be built."""
     from cudnn_backend_py.native.find import find_nvrtc_places
 
     shutil.copy(next(place.path for place in find_nvrtc_places(12) if place.path is not None), tmp_path)

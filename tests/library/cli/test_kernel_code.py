@@ -30,7 +30,7 @@ def run_explain(*arguments: str) -> Result:
 
 
 def install_fake_nvdisasm(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Make `text` the only program ``nvdisasm`` on PATH."""
+    """Write the script `text` as ``nvdisasm`` into a folder, and make it the only one on PATH."""
     folder.mkdir()
     (folder / "nvdisasm").write_text(text)
     (folder / "nvdisasm").chmod(0o755)

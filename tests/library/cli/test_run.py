@@ -59,7 +59,7 @@ def matmul_file(tmp_path: Path) -> Path:
 
 
 def test_run_for_a_described_gpu_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The inputs alone would need 8 GB, and the attention scores 1 TB."""
+    """The graph's inputs would need 8 GB and its attention scores 1 TB: neither may be computed."""
     graph = attention.sdpa_forward(batch=32, heads=32, seq_q=65536, head_dim=128)
     for name in ("make_inputs", "load_arrays", "compute_expected_outputs"):
         monkeypatch.setattr(trial_module, name, None)

@@ -52,7 +52,7 @@ def format_command_that_reproduces_config(tag: str) -> str:
 
 
 def make_sample_trials() -> Iterator[Trial]:
-    """Yield one trial of every state."""
+    """Yield one result of ``run`` for every state that it can report."""
     timed = replace(
         CONFIG_TRIAL, build_s=0.5, workspace_bytes=64, cold=Timing(12.5, 12, 13, 12), warm=Timing(9, 8, 10, 12)
     )
@@ -81,7 +81,7 @@ def make_sample_trials() -> Iterator[Trial]:
 
 
 def format_sample_trials(style: str, folder: Path) -> str:
-    """Return the output of ``run`` for the sample trials in one format."""
+    """Return the output of ``run`` for the sample results in one format."""
     path = folder / "graph.json"
     save_graph(TYPICAL_GRAPHS["matmul"].make(), path)
     made = list(make_sample_trials())

@@ -97,7 +97,7 @@ def change_to_input_folder(input_folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def count_visible_characters(text: str) -> Counter[str]:
-    """Count the characters of a text, ignoring whitespace and the escaping of colons."""
+    """Count the characters of a text other than whitespace; an escaped colon counts as a colon."""
     return Counter("".join(text.replace("\\x3a", ":").split()))
 
 

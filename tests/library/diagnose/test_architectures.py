@@ -1,4 +1,4 @@
-"""Verdicts for architectures older or newer than this cuDNN supports: the graph is not named as the cause."""
+"""Verdicts for architectures that this cuDNN does not support: the architecture is the cause, not the graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_convolution() -> Graph:
 
 
 def make_gpu_without_profile(sm: int) -> Profile:
-    """Return a GPU of an architecture without a profile, with the properties of an RTX 5090."""
+    """Return an unknown GPU: the properties of an RTX 5090, with architecture `sm`."""
     known = find_profile("sm120")
     properties = {**known.properties, "deviceVer": sm * 10, "deviceName": "unknown"}
     return replace(known, name="unknown", title="an unknown GPU", properties=properties)
@@ -37,7 +37,7 @@ def make_gpu_without_profile(sm: int) -> Profile:
 
 @pytest.mark.parametrize("target", ["p100", "gtx-1080-ti"])
 def test_gpus_before_volta_support_convolutions_but_no_matmuls(target: str) -> None:
-    """These GPUs refuse float16 matmuls, the usual control graph; the environment is not blamed."""
+    """These GPUs refuse the float16 matmul that usually checks the environment: it is not reported as broken."""
     for whole in (False, True):
         verdict = explain(make_convolution(), target, build=whole)
         assert verdict.outcome is Outcome.SUPPORTED

@@ -144,7 +144,7 @@ LogsAndVerdicts = Mapping[str, Mapping[str, Any]]
 
 
 def build_graph_with_options_of_listing(key: str) -> Graph:
-    """Build our graph for the attention options of one listed graph of cudnn-frontend."""
+    """Build this package's graph for the attention options of one logged graph of cudnn-frontend."""
     make = sdpa_backward if " bwd " in key else sdpa_forward
     defaults: dict[str, Any] = {
         "implementation": "composite",
@@ -155,14 +155,14 @@ def build_graph_with_options_of_listing(key: str) -> Graph:
 
 
 def make_expected_listing(key: str) -> AttentionGraphListing:
-    """Return the listed graph of cudnn-frontend, with the deliberate differences of our graph applied."""
+    """Return a logged graph of cudnn-frontend, changed where this package's graph differs deliberately."""
     return (
         LISTINGS[key].replace_text(*DELIBERATE_DIFFERENCES[key][1]) if key in DELIBERATE_DIFFERENCES else LISTINGS[key]
     )
 
 
 def select_graphs_to_judge(version: str) -> tuple[dict[str, Graph], list[str]]:
-    """Return both graphs of each listing of a version, and the names of the graphs to judge."""
+    """Return cudnn-frontend's logged graphs for a version and ours, and the names of those that need a verdict."""
     keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE_DIFFERENCES]
     graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {
         f"ours {key}": build_graph_with_options_of_listing(key) for key in keys
@@ -172,7 +172,7 @@ def select_graphs_to_judge(version: str) -> tuple[dict[str, Graph], list[str]]:
 
 @pytest.fixture(scope="module")
 def answers_by_version() -> dict[str, LogsAndVerdicts]:
-    """Return logs and verdicts of each of the two cuDNN versions; the older one runs in one child process."""
+    """Return cuDNN's logs and verdicts of all graphs by cuDNN version; the older version runs in a child process."""
     return {
         "9.19": judge_graphs_in_child(*select_graphs_to_judge("9.19"), make_older_cudnn_environment()),
         "9.28": log_and_judge_graphs(*select_graphs_to_judge("9.28")),
@@ -186,7 +186,7 @@ def test_every_listed_graph_has_attention_options() -> None:
 
 @pytest.mark.parametrize("key", LISTINGS)
 def test_a_graph_listing_round_trip_is_lossless(key: str, answers_by_version: dict[str, LogsAndVerdicts]) -> None:
-    """Converting a listing to a graph, to cuDNN's log and to text gives the listing again."""
+    """A graph's text form, converted to a graph, to cuDNN's log and back to text, is unchanged."""
     listing = LISTINGS[key]
     logged = answers_by_version[listing.version][f"listed {key}"]["log"]
     assert_same_graph(listing.graph, logged)
@@ -219,7 +219,7 @@ def test_graphs_that_differ_from_cudnn_frontend_keep_its_engine_configs(
 
 
 def test_scratch_tensors_of_ragged_gradients_have_the_same_ragged_offsets() -> None:
-    """The listings of cudnn-frontend's graphs show only that these tensors are ragged, not their offsets."""
+    """cudnn-frontend's logged graphs show that these tensors are ragged, but not their offsets."""
     graph = build_graph_with_options_of_listing("9.19 bwd ragged GQA maxtotal")
     for scratch, like in {"dv_full": "dv", "dk_full": "dk", "dq_accum": "dq", "softmax_sum": "stats"}.items():
         assert graph.tensor(scratch).ragged_offset == graph.tensor(like).ragged_offset is not None
@@ -237,7 +237,7 @@ LISTINGS_WITH_CHANGED_LOGS = (
 def test_find_difference_finds_each_changed_value_in_a_log(
     key: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
-    """Change each number, flag and name in cuDNN's log, one at a time."""
+    """Change each number, flag and name in cuDNN's log, one at a time; each change must be found."""
     listing = LISTINGS[key]
     logged = answers_by_version[listing.version][f"listed {key}"]["log"]
     missed = find_undetected_changes(logged, lambda other: find_difference(listing, other))

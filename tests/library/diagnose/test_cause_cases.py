@@ -1,4 +1,4 @@
-"""Causes added to supported graphs: the headline names them, and the printed remedy removes them."""
+"""Supported graphs with unsupported changes: the headline names each change, and the printed remedy undoes it."""
 
 from __future__ import annotations
 

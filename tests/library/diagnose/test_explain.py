@@ -1,4 +1,4 @@
-"""Complete verdicts of ``explain``: the forum graph, flash attention, broken environments."""
+"""Complete verdicts of ``explain``: a graph from a forum thread, flash attention, broken environments."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_invalid_library_is_not_judged(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def package_without_driver_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the package as installed without a C compiler: without the driver stub."""
+    """Return a copy of the package without the compiled stub that replaces libcuda.so.1 on machines without one."""
     folder = tmp_path_factory.mktemp("package_without_driver_stub")
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "cudnn_backend_py", folder / "cudnn_backend_py", ignore=ignored)
@@ -224,7 +224,7 @@ def test_without_a_driver_library_nothing_is_judged(package_without_driver_stub:
 
 
 def test_if_the_control_graph_is_refused_another_target_is_tried() -> None:
-    """On a described GPU too old for float16 products (Pascal), its refusal is no environment problem.
+    """A Pascal GPU refuses the float16 matmul that checks the environment: this is no environment problem.
 
     The older cuDNN is a JIT wheel, and its refusal of a matmul differs from the full one's.
     """

@@ -68,7 +68,7 @@ def test_a_crash_in_heuristics_is_reported_in_the_verdict(shared_judge: Judge) -
 
 
 def test_a_crash_is_explained_by_the_known_issue_that_crashes(shared_judge: Judge) -> None:
-    """An earlier row of the known-issue table also matches the graph, but appears only at execution."""
+    """Another known issue matches the graph and is listed first, but it only gives wrong results at execution."""
     row = next(row for row in FAULTS if row.code == "boolean-bias")
     graph = make_example_graph(EXAMPLES[row.code].reproductions["backward"])
     statistics = graph.tensor("stats")

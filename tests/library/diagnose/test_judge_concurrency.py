@@ -1,4 +1,4 @@
-"""The judge with threads, event loops, forks, pools and interruptions: no answer belongs to another query."""
+"""Queries judged from threads, event loops, forks and pools, with interruptions: each gets its own verdict."""
 
 from __future__ import annotations
 

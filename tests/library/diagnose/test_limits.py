@@ -1,4 +1,4 @@
-"""Limits of verdicts without a GPU depend on the graph's engines; unpublished architectures are refused by name."""
+"""The caveats that a verdict without a GPU lists depend on the graph's engines."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def test_the_newest_cudnn_reports_the_removed_pattern(pattern: str) -> None:
 
 
 def test_four_matmuls_without_f16x16_order_are_no_mha_pattern() -> None:
-    """cuDNN gives the same reason for any graph of four matmuls; only F16x16 reordering shows the removed pattern."""
+    """cuDNN's reason is the same for any four matmuls; only with F16x16 reordering is the removed pattern the cause."""
     text = json.dumps(graph_to_json(make_graph("backward", {})))
     assert "F16x16" in text
     verdict = explain(graph_from_json(json.loads(text.replace("F16x16", "NONE"))), "sm90")
@@ -248,7 +248,7 @@ def make_graph_with_sbhd_tensors() -> Graph:
 
 
 def test_9_19_accepts_inputs_that_its_kernels_do_not_read() -> None:
-    """Therefore the builder offers no BINARY_SELECT mask, no S without softmax, and no [s, b, h, d] batch of two."""
+    """As these inputs are ignored, the builder offers no BINARY_SELECT mask, stored S, or [s, b, h, d] batch of two."""
     graphs = "t.make_graph_with_selected_mask(), t.make_graph_with_stored_s(), t.make_graph_with_sbhd_tensors()"
     program = f"[t.list_kernel_inputs(graph, 'sm80') for graph in ({graphs})]"
     selected, stored, first = evaluate_expression_in_9_19_process(program)
@@ -304,7 +304,7 @@ def test_mha_with_padding_and_mask_agrees_with_the_formula(causal: bool) -> None
 
 
 def test_mha_dropout_gradient_agrees_with_the_formula() -> None:
-    """S is given as the kernels store it: the softmax, negated where dropout removed a probability."""
+    """The test passes S as the kernels store it: the softmax, negated where dropout removed a probability."""
     p = dataclasses.replace(TINY_PROBLEM, causal=False, bias=None, dbias=False, dropout_mask=True)
     keep, factor = (make_random_normal_numbers(6, *SCORES_SHAPE) > -0.5).astype(float), 1.25
     graph = mha_bprop(p)

@@ -195,7 +195,7 @@ def is_attention_problem_supported(direction: str, options: Sequence[str], form:
 def find_smallest_refused_option_sets(
     direction: str, options: tuple[str, ...], form: str, target: str
 ) -> list[set[str]]:
-    """Return the refused subsets that contain no smaller refused subset; none if all options together are supported."""
+    """Return the minimal sets of options that cuDNN refuses; none if it supports all options together."""
     found: list[set[str]] = []
     if is_attention_problem_supported(direction, options, form, target) is not False:
         return found

@@ -98,7 +98,7 @@ def judge_with_partial_library(
 
 
 def is_limited_to_available_engines(verdict: Verdict) -> bool:
-    """Return whether a verdict claims nothing about the engines that are missing."""
+    """Return whether a verdict says nothing about engines that the library does not contain."""
     cause = verdict.cause
     if verdict.outcome is Outcome.SUPPORTED:
         return cause is None
@@ -449,7 +449,7 @@ outcome = "supported"
 
 @pytest.fixture
 def survey_folder(jit_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder with a graph, and with a baseline that pins the full wheel's verdict."""
+    """Return a folder with a graph, and a baseline file that expects the verdict of the full cuDNN wheel."""
     folder = jit_wheel.parent
     (folder / "verdicts.toml").write_text(BASELINE_TOML, encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "kept"))

@@ -118,7 +118,7 @@ def test_a_result_of_other_operations_is_reported_for_the_same_graph_apart_from_
 
 
 def make_fused_matmul(**changes: Any) -> Graph:
-    """Return the graph of the record's matmul with other sizes: bias, and GELU or another activation."""
+    """Return a matmul with bias and activation (GELU by default), with `changes` of the published graph."""
     kind, mode, bias = (
         changes.get("kind", DataType.HALF),
         changes.get("mode", PointwiseMode.GELU_FWD),

@@ -62,7 +62,7 @@ def test_a_relative_target_file_is_read_from_the_folder_of_the_query(
 def test_a_matrix_uses_the_target_file_of_its_working_folder(
     folders_with_different_targets: tuple[Path, Path], tmp_path: Path, run_query: str
 ) -> None:
-    """Workers of an executor stay alive, with their own working folder and judging processes."""
+    """A relative target file is that of the caller's current folder, although an executor's workers keep theirs."""
     found = []
     with ThreadPoolExecutor(1) as pool:
         for folder in (*folders_with_different_targets, *folders_with_different_targets):

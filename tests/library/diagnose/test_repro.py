@@ -155,7 +155,7 @@ def test_the_version_file_lists_the_judging_libraries(refused_archive: Path) -> 
 
 
 def test_the_cpp_program_reports_that_it_could_not_judge(refused_archive: Path) -> None:
-    """Without libcuda.so.1, cuDNN 9.19 refuses every graph; only the refused control graph reveals the problem."""
+    """Without libcuda.so.1, cuDNN 9.19 refuses even the graph that the program judges to check the environment."""
     cudnn = compile_cpp_program(refused_archive, OLDER_VERSION, "-B")
     assert run_cpp_program(refused_archive, cudnn).returncode == 1
     if library().driver.kind != "real":
@@ -173,7 +173,7 @@ def test_the_cpp_program_can_be_built_for_the_gpu(refused_archive: Path) -> None
 
 
 def test_the_same_query_gives_the_same_archive_bytes(tmp_path: Path) -> None:
-    """The files are made up: another test checks cuDNN's log."""
+    """Archives of equal files, given in any order, are equal byte by byte."""
     files = {"b.txt": "b" * 1000, "a/c.txt": "\u00e4"}
     for suffix in (".tar.gz", ".zip"):
         first, second = tmp_path / "one" / f"same{suffix}", tmp_path / "two" / f"same{suffix}"

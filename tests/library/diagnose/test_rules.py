@@ -212,7 +212,7 @@ def test_an_operation_that_needs_a_matmul_is_reported() -> None:
 
 
 def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
-    """The other engines report a missing matmul, which would mislead for this grouped matmul."""
+    """Other engines report that a matmul is missing; the headline must name the CUDA version instead."""
     verdict = explain(OPERATION_GRAPHS["moe backward"](), "sm90")
     cause = verdict.cause
     assert cause is not None
@@ -392,7 +392,7 @@ def test_a_crash_on_one_variation_does_not_stop_the_others() -> None:
 
 
 def test_a_crash_on_a_variation_keeps_cudnns_reason_as_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no further query is allowed after the crash, no variation gives the cause."""
+    """After a crash no further variation is judged, so the cause is cuDNN's own reason."""
     monkeypatch.setattr(find, "_MAX_CRASHING_VARIATIONS", 0)
     cause = find_cause_of_refused_softcap()
     assert cause is not None

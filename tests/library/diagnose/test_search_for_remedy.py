@@ -1,4 +1,4 @@
-"""For a refusal without a remedy that is known to do, `explain` searches for changes as `--whatif` does."""
+"""If no known remedy works for a refused graph, `explain` searches for changes as `--whatif` does."""
 
 from __future__ import annotations
 

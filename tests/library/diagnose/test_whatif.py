@@ -118,7 +118,7 @@ def test_supported_graph_needs_no_remedy(shared_judge: Judge) -> None:
 
 
 def test_a_variation_that_crashes_cudnn_is_left_out(shared_judge: Judge) -> None:
-    """The gradients of a sum have strides of 0, and this graph crashes the process that judges it."""
+    """A dO with strides of 0, as torch's gradient of a sum, crashes the process that judges the graph."""
     graph = change_tensor(
         make_backward(batch=1, heads=16, seq_q=1, seq_kv=1 << 16, layout="bhsd"), "do", strides=(0, 0, 0, 0)
     )

@@ -1,4 +1,4 @@
-"""Torch programs on a described GPU, without a real one: they run up to the first result that only a GPU computes."""
+"""Torch programs run with a described GPU instead of a real one, up to the first value that a GPU must compute."""
 
 from __future__ import annotations
 

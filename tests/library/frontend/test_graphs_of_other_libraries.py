@@ -266,7 +266,7 @@ def test_attention_and_matmul_graphs_of_other_libraries_get_plans(name: str, tar
 
 
 def test_a_plan_is_rebuilt_from_its_engine_and_knobs(target: str) -> None:
-    """Plans are created as a tuner does: from engine and knobs alone, in another graph."""
+    """As a tuner does, create a plan for a second, equal graph from engine and knobs alone."""
     g = make_empty_bfloat16_graph()
     add_matmul(g)
     create_plans(g)

@@ -875,7 +875,7 @@ def test_graph_is_built_for_a_given_device_description() -> None:
 
 
 def test_a_graph_of_a_device_description_cannot_be_autotuned() -> None:
-    """The graph has no handle, with or without a default target: autotune raises the same error as execute."""
+    """A graph for a described GPU has no handle: autotune raises the same error as execute."""
     set_default_target(None)
     g, _ = make_matmul(device_property=cudnn.create_device_properties(json.dumps(find_profile("a100").properties)))
     with pytest.raises(RuntimeError, match="no plan is built"):

@@ -76,7 +76,7 @@ SERIALIZED_PROGRAMS: dict[str, Callable[[GraphMaker], Any]] = {
 
 @pytest.mark.parametrize("name", SERIALIZED_PROGRAMS)
 def test_serialized_graphs_of_cudnn_frontend_are_read(name: str) -> None:
-    """cudnn-frontend's bytes contain no graph of this package: the graph is read from cuDNN's plan."""
+    """Bytes serialized by cudnn-frontend have none of this package's data: the graph is read from cuDNN's plan."""
     g = build_graph(SERIALIZED_PROGRAMS[name])
     content = read_ubjson(g.serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
@@ -171,7 +171,7 @@ def test_a_changed_field_of_a_serialized_graph_is_detected(field: str) -> None:
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
 @pytest.mark.parametrize("change", [{"cudnnVersion": 91900}, {"smVersion": 800}])
 def test_a_serialized_plan_of_another_cudnn_or_gpu_is_refused(change: dict[str, int], kind: type[Exception]) -> None:
-    """cudnn-frontend raises the same error, so programs that catch it build the graph again."""
+    """The error has the type that cudnn-frontend raises, so programs that catch it build the graph again."""
     content = read_ubjson(build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     plan = json.loads(theirs["cudnn_backend_data"])
@@ -197,7 +197,7 @@ def test_json_is_refused_if_a_plan_is_requested() -> None:
 
 
 def test_deserialize_errors_show_a_wrong_argument_truncated() -> None:
-    """An error shows the beginning of its argument, which may be a whole plan."""
+    """The error message quotes only the beginning of a wrong argument, which may be as long as a plan."""
     data = build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True)
     for call in (lambda: cudnn.pygraph().deserialize(data, 5), lambda: cudnn.pygraph().tensor(dim=data)):
         with pytest.raises(TypeError) as caught:
@@ -206,7 +206,7 @@ def test_deserialize_errors_show_a_wrong_argument_truncated() -> None:
 
 
 def test_the_sm_count_of_a_graph_is_read_from_json() -> None:
-    """cudnn-frontend 1.32 reads the SM count as well."""
+    """As in cudnn-frontend 1.32, a graph deserialized from JSON gets the SM count stored there."""
     m = GraphMaker(cudnn, sm_count=66)
     PROGRAMS["matmul"](m).set_output(True)
     m.graph.build_operation_graph()

@@ -1,4 +1,4 @@
-"""``Graph`` and ``jit`` up to execution, for a described H100: ports, orders of tensors, dicts, and errors."""
+"""``cudnn.Graph`` and ``cudnn.jit`` on a described H100: named ports, tensor orders, dicts, and errors."""
 
 from __future__ import annotations
 

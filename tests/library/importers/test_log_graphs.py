@@ -29,7 +29,7 @@ ROWS = list(attention_rows())
 
 
 def make_attention_graphs(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
-    """Return the graphs of one in `every` rows of the attention table, in each form of the row."""
+    """Return the graphs of every n-th (`every`) attention test problem, in each form that `version` supports."""
     found = {}
     for number, name in enumerate(ROWS):
         for form in GRAPH_FORMS if number % every == 0 else ():
@@ -107,7 +107,7 @@ WITHOUT_JSON = [
 
 @pytest.mark.parametrize("name", WITHOUT_JSON)
 def test_a_log_without_json_is_read_from_calls_and_dumps(name: str) -> None:
-    """As in logs before cuDNN 9.5: the axis of gen_index and the reordering type are logged only if they are set."""
+    """Before cuDNN 9.5, logs have no JSON, and show the axis of gen_index and the reordering type only if set."""
     graph = VARIED_GRAPHS[name]()
     records = [record for record in log_graph(graph) if "Visualize" not in (record.function or "")]
     found = read_single_graph(records)
@@ -156,7 +156,7 @@ for name, graph in build_graphs_for_9_19().items():
 
 
 def build_graphs_for_9_19() -> dict[str, Graph]:
-    """Return the graphs that 9.19 logs: operations, graph zoo and attention."""
+    """Return the graphs that cuDNN 9.19 logs in this test: one per operation, varied ones, and attention."""
     made = {name: make() for name, make in {**OPERATION_GRAPHS, **VARIED_GRAPHS}.items()}
     return made | make_attention_graphs(8, (9, 19, 0))
 

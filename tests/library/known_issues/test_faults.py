@@ -47,7 +47,7 @@ def run_queries_with_cudnn_version(
 
 
 def find_affected_architecture(row: KnownIssue) -> int | None:
-    """Return an affected architecture for which the package describes a GPU, or None."""
+    """Return an architecture that has the known issue `row` and a described GPU, or None."""
     return next((sm for sm in row.sm or (90,) if sm in PROFILES), None)
 
 

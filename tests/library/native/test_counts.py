@@ -78,7 +78,7 @@ def test_count_and_then_get_returns_every_element(name: str) -> None:
 
 
 def test_cudnn_itself_counts_no_knob_choices_of_a_config() -> None:
-    """If this test fails, cuDNN has fixed the count, and `Descriptor.count` need not check it again."""
+    """If this test fails, cuDNN counts knob choices correctly, and `Descriptor.count` needs no workaround."""
     config = OperationGraph(TYPICAL_GRAPHS["matmul"].make(), open_target("h100")).heuristics().configs[0].descriptor
     written = ctypes.c_int64(-1)
     arguments = (config.pointer, Attr.ENGINECFG_KNOB_CHOICES, AttributeType.BACKEND_DESCRIPTOR, 0)

@@ -63,7 +63,7 @@ def enumerator_outcomes(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def parse_outcome_key(what: str) -> tuple[CudnnEnum, str]:
-    """Return the enumerator in a key of the outcomes, and the error code expected if it is too new."""
+    """Return the enumerator in a key of `enumerator_outcomes`, and the error code if it is newer than the library."""
     first, second, *rest = what.split()
     if first == "kind":
         return DescriptorType[second], "descriptor-newer-than-library"

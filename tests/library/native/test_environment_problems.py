@@ -181,7 +181,7 @@ except EnvironmentNotReady as error:
 
 
 def test_opening_a_target_reports_unloadable_libraries(tmp_path: Path) -> None:
-    """The error must not blame the driver, which is present or replaced by the stub."""
+    """The error must not blame the CUDA driver, which is present or replaced by the package's stub."""
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
     folder = make_cudnn_folder(tmp_path, find_older_cudnn_folder(), replaced={"engines_runtime_compiled": broken})
@@ -219,7 +219,7 @@ def test_a_loader_path_that_shadows_cudnn_is_reported() -> None:
 
 
 def test_sublibraries_from_the_loader_path_are_reported() -> None:
-    """The JIT wheel loads from LD_LIBRARY_PATH first, so the requested library behaves as another version."""
+    """The JIT wheel takes sub-libraries from LD_LIBRARY_PATH first, so it may load those of another version."""
     other = find_newest_cudnn_folder()
     found = list_problems_by_code(CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder(), LD_LIBRARY_PATH=other)
     problem = found["cudnn-sublibraries-mixed"]

@@ -1,4 +1,4 @@
-"""Launches compiled in C: the buffers they read, and the calls they leave to Python. Without a handle, no kernel runs.
+"""C code that launches plans: buffers it reads, calls it leaves to Python. Without a handle, no kernel runs.
 
 The framework is part of the test: DLPack's C functions as ctypes callbacks.
 """
@@ -307,7 +307,7 @@ def test_the_launch_function_keeps_its_call_alive(
 
 
 class FastCallable:
-    """A callable with a compiled fast call; it records the calls that are left to Python."""
+    """An object whose calls run in C where they can; it records the calls that are left to Python."""
 
     def __init__(self, fast: Any) -> None:
         self._fast = fast

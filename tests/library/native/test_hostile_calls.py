@@ -169,7 +169,7 @@ def test_invalid_dicts_of_buffers_are_left_to_python(
 
 
 class FastCallable:
-    """An object called from compiled code through `install_compiled_call_method`."""
+    """An object whose calls run in C where they can; in Python, a call returns the numbers of its arguments."""
 
     __slots__ = ("_fast",)
 

@@ -90,7 +90,7 @@ def error(request: pytest.FixtureRequest) -> BaseException:
 
 @pytest.fixture
 def call_on_message() -> Iterator[Callable[[Callable[[], object], str], None]]:
-    """Return a function that installs a function to be called at log messages with a given word."""
+    """Yield a function that registers another function to be called when a log message has a given word."""
 
     def install_callback(function: Callable[[], object], word: str) -> None:
         gc.collect()  # descriptors of other tests end now, unnoticed

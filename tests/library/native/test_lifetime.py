@@ -158,7 +158,7 @@ def test_child_descriptors_live_exactly_as_long_as_their_parent() -> None:
 
 
 def test_closing_a_descriptor_used_by_another_thread_is_safe() -> None:
-    """One thread reads while another closes: the result is a value or descriptor-closed, never a dangling pointer."""
+    """A read while another thread closes the descriptor returns the value or raises descriptor-closed."""
     for _ in range(200):
         made = make_tensor(7)
         start = threading.Barrier(2)

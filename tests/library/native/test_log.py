@@ -1,4 +1,4 @@
-"""cuDNN's log as text and as records; callbacks and log files set elsewhere still get every message."""
+"""Capture of cuDNN's log as text and records; callbacks and log files of the program still get every message."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_a_callback_does_not_get_messages_of_its_own_calls() -> None:
 
 
 def test_log_captures_share_one_cudnn_callback() -> None:
-    """Repeated captures create no further callback and no further log hub in the library."""
+    """Repeated captures create no further callback and no further object that distributes log messages."""
 
     def count_live_callback_and_log_hub_objects() -> tuple[int, int]:
         gc.collect()
@@ -387,7 +387,7 @@ def run_with_log_variables(folder: Path, base: dict[str, str] | None = None, **v
 
 
 def list_logged_descriptor_types(text: str) -> list[str]:
-    """Return the descriptor kinds created in a log, in order."""
+    """Return the types of the descriptors that a log shows being created, in order."""
     return re.findall(r"i!\s+descriptorType: .*?val=CUDNN_BACKEND_(\w+)_DESCRIPTOR", text)
 
 
@@ -440,7 +440,7 @@ def test_an_unwritable_destination_gives_one_warning_and_loses_no_record(tmp_pat
     ],
 )
 def test_commands_work_with_any_log_destination(destination: str, level: str, warnings: int, tmp_path: Path) -> None:
-    """The commands work even if cuDNN cannot open its log file, which would crash cuDNN."""
+    """`cudnn-backend explain` works even if cuDNN's log file cannot be opened, which would crash cuDNN."""
     words = ["-m", "cudnn_backend_py", "explain", "-v", str(ROOT / "examples" / "flash_forward.py"), "--target", "sm90"]
     environment = make_environment_without_cudnn_log(PYTHONPATH=str(ROOT), CUDNN_LOGDEST_DBG=destination) | {level: "3"}
     done = run_python(words, environment=environment, check=True, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Values of callers: read once, checked after the conversion for C, and shown safely in messages."""
+"""Attribute values from callers: read once, checked after conversion for C, and shown safely in error messages."""
 
 from __future__ import annotations
 

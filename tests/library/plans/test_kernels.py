@@ -1,4 +1,4 @@
-"""NVRTC kernels of every architecture: the hash includes only data that the kernel reads, and memory is counted."""
+"""Data that the hash of an NVRTC kernel includes, and shared memory and stack sizes, on every architecture."""
 
 from __future__ import annotations
 

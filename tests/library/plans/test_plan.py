@@ -196,7 +196,7 @@ def test_every_changed_byte_of_a_saved_plan_is_detected(saved_plan: Path, seed: 
 
 
 def _rewrite_with_valid_hash(path: Path, **changes: Any) -> None:
-    """Change fields and correct the hash, as an attacker or another version could."""
+    """Change fields of a saved plan and correct its hash, as an attacker or another package version could."""
     path.write_text(json.dumps(add_hash(json.loads(path.read_text()) | changes)))
 
 

@@ -109,7 +109,7 @@ def test_plan_keys_include_everything_that_affects_a_plan(target: Target, plan_c
 def test_gpus_share_a_key_if_each_can_load_the_others_plan(
     built_plan: Plan, target: Target, plan_cache_key: str, tmp_path: Path
 ) -> None:
-    """The keys of two GPUs differ only if cuDNN refuses the other GPU's plan or the GPUs' limits differ."""
+    """The plan cache keys of two GPUs differ only if cuDNN refuses the other's plan or the GPUs' limits differ."""
     path = tmp_path / "plan.json"
     built_plan.save(path)
     for name in ("h200", "h100-pcie", "gh200"):
@@ -125,7 +125,7 @@ def test_gpus_share_a_key_if_each_can_load_the_others_plan(
 
 
 def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
-    """The fastest plan on one GPU may not be the fastest on another, although the keys of other plans are equal."""
+    """GPUs that share a cache key for other plans have different keys for tuned plans, as timings may differ."""
     named = {**target.profile.properties, "deviceName": "another H100"}
     nameless = {name: value for name, value in named.items() if name != "deviceName"}
     targets = [

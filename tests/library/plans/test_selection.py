@@ -1,4 +1,4 @@
-"""Selections on described targets: the config they choose; refused configs report the found and the allowed value."""
+"""Selection of an engine config on described targets; refusals report the value found and the value allowed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_each_config_without_a_wanted_note_has_a_reason(operation_graph: Operati
 
 
 def test_reasons_for_excluded_configs_do_not_quote_cudnn(operation_graph: OperationGraph) -> None:
-    """cuDNN returned SUCCESS: the error has no status, function or message of cuDNN."""
+    """cuDNN accepted the config, so the error that excludes it has no status, function or message of cuDNN."""
     first = operation_graph.heuristics("A").configs[0]
     with pytest.raises(NothingSelected) as caught:
         select(operation_graph, engine=first.engine, knobs=first.knobs, shared_memory_bytes=0)

@@ -80,7 +80,7 @@ def test_another_cudnn_version_judges_in_a_separate_process() -> None:
 
 
 def test_an_unjudged_graph_fails_either_support_assertion(tmp_path: Path) -> None:
-    """Use a described GPU too old for the engines of a JIT wheel (Pascal); the full wheel's engines are not judged."""
+    """The graph gets no verdict: the JIT wheel has no engine for the described Pascal GPU, a full wheel might."""
     described = tmp_path / "pascal.json"
     described.write_text(json.dumps({**find_profile("t4").properties, "deviceVer": 600}))
     for check in (assert_supported, assert_not_supported):

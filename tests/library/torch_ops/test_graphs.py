@@ -96,7 +96,7 @@ def test_attention_graph_is_supported_and_has_the_tensors_of_the_operator(
 
 
 def test_a_strided_head_dim_is_refused(h100_target: Any) -> None:
-    """The operator copies tensors with such strides before it builds a graph."""
+    """The graph builder may refuse a strided head dim, because the torch operators copy such tensors before."""
     scattered = TensorLayout((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
     with pytest.raises(GraphError, match="attention-hazard"):
         make_attention_graph(

@@ -1,4 +1,4 @@
-"""Hostile input to the compiled step of the torch operators: it answers, raises an error, or falls back to Python.
+"""Hostile input to the C++ code that runs torch operators: it answers, raises an error, or leaves calls to Python.
 
 As in ``tests/gpu/torch_ops/test_compiled.py``, no kernel is launched. ``test_sanitized_step.py`` adds sanitizers.
 """
@@ -53,7 +53,7 @@ EXPECTED_ERRORS = (TypeError, ValueError, OverflowError, RuntimeError, IndexErro
 
 
 def call_or_return_error(function: Any, *given: Any) -> Any:
-    """Call a function of the compiled step and return its result, or the error if it raises one of EXPECTED_ERRORS."""
+    """Call a function of the torch operators' C++ module; return its result, or an error of EXPECTED_ERRORS."""
     try:
         return function(*given)
     except EXPECTED_ERRORS as error:
@@ -255,7 +255,7 @@ def test_invalid_results_of_the_gradient_function_are_handled(
 
 
 def connect_compiled_step_to_c_functions(step_module: Any, functions: list[Any], differentiate: Any) -> None:
-    """Give the compiled step the addresses of the C functions that it calls."""
+    """Give the torch operators' C++ module the addresses of the C functions that it calls."""
     step_module.connect(*map(get_function_address, functions), differentiate, "cpu")
 
 

@@ -1,4 +1,4 @@
-"""How the operators view the tensors of a call as sequences, tested with tensors that have a layout but no data."""
+"""How the torch operators read a call's tensors as sequences, tested with tensors that have a layout but no data."""
 
 from __future__ import annotations
 

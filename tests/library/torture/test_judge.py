@@ -1,4 +1,4 @@
-"""A short run of queries to a judge under interruptions: one round."""
+"""A short run of the torture test that interrupts queries to a judge: one round."""
 
 from __future__ import annotations
 

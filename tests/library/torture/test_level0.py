@@ -1,4 +1,4 @@
-"""A short run of hostile level-0 calls; ``python -m tests.torture level0`` is the long run."""
+"""A short run of hostile calls of cuDNN's C API; ``python -m tests.torture level0`` is the long run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short check of exact remedies of random graphs; ``python -m tests.torture remedies`` is the long run."""
+"""A short check that exact remedies are supported and keep results; ``python -m tests.torture remedies`` is longer."""
 
 from __future__ import annotations
 

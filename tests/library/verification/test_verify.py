@@ -1,4 +1,4 @@
-"""Verification of described GPUs: no differences without introduced changes; introduced changes are reported."""
+"""Verification of described GPUs: none differs from itself; changed properties or libraries are reported."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of the package's `why` with torch, and with cuDNN judging its graphs."""
+"""Tests of ``cudnn_backend_py.why`` (why torch does not use cuDNN) with torch, and with verdicts of cuDNN."""

@@ -177,7 +177,7 @@ def test_a_call_that_torch_refuses_raises_the_error_of_torch() -> None:
 
 
 def test_recording_a_repeated_attention_call_has_low_overhead() -> None:
-    """Count the Python functions that a call runs: this is the cost of a watch."""
+    """Count the Python functions that run in a watched attention call, as a measure of the cost of watching."""
     given, events = make_random_qkv(), []
     with why_not_cudnn(run_query=False):
         attend(*given)

@@ -50,7 +50,7 @@ def test_audit_samples_stay_within_their_share_of_the_time(share: float) -> None
 
 @pytest.mark.parametrize("counting", [0.0, 0.004, 0.02])
 def test_time_spent_counting_calls_is_charged_to_audit_budget(counting: float) -> None:
-    """Counting uses part of the budget; samples get the rest, but at least a quarter of the share."""
+    """Counting calls uses the audit's share of the time; samples get the rest, but at least a quarter of the share."""
     share = 0.01
     program = SimulatedProgram(share)
     for _ in range(20_000):

@@ -1,4 +1,4 @@
-"""Breakdowns of cuDNN logs (`log --breakdown`) compared with manual counts."""
+"""Breakdown of cuDNN logs into graphs, plans and executions (`log --breakdown`), compared with manual counts."""
 
 from __future__ import annotations
 

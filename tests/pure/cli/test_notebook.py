@@ -1,4 +1,4 @@
-"""Display of values in notebooks and prompts: HTML and SVG with escaped names, and a short one-line repr."""
+"""Display of graphs and reports in notebooks and prompts: HTML and SVG with escaped names, a one-line repr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands write: reports without CI workflow commands, and sizes."""
+"""Output of commands: workflow commands of CI systems in reports are escaped, and small sizes are not shown as 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bisection over cuDNN versions, and matrices as plain data; loads no library."""
+"""Bisection over cuDNN versions, and support matrices (verdicts by graph, GPU and version); loads no library."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_the_since_function_requires_at_least_one_version() -> None:
 
 
 def make_since_result_with_known_issues(issues: tuple[str, ...]) -> Since:
-    """Return a result: 9.24.0 supports a graph but has these known issues and one more; 9.25.0 refuses the graph."""
+    """Return a `Since`: 9.24.0 supports the graph but has these issues and one more, 9.25.0 refuses it."""
     supported = Cell(Outcome.SUPPORTED, "", "", (), "", (*issues, "both"))
     refused = Cell(Outcome.NOT_SUPPORTED, "", "", (), "", ("both",))
     return Since("g", "sm100", ("9.24.0", "9.25.0"), {"9.24.0": supported, "9.25.0": refused})

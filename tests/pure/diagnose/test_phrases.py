@@ -1,4 +1,4 @@
-"""The table of phrases in cuDNN's messages: every row has one effect, and real reasons select the right rows."""
+"""Patterns of cuDNN's refusal reasons: each has one use, and real reasons select the right rules and changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for the refused options of a problem, compared with the known refused sets. Does not call cuDNN."""
+"""The search for options that make cuDNN refuse a problem, tested with fake support checks instead of cuDNN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON schemas in docs/schema compared with the verdicts and matrices that the package writes."""
+"""The JSON schemas in docs/schema compared with the verdicts and support matrices that the package writes."""
 
 from __future__ import annotations
 

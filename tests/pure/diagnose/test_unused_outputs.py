@@ -56,7 +56,7 @@ def test_typical_graphs_have_no_unused_results(name: str) -> None:
 @pytest.mark.parametrize("form", ["composite", "unified"])
 @pytest.mark.parametrize("stats", [False, True])
 def test_attention_has_no_unused_results(form: str, stats: bool) -> None:
-    """Kernels use the row statistics, even if no operation reads them."""
+    """lint reports no unused row statistics, because kernels use them even if no operation reads them."""
     options = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "implementation": form, "version": (9, 28, 0)}
     for graph in (sdpa_forward(**options, stats=stats), sdpa_backward(**options)):  # type: ignore[arg-type]
         assert [str(one) for one in lint(graph) if one.code in ("result-unused", "graph-writes-nothing")] == []

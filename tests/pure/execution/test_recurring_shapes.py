@@ -1,4 +1,4 @@
-"""Recognition of shapes that a program repeats, for which the adaptive strategy builds exact plans."""
+"""Recognition of shapes that recur in a program's calls, for which strategy "adaptive" builds exact plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cudnn_backend_py.execution.recurring_shapes import (
 
 
 def map_shapes_to_calls_until_recognized(calls: Iterable[object]) -> dict[object, int]:
-    """Return the recognized shapes, each with the number of its call after which it was recognized."""
+    """Return, by recognized shape, the number of calls with that shape until it was recognized."""
     returning, found, seen = RecurringShapes(), {}, dict[object, int]()
     for shape in calls:
         seen[shape] = seen.get(shape, 0) + 1

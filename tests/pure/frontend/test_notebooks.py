@@ -124,7 +124,7 @@ def test_markdown_cells_are_not_run(tmp_path: Path) -> None:
 
 
 def test_target_option_exits_with_0_if_execute_is_reached(tmp_path: Path) -> None:
-    """Other exceptions under ``--target`` exit with their usual status."""
+    """With ``--target``, a notebook that reaches execute exits with 0, one with another exception with 1."""
     path = write_notebook(
         tmp_path,
         "from cudnn_backend_py.frontend.errors import FrontendRuntimeError",

@@ -1,4 +1,4 @@
-"""Tests of ``Graph`` before any library is loaded, and of the helpers of ``jit``."""
+"""Tests of ``cudnn.Graph`` before any library is loaded, and of helper functions of ``cudnn.jit``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An unchecked attention problem keeps the fields of a foreign graph and infers only missing sizes."""
+"""Attention problems read from graphs of other programs: invalid fields are kept, and missing sizes inferred."""
 
 from __future__ import annotations
 

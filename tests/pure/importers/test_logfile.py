@@ -214,7 +214,7 @@ def test_equal_graphs_are_counted() -> None:
 
 
 def test_descriptor_log_of_cudnn_9_1_gives_the_forum_graph() -> None:
-    """cuDNN 9.1 logs descriptors, not JSON; the log is of the forum post's program with its cuDNN version."""
+    """cuDNN 9.1 logs descriptors, not JSON; the log is from the program and cuDNN version of a forum post."""
     (found,) = read_log_graphs(FORUM)
     assert found.graph is not None
     assert make_comparable_graph(found.graph) == make_comparable_graph(make_graph_of_forum_example())

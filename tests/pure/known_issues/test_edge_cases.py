@@ -1,4 +1,4 @@
-"""Edge cases cover every mode and data type, and agree with the interpreter in the records of GPU runs."""
+"""Edge cases of operations: every mode and data type has some; recorded GPU results agree with the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to another form of the same computation: new graphs, equal results, and exceptions."""
+"""Changes to another form of the same computation: new graphs, equal results, and where no change is offered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs changed by tensor or operation name: dims with dependent dims, types, attributes, options."""
+"""Overrides of a graph's dims, types, attributes and options by name; dims that depend on others follow."""
 
 from __future__ import annotations
 

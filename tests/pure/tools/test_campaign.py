@@ -1,4 +1,4 @@
-"""Random graphs and reduction of failing graphs; a modified interpreter plays the part of cuDNN."""
+"""Random graphs, and reduction of failing graphs; an interpreter with wrong results takes the place of cuDNN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that the compiled step of the torch operators returns to Python, so that repeated shapes get exact plans."""
+"""Calls that the torch operators' C++ code leaves to Python, so that repeated shapes get exact plans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Shape = tuple[int, int, int]
 
 
 class FakeExactShapeStrategy:
-    """A fake strategy for an exact plan of one shape, with members that ``_CompiledCallReportHandler`` reads."""
+    """A fake strategy for an exact plan of one shape, which counts the requests to build the plan."""
 
     def __init__(self) -> None:
         self.ready = self.unsupported = False
@@ -39,7 +39,7 @@ class FakeExactShapeStrategy:
 
 
 class SimulatedCompiledStep:
-    """A simulated compiled step for one shape class; other calls go to the adaptive strategy in Python."""
+    """A simulation of the torch operators' C++ code for one shape class, with a Python path for other calls."""
 
     def __init__(self, notice: _CompiledCallReportHandler, related_calls: _CallsDifferingInLengths) -> None:
         self.notice, self.related_calls = notice, related_calls
@@ -48,7 +48,7 @@ class SimulatedCompiledStep:
         self.exact: dict[Shape, FakeExactShapeStrategy] = {}
 
     def call(self, shape: Shape) -> bool:
-        """Simulate one call and return whether the compiled step ran it, instead of Python."""
+        """Simulate one call of a torch operator; return whether the C++ code ran it, instead of Python."""
         if shape == self.last and self.silent:
             self.silent, self.unreported = self.silent - 1, self.unreported + 1
             return True

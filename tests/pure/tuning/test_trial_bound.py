@@ -286,7 +286,7 @@ def test_infinities_and_nan_must_be_at_the_expected_elements() -> None:
 
 
 def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
-    """1 / -0 is -inf in every run; with a float32 overflow it may become NaN or -inf, but not 1."""
+    """1 / -0 is -inf, so tanh(1 / -0 + huge * huge) is -1, or NaN if the square overflows float32, but not 1."""
     g = GraphBuilder("signs", io_type=DataType.FLOAT)
     x, zero, huge = (g.tensor(name, (1, 4)) for name in ("x", "zero", "huge"))
     total = g.pointwise(PointwiseMode.ADD_SQUARE, g.pointwise(PointwiseMode.DIV, x, zero), huge)

@@ -1,4 +1,4 @@
-"""An upgrade comparison only times graphs that are too large to compare their results."""
+"""An upgrade comparison does not compare the results of graphs with very large tensors; they are only timed."""
 
 from __future__ import annotations
 

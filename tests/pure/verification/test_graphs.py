@@ -1,4 +1,4 @@
-"""Verification graphs are the same on all machines, and differences between answers are classified."""
+"""The fixed graphs with which described GPUs are verified, and the classes of differences between two verdicts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of the package's `why`, without a library and without torch."""
+"""Tests of ``cudnn_backend_py.why`` (why torch does not use cuDNN), without a library and without torch."""

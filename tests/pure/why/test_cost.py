@@ -1,4 +1,4 @@
-"""Confidence interval of a median, and the verdict on pairs of times, for reports of the cost of watching calls."""
+"""Confidence interval of a median, and the verdict whether watching calls slows down a program too much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of other operations: typical graphs with typical inputs, and random number generators."""
+"""Cases without edge-case numbers: typical graphs with typical inputs, and random number generators."""
 
 from __future__ import annotations
 

@@ -25,27 +25,27 @@ _MAX_TRIES = 60
 
 
 def make_composite_attention(d: RandomGraphBuilder) -> Graph:
-    """Return a forward pass as separate operations, of which cuDNN 9.21 and later may have some fused."""
+    """Return random forward attention as matmuls, softmax and so on; since 9.21, parts may be single operations."""
     return _make_first_valid_graph(d, backward=False, unified=False)
 
 
 def make_composite_attention_backward(d: RandomGraphBuilder) -> Graph:
-    """Return a backward pass as matmuls, pointwise operations and reductions."""
+    """Return a random attention backward pass as matmuls, pointwise operations and reductions."""
     return _make_first_valid_graph(d, backward=True, unified=False)
 
 
 def make_unified_attention(d: RandomGraphBuilder) -> Graph:
-    """Return a forward pass as one operation."""
+    """Return random forward attention as one unified SDPA operation."""
     return _make_first_valid_graph(d, backward=False, unified=True)
 
 
 def make_unified_attention_backward(d: RandomGraphBuilder) -> Graph:
-    """Return a backward pass as one operation."""
+    """Return a random attention backward pass as one unified SDPA operation."""
     return _make_first_valid_graph(d, backward=True, unified=True)
 
 
 def _make_first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Graph:
-    """Return the graph of the first random problem that can be built and has no known issue."""
+    """Draw random attention options until their graph can be built and has no known issue; return this graph."""
     make = sdpa_backward if backward else sdpa_forward
     newer = unified or (d.is_version_at_least(9, 21, 0) and d.make_random_bool(0.5))
     version = (d.version or (9, 99, 0)) if newer else None
@@ -66,7 +66,7 @@ def _make_first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: b
 
 
 def _make_random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Attention:
-    """Return a random problem with few options at a time, so that most problems are supported."""
+    """Return an attention problem with few random options, so that cuDNN supports most of the problems."""
     # Before this version, the operation supports few options but lengths and pages.
     plain = unified and not d.is_version_at_least(9, 21, 0)
     is_fp8 = d.make_random_bool(0.12) and (not unified or d.is_version_at_least(9, 25, 0))

@@ -100,7 +100,7 @@ def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
 
 
 def _add_binary_selection(d: RandomGraphBuilder, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:
-    """Add a BINARY_SELECT by a comparison or a logical operation on comparisons; boolean tensors are virtual."""
+    """Add a BINARY_SELECT whose virtual mask is a comparison, or a logical operation on comparisons."""
     strides = d.make_virtual_result_options(x.dims)["strides"]
     g = d.g
 

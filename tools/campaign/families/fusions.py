@@ -32,7 +32,7 @@ def add_fusion(d: RandomGraphBuilder) -> None:
 
 
 def _add_matrix_with_row_dims(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int, ...]]:
-    """Add a matrix or the result of a matmul; return it with the dims of a tensor with one number per row."""
+    """Add a matrix or a matmul's result; return it, and the dims of a tensor with one element per row of it."""
     dims = (d.choose(1, 2, 4), d.choose(8, 16, 32), d.choose(16, 32, 64, 128))
     if d.make_random_bool(0.3):
         a, b = add_matrix(d, "a", (*dims[:2], 32), 0.2), add_matrix(d, "b", (dims[0], 32, dims[2]), 0.4)
