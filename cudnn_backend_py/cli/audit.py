@@ -29,7 +29,9 @@ SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-examined", 1
 
 @click.command("audit", cls=Command)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=GRAPH_FILE_PARAMETER)
-@add_repeatable_version_option("or the path of a library; all installed if not given")
+@add_repeatable_version_option(
+    "or the path of a library; every installed version if not given, where other commands take one"
+)
 @add_target_option(other="only list what would run there")
 @make_seconds_option("--limit", "limit_s", default=300.0, help="For each case.")
 @make_seconds_option("--reduce", "reduce_s", default=60.0, help="Part of --limit for reducing the case.")

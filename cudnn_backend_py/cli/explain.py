@@ -270,7 +270,7 @@ def judge_and_search_remedies(questions: Sequence[Query], judge: Judge) -> list[
             add_change_for_used_version(add_version_remedy(verdict, asked, judge), asked, judge)
             for verdict, asked in zip(answers, questions, strict=True)
         ]
-    if any(verdict.lacks_remedy or (verdict.cause and verdict.cause.has_only_weak_remedies) for verdict in answers):
+    if any(verdict.lacks_good_remedy for verdict in answers):
         from ..diagnose.other_versions import add_newest_version_verdict
         from ..diagnose.remedies import search_and_add_remedy
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..command_line import Command
-from ..errors import EnvironmentNotReady, GraphError
+from ..errors import GraphError
 from ..system.child import make_package_import_source
 from ..system.untrusted_files import read_text
 from ..terminal import open_console
@@ -247,7 +247,7 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
 @click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...", type=GRAPH_FILE_PARAMETER)
 @add_graph_option()
 @add_target_option(many=True, other="one of each architecture from sm80 on if not given")
-@add_repeatable_version_option("every installed version if not given")
+@add_repeatable_version_option("every installed version if not given, where other commands take one")
 @click.option("--build/--no-build", default=False, show_default=True, help=BUILD_HELP)
 @click.option("--since", "boundaries", is_flag=True, help="Find the first and last version that supports each GRAPH.")
 @click.option("--every", is_flag=True, help="With --since, judge with all versions and infer nothing.")
@@ -275,13 +275,14 @@ def show_matrix(
     """
     graphs = {name: load_graph_file(name, number) for name in graph_files}
     if boundaries:
-        if style in ("html", "markdown") or workers is not None or fresh:
-            raise click.UsageError("--since cannot be combined with --format html or markdown, --workers or --fresh")
-        _show_supporting_version_ranges(graphs.values(), targets, versions, build, every, style, output)
-    if every:
+        if style in ("html", "markdown") or workers is not None:
+            raise click.UsageError("--since cannot be combined with --format html or markdown, or --workers")
+    elif every:
         raise click.UsageError("--every needs --since")
     if not fresh:
         warn_about_stored_answers()
+    if boundaries:
+        _show_supporting_version_ranges(graphs.values(), targets, versions, build, every, fresh, style, output)
     from ..diagnose.report.tables import format_matrix_markdown, render_as_text, render_matrix
     from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name, read_targets
@@ -326,6 +327,7 @@ def _show_supporting_version_ranges(
     versions: Sequence[str],
     build: bool,
     every: bool,
+    fresh: bool,
     style: str,
     output: str | None,
 ) -> NoReturn:
@@ -342,7 +344,7 @@ def _show_supporting_version_ranges(
         def find_supporting_version_boundaries(wheels: dict[str, str]) -> Since:
             with show_progress_line() as step:
                 step(f"{len(names)} versions")
-                return since(graph, target, choose_wheels(names, wheels), build=build, every=every)
+                return since(graph, target, choose_wheels(names, wheels), build=build, every=every, fresh=fresh)
 
         return judge_with_wheels(
             find_supporting_version_boundaries,
@@ -473,12 +475,12 @@ def _compare_versions_on_files(
 
     if timed and "gpu" not in targets:
         raise click.UsageError("--time runs on the GPU of this machine: leave --target out, or name gpu")
-    if "gpu" in targets and not _has_gpu():
-        raise EnvironmentNotReady(
-            "there is no GPU in this process",
-            code="no-gpu",
-            fix=f"name a described GPU: cudnn-backend diff {shlex.join((*between, *files))} --target l40s",
-        )
+    if "gpu" in targets:
+        from ..native import load_driver
+        from ..target import require_gpu
+
+        words = shlex.join((*between, *files))
+        require_gpu(load_driver(), fix=f"name a described GPU: cudnn-backend diff {words} --target l40s")
     _install_missing_named_versions(between)
     old, new = map(find_exact_version_name, between)
     until = math.inf if limit_s is None else time.monotonic() + limit_s

@@ -49,7 +49,7 @@ def add_version_options(function: Any) -> Any:
     version = click.option(
         *(_VERSION_OPTION, "cudnn_version"),
         type=InstalledVersionParameter(),
-        help="Judge with this installed cuDNN, or latest, in a child process.",
+        help="Judge with this installed cuDNN, or latest; if not given, with the one that doctor names.",
         **settings,
     )
     full = click.option(
@@ -145,13 +145,16 @@ def _install_if_missing_and_make_environment(
 ) -> dict[str, str]:
     """Return the environment of a child process that loads a version; install the wheel `if_missing` first."""
     from ..native.version_store import VersionRequest
-    from ..versions import store as versions
-    from ..versions.judging_environment import find_own_library, make_version_environment
+    from ..versions.judging_environment import make_version_environment
 
     request = VersionRequest.parse(version, flavor=wheel)
     name = f"{request}-{wheel}" if wheel else str(request)
-    if find_own_library(name) is None and versions.find_installed(name) is None:
-        _install_missing_version(version, if_missing)
+    try:
+        return make_version_environment(name)
+    except EnvironmentNotReady as error:
+        if error.code not in ("cudnn-version-not-installed", "installed-files-changed"):
+            raise
+    _install_missing_version(version, if_missing)
     return make_version_environment(name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -246,7 +246,9 @@ def describe_nearest_result(
     for other graphs the same :func:`make_form_key`. Of several, the one whose version is nearest.
     """
     if (use := read_attention(graph)) is None:
-        found = _find_result_of_nearest_version(_read_verified_graph_runs(sm, make_form_key(graph)), version)
+        found = _find_result_of_nearest_version(
+            _read_verified_graph_runs().get((sm, make_form_key(graph)), ()), version
+        )
         return "" if found is None else _describe_result(found, True, first, "it ran there with right results")
     key = _make_attention_key(use)
     alike = (
@@ -357,11 +359,10 @@ def _describe_tensor_without_sizes(tensor: dict[str, Any]) -> dict[str, Any]:
 OPERATION_RUNS_FILE = Path(__file__).with_name("operation_runs.json")
 
 
-def _read_verified_graph_runs(sm: int, form: str) -> list[OperationRun]:
-    """Return recorded runs, on an architecture, of graphs whose :func:`make_form_key` is `form`."""
-    rows = json.loads(OPERATION_RUNS_FILE.read_text(encoding="utf-8"))
-    return [
-        OperationRun(**{**row, "version": tuple(row["version"])})
-        for row in rows
-        if (row["sm"], row["form"]) == (sm, form)
-    ]
+@cache
+def _read_verified_graph_runs() -> Mapping[tuple[int, str], list[OperationRun]]:
+    """Return the runs of graphs by architecture and form; ``tools/records/operation_runs.py`` writes the file."""
+    runs: dict[tuple[int, str], list[OperationRun]] = {}
+    for row in json.loads(OPERATION_RUNS_FILE.read_text(encoding="utf-8")):
+        runs.setdefault((row["sm"], row["form"]), []).append(OperationRun(**{**row, "version": tuple(row["version"])}))
+    return runs

@@ -274,7 +274,7 @@ def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) 
     Of the latter the newest version becomes the first remedy if it supports the graph, and is not mentioned if not.
     """
     cause = verdict.cause
-    if cause is None or cause.versions or not (verdict.lacks_remedy or cause.has_only_weak_remedies):
+    if cause is None or cause.versions or not verdict.lacks_good_remedy:
         return verdict
     newer = [
         name for name in available_versions() if parse_version_numbers(name) > parse_version_numbers(verdict.cudnn)

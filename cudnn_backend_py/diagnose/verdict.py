@@ -116,7 +116,7 @@ class Cause:
 
     @property
     def label(self) -> str:
-        """ The word for the remedy: "remedy", or "suggestion" if it was not judged."""
+        """The word for the remedy: "remedy", or "suggestion" if it was not judged."""
         return "suggestion" if self.asked == "not asked" else "remedy"
 
     @property
@@ -273,6 +273,11 @@ class Verdict(HtmlDisplay):
         if self.cause.asked == "not asked":
             return not self.may_differ_by_version
         return self.cause.changes_results_with_every_remedy if self.cause.remedy else self.stage != "graph"
+
+    @property
+    def lacks_good_remedy(self) -> bool:
+        """Whether the cause names no remedy, or only such as need another architecture or compute something else."""
+        return self.lacks_remedy or (self.cause is not None and self.cause.has_only_weak_remedies)
 
     @property
     def supported(self) -> bool:

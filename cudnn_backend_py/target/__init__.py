@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import CudnnStatusError, EnvironmentNotReady, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType, Status
-from ..native import Descriptor, Handle, Library, current_device, library
+from ..native import Descriptor, Driver, Handle, Library, current_device, library
 from ..native.cuda import query_device_limits, query_device_name, query_sm_version
 from .profiles import Profile, check_properties, find_profile, list_profiles, load_profile
 
@@ -24,6 +24,7 @@ __all__ = [
     "open_target",
     "read_device",
     "read_device_profile",
+    "require_gpu",
     "use_target",
 ]
 
@@ -100,14 +101,28 @@ def open_target(name: str | Profile | Target | None = None, *, on: Library | Non
     return _open_described_target(profile, lib)
 
 
-def _open_gpu_target(lib: Library) -> Target:
-    if lib.driver.kind != "real" or lib.driver.devices == 0:
+_NAME_A_TARGET = "name a described target, such as target='sm89' or --target l40s (cudnn-backend target list)"
+
+
+def require_gpu(driver: Driver, *, fix: str = _NAME_A_TARGET) -> None:
+    """Raise if the CUDA driver finds no GPU.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``no-gpu``.
+    """
+    if driver.kind != "real" or driver.devices == 0:
         raise EnvironmentNotReady(
             "there is no GPU in this process",
             code="no-gpu",
-            where=f"libcuda.so.1: {lib.driver.kind}, {lib.driver.devices} devices",
-            fix="name a described target, such as target='sm89' or --target l40s (cudnn-backend target list)",
+            where=f"libcuda.so.1: {driver.kind}, {driver.devices} devices",
+            fix=fix,
         )
+
+
+def _open_gpu_target(lib: Library) -> Target:
+    require_gpu(lib.driver)
     return Target(read_device_profile(current_device(), on=lib), handle=Handle(on=lib), library=lib)
 
 

@@ -266,7 +266,7 @@ def require_installed(
     if installed is None:
         for rest in _find_version_folders_without_record(open_store(root).path, wanted.numbers, wanted.cuda):
             _refuse_changed_files(rest)
-        have = ", ".join(dict.fromkeys(item.short_version for item in list_installed(root))) or "none"
+        have = ", ".join(dict.fromkeys(item.version_with_cuda for item in list_installed(root))) or "none"
         raise EnvironmentNotReady(
             f"cuDNN {wanted} is not installed{wanted.requested_wheel_text}",
             code="cudnn-version-not-installed",
@@ -305,10 +305,10 @@ def remove(
                 f"cuDNN {wanted} is not installed{wanted.requested_wheel_text}; no version was removed",
                 code="cudnn-version-not-installed",
                 where=f"cache folder {root}",
-                cause=f"installed are: {', '.join(one.path.name for one in list_installed(root)) or 'none'}",
+                cause=f"installed are: {', '.join(one.name for one in list_installed(root)) or 'none'}",
             )
         if len(matches) > 1:
-            names = ", ".join(one.path.name for one in matches)
+            names = ", ".join(one.name for one in matches)
             raise UsageError(
                 f"cuDNN {wanted} matches {len(matches)} installed versions, but must match one",
                 code="cudnn-version-ambiguous",

@@ -51,6 +51,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_show_the_version_of_the_package(name: str) -> None:
+    assert f"Version {cb.__version__}. Apache-2.0" in (SITE / name).read_text(encoding="utf-8")
+
+
 def compute_luminance(colour: str) -> float:
     numbers = [float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
     parts = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in numbers]

@@ -15,6 +15,7 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
+from cudnn_backend_py import __version__
 from tools.website.pages import (
     ROOT,
     find_graph_files,
@@ -144,6 +145,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for place in sorted(linked):
         files.append(File.generated(config, _make_site_path(place), abs_src_path=str(ROOT / place)))
     return files
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Show the version of the package in the footer of each page."""
+    config.copyright = f"Version {__version__}. {config.copyright}"
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from ... import torch_ops
 from ...diagnose.surveys.inputs import DEFAULT_VERSION
-from ...errors import CudnnBackendError, EnvironmentNotReady, GraphError, UsageError
+from ...errors import CudnnBackendError, GraphError, UsageError
 from ...execution.any_shape import Shapes
 from ...execution.plan_pool import get_shared_pool
 from ...generated.enums import DataType
@@ -39,7 +39,7 @@ from ...printable import printable
 from ...system.streams import format_markdown_table, is_terminal
 from ...system.typed_data import read_fields
 from ...system.untrusted_files import read_json
-from ...target import find_profile
+from ...target import find_profile, require_gpu
 from ...terminal import BorderlessTextTable, open_console, render_as_text
 from ...tuning.statistics import Timing
 from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
@@ -516,12 +516,8 @@ def run_comparison(
     cases = make_comparison_cases(wanted.what)
     if wanted.target is not None:
         find_profile(wanted.target)
-    elif not library().driver.devices or library().driver.kind != "real":
-        raise EnvironmentNotReady(
-            "this process has no GPU, which is needed for timing",
-            code="no-gpu",
-            fix="--target h100 lists the plans that would be compared",
-        )
+    else:
+        require_gpu(library().driver, fix="--target h100 lists the plans that would be compared")
     record = {
         **make_measurement_record_header(
             "compare", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")

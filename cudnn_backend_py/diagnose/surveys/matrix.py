@@ -271,10 +271,8 @@ def matrix(
     }
     keys = {triple: question.key() or str(triple) for triple, question in questions.items()}
     wanted = {keys[triple]: question for triple, question in questions.items()}
-    answers = MatrixCellCache(cache)
-    found = {}
-    if not fresh:
-        found = {key: cell for key, question in wanted.items() if (cell := answers.find(question)) is not None}
+    answers = MatrixCellCache(cache, fresh=fresh)
+    found = {key: cell for key, question in wanted.items() if (cell := answers.find(question)) is not None}
     todo = [(key, question) for key, question in wanted.items() if key not in found]
     if executor is None:
         coming = _judge_in_child_processes(todo, workers or count_cores(), limit_s, answers.store)
@@ -435,9 +433,10 @@ def make_cached_cell_folder(folder: Path) -> KeyedRecordFolder:
 
 
 class MatrixCellCache:
-    """A cache of matrix cells (verdicts) in a folder, with one small file per query."""
+    """A cache of matrix cells (verdicts) in a folder, one small file per query; with `fresh`, only written to."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, fresh: bool = False) -> None:
+        self._fresh = fresh
         self._files = make_cached_cell_folder(folder or find_cache_folder())
         self._files.create()
         self._by = _hash_source_of_this_package()
@@ -452,7 +451,7 @@ class MatrixCellCache:
 
     def find(self, question: Query) -> Cell | None:
         """Return the cached cell of a query, if the same code of this package stored it, else None."""
-        key = question.key()
+        key = None if self._fresh else question.key()
         record = None if key is None else self._files.read(key)
         if record is None or record.get("by") != self._by:
             return None

@@ -177,6 +177,7 @@ def since(
     *,
     build: bool = False,
     every: bool = False,
+    fresh: bool = False,
     cache: Path | None = None,
     limit_s: float = 60.0,
 ) -> Since:
@@ -188,7 +189,7 @@ def since(
 
     Parameters
     ----------
-    target, versions, build, cache, limit_s
+    target, versions, build, fresh, cache, limit_s
         As for :func:`matrix`; the order of ``versions`` does not matter.
 
     Raises
@@ -208,7 +209,7 @@ def since(
         raise UsageError("there are no versions to judge", code="matrix-empty")
     profile = read_target(target) or GPU
     ordered = sorted(setups, key=parse_leading_numbers)
-    answers = MatrixCellCache(cache)
+    answers = MatrixCellCache(cache, fresh=fresh)
     asked: dict[str, Cell] = {}
     with Judge(limit_s=limit_s) as children:
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_since
+from cudnn_backend_py.diagnose.surveys import matrix as matrix_module
 from cudnn_backend_py.diagnose.surveys.inputs import available_versions
 from cudnn_backend_py.diagnose.surveys.matrix import Matrix, make_cached_cell_folder, matrix
 from cudnn_backend_py.diagnose.surveys.since import since
@@ -208,6 +209,14 @@ def test_the_since_function_reports_the_first_and_last_supporting_version(tmp_pa
     assert (found.first, found.last, found.first_after) == (OLDER_VERSION, OLDER_VERSION, NEWEST_VERSION)
     assert (found.monotone, found.exit_code, found.unjudged, found.inferred_versions) == (True, 0, (), ())
     assert f"{NEWEST_VERSION} is the first after it that refuses" in render_as_text(render_since(found))
+
+
+def test_the_since_function_with_fresh_judges_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_cell, judged = matrix_module._judge_cell, []
+    monkeypatch.setattr(matrix_module, "_judge_cell", lambda *given: judged.append(given) or judge_cell(*given))
+    for fresh, count in ((False, 1), (False, 1), (True, 2), (False, 2)):
+        assert since(forum_two_matmul.graph(), "sm90", [None], cache=tmp_path, fresh=fresh).first is None
+        assert len(judged) == count, (fresh, count)
 
 
 def test_the_since_function_skips_a_version_that_crashes(tmp_path: Path) -> None:

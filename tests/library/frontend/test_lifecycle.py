@@ -282,6 +282,8 @@ def run_frontend_program(text: str, folder: Path, *options: str, **environment: 
 
 
 def test_an_uncaught_refusal_prints_the_line_of_the_program_and_a_short_verdict(tmp_path: Path) -> None:
+    if "/nvidia/cudnn_jit/" in library().path:
+        pytest.skip("a JIT wheel cannot refuse this graph for certain: it lacks some engines")
     program = f"{REFUSED_PROGRAM}graph.build()\n"
     lines = run_frontend_program(program, tmp_path)
     assert lines[:3] == [

@@ -13,6 +13,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import click
@@ -21,10 +22,10 @@ from click.shell_completion import get_completion_class
 from click.testing import CliRunner, Result
 from rich.text import Text
 
-from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
+from cudnn_backend_py import GraphBuilder, PointwiseMode, native, save_graph
 from cudnn_backend_py import command_line as group
 from cudnn_backend_py.audit.__main__ import _parse_command as audit_program
-from cudnn_backend_py.cli import options, output, verdicts
+from cudnn_backend_py.cli import options, output
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.cli.wheels import _replace_version_option
@@ -487,11 +488,12 @@ def test_diff_command_says_how_to_correct_its_arguments(folder: Path, monkeypatc
     Path("good.json").touch()
     swapped = run_command(["diff", "good.json", "9.24", "9.28"])
     assert "good.json is a file, and OLD and NEW come first: cudnn-backend diff OLD NEW good.json" in swapped.stderr
-    monkeypatch.setattr(verdicts, "_has_gpu", lambda: None)
+    monkeypatch.setattr(native, "load_driver", lambda: SimpleNamespace(kind="missing", devices=0))
     done = run_command(["diff", "9.24", "9.28", "good.json"])
     assert (done.exit_code, done.stderr) == (
         2,
         "no-gpu: there is no GPU in this process\n"
+        "  where:  libcuda.so.1: missing, 0 devices\n"
         "  fix:    name a described GPU: cudnn-backend diff 9.24 9.28 good.json --target l40s\n",
     )
 

@@ -671,7 +671,10 @@ def test_remove_removes_one_version(root: Path) -> None:
     with pytest.raises(EnvironmentNotReady) as absent:
         versions.remove("9.19.0", root=root)
     assert absent.value.code == "cudnn-version-not-installed"
-    assert new.path.name in absent.value.sections["cause"]
+    assert absent.value.sections["cause"] == f"installed are: {new.name}"
+    with pytest.raises(EnvironmentNotReady) as missing:
+        versions.require_installed("9.20.0", root=root)
+    assert missing.value.sections["where"] == "installed are: 9.19.1+cu12"
 
 
 def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, environment_without_nvrtc: None) -> None:
