@@ -90,7 +90,7 @@ def explain_graphs(
 
     With --whatif, exit code 0 also if a change was found, 1 if none was, and 2 if the search was not finished.
     --format archive writes a .tar.gz, .tgz or .zip with which others get the same answer: GRAPH as data, the verdict,
-    cuDNN's log, and a Python and a C++ program.
+    cuDNN's log, and a Python and a C++ program. Its exit code is 0, whatever the verdict.
     """
     if budget_s is not None and not whatif:
         raise click.UsageError("--budget needs --whatif")

@@ -39,6 +39,7 @@ __all__ = [
 
 LARGE_DOWNLOAD_BYTES = 300e6  # of a download: the user is asked at a terminal
 
+_FIRST_WITH_DESCRIBED_GPUS = (9, 8)
 _VERSION_OPTION, _FULL_OPTION, _JIT_OPTION = "--cudnn", "--full", "--jit"
 _WHEEL_KEY = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
 
@@ -160,8 +161,11 @@ def _install_if_missing_and_make_environment(
 
 def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None) -> None:
     """Install a missing cuDNN version; ask the user before a large download."""
+    from ..native.version_store import VersionRequest
     from ..versions import store as versions
 
+    if (0,) < VersionRequest.parse(version).numbers < _FIRST_WITH_DESCRIBED_GPUS:
+        print_warning(f"cuDNN {version} judges only for the GPU of this machine: described GPUs need 9.8.0")
     try:
         size = versions.find_download_size(version, wheel) or 0
     except EnvironmentNotReady as error:

@@ -17,6 +17,7 @@ from .change import (
     Effect,
     find_read_uids,
     find_written_uids,
+    join_names,
     register_change_maker,
     yield_change,
     yield_field_change,
@@ -28,9 +29,18 @@ _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 @register_change_maker("virtual")
 def _switch_between_virtual_and_memory(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with a tensor between operations in memory instead of virtual, or vice versa."""
+    """Yield the graph with a tensor between operations in memory instead of virtual, or vice versa.
+
+    Of a graph that writes nothing, with the results in memory that no operation reads, as others would stay unwritten.
+    """
     top = {tensor.uid for op in graph.ops for _, tensor in op.ports()}
-    between = find_written_uids(graph) & find_read_uids(graph) & top
+    written, read = find_written_uids(graph) & top, find_read_uids(graph)
+    last = [tensor for tensor in graph.tensors if tensor.uid in written - read]
+    if all(tensor.virtual for tensor in graph.tensors if tensor.uid in written):
+        title = f"{join_names(last)}: virtual -> in memory"
+        yield from yield_field_change("virtual", title, "exact", graph, last, virtual=False)
+        return
+    between = written & read
     for tensor in graph.tensors:
         if tensor.uid not in between:
             continue

@@ -28,7 +28,8 @@ from cudnn_backend_py.audit.__main__ import _parse_command as audit_program
 from cudnn_backend_py.cli import options, output
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
-from cudnn_backend_py.cli.wheels import _replace_version_option
+from cudnn_backend_py.cli.wheels import _install_missing_version, _replace_version_option
+from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.plans.record import add_hash
@@ -37,6 +38,7 @@ from cudnn_backend_py.system.nearest import find_nearest
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.terminal import open_console
+from cudnn_backend_py.versions import store
 from cudnn_backend_py.why.__main__ import _make_program_runner as why_program
 from tests.support.logs import LOG_FOLDER, read_log_text
 from tests.support.reporting import make_two_matmuls
@@ -482,6 +484,18 @@ def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
         other = run_command([*command.split(), "several.log", "--graph", str(count + 1)]).stderr
         assert f"several.log has {count} graphs, there is no graph {count + 1}" in other
     assert run_command(["graph", "draw", "several.log", "--graph", str(count)]).exit_code == 0
+
+
+def test_a_version_that_judges_no_described_gpu_is_named_before_its_download(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def raise_not_ready(*_: object) -> None:
+        raise EnvironmentNotReady("no network", code="download-failed")
+
+    monkeypatch.setattr(store, "find_download_size", raise_not_ready)
+    for version, is_named in (("9.7.0", True), ("9.8", False), ("latest", False)):
+        _install_missing_version(version, None)
+        assert (f"cuDNN {version} judges only for the GPU of this machine" in capsys.readouterr().err) is is_named
 
 
 def test_diff_command_says_how_to_correct_its_arguments(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

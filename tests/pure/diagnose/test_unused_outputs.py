@@ -8,6 +8,7 @@ from cudnn_backend_py import Graph, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose.linting import lint
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import check_graph_writes_memory
+from cudnn_backend_py.rewrite.changes import iterate_changes
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 
@@ -24,6 +25,14 @@ def test_a_graph_without_an_output_in_memory_is_refused() -> None:
         check_graph_writes_memory(make_matmul_relu_graph(virtual=True))
     assert "no operation reads y" in caught.value.sections["where"]
     assert "virtual=False" in caught.value.sections["fix"]
+
+
+def test_the_remedy_is_the_last_result_in_memory() -> None:
+    [change] = iterate_changes(make_matmul_relu_graph(virtual=True), ("virtual",))
+    assert (change.title, change.effect) == ("y: virtual -> in memory", "exact")
+    assert [tensor.name for tensor in change.graph.outputs if not tensor.virtual] == ["y"]
+    titles = [change.title for change in iterate_changes(make_matmul_relu_graph(virtual=False), ("virtual",))]
+    assert titles == ["c: virtual -> in memory"]
 
 
 def test_lint_reports_a_graph_without_outputs() -> None:
