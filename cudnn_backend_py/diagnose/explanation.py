@@ -115,8 +115,9 @@ def explain(
         Whether cuDNN is queried about one question more where it supports a graph of attention: whether one plan can
         serve every batch and length (``Verdict.shapes``). It costs half of a supported verdict again.
     every_engine
-        Also check every engine with all of its knob values, up to 20,000 combinations an engine, which takes seconds
-        to minutes: the heuristics list what they think best, and a graph is supported if any config supports it.
+        Also check every engine with all of its knob values, which takes seconds to minutes: the heuristics list what
+        they think best, and a graph is supported if any config supports it. An engine with more than 2,000
+        combinations of knob values is checked with each value of one knob at a time.
     code
         Folder to write the machine code of built plans to, as :meth:`Plan.save_code` does; builds like `build`.
 

@@ -129,7 +129,7 @@ def test_a_refusal_reports_how_many_configs_were_checked() -> None:
 
 
 def test_configs_that_pass_the_support_check_and_do_not_build_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A head dim of 256 does not build; of 20,000 combinations, each engine gets that of the heuristics."""
+    """A head dim of 256 does not build; of all combinations, each engine gets that of the heuristics."""
     graph = make_backward(head_dim=256)
     (failing,) = OperationGraph(graph, open_target("sm100")).heuristics("A").configs
     monkeypatch.setattr(every_engine, "list_knob_choices", lambda _: (iter([{}, failing.choice.knobs]), 2, True))
