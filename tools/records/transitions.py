@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cudnn_backend_py.generated.enums import DataType, DescriptorType
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention.known_issue import AttentionUse
 from cudnn_backend_py.graph.attention.recognize import read_attention
@@ -12,6 +13,7 @@ from cudnn_backend_py.graph.attention.selections import find_engine_selection
 from cudnn_backend_py.graph.data_types import FP8_TYPES
 from cudnn_backend_py.graph.ir import Pointwise, Reduction
 from cudnn_backend_py.known_issues import find_known_issues
+from cudnn_backend_py.known_issues.graph_queries import find_matmuls, find_operations_of_kind
 from cudnn_backend_py.plans.lower import find_newer_features
 from cudnn_backend_py.system.version import Version, VersionTuple, format_version_numbers
 from cudnn_backend_py.why.frontend_rules import describe_frontend
@@ -71,7 +73,46 @@ def _is_fp8(use: AttentionUse) -> bool:
     return use.problem.data_type in FP8_TYPES and not use.problem.mx
 
 
+def _is_block_scaled_matmul(graph: Graph) -> bool:
+    scaled = find_operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
+    return len(find_matmuls(graph)) == 1 and any(scaled)
+
+
+def _is_matmul_without_scales(graph: Graph) -> bool:
+    return len(find_matmuls(graph)) == 1 and not _is_block_scaled_matmul(graph)
+
+
 DOCUMENTED_CHANGES = (
+    DocumentedChange(
+        "9.10.2 supports matmuls of more K and alignments on sm_10x and sm_12x; 9.9 refuses them.",
+        *((9, 9, 0), (9, 10, 2), True, (100, 103, 120, 121)),
+        graph=_is_matmul_without_scales,
+    ),
+    DocumentedChange(
+        "9.14 supports matmuls of more K and alignments on sm_8x and sm_90; 9.10 refuses them.",
+        *((9, 10, 2), (9, 14, 0), True, (80, 86, 89, 90)),
+        graph=_is_matmul_without_scales,
+    ),
+    DocumentedChange(
+        "9.14 accepts block-scaled matmuls with other block sizes and scales in any order; 9.10 refuses them.",
+        *((9, 10, 2), (9, 14, 0), True, (80, 86, 89, 90, 100, 103, 120, 121)),
+        graph=_is_block_scaled_matmul,
+    ),
+    DocumentedChange(
+        "9.10.2 supports forward passes with head dims above 128 on sm_8x and sm_12x; 9.9 refuses them.",
+        *((9, 9, 0), (9, 10, 2), True, (80, 86, 89, 120, 121)),
+        attention=lambda use: not use.backward and use.problem.head_dim > 128,
+    ),
+    DocumentedChange(
+        "9.14 supports sinks, and the row maximum and sum as results of a forward pass; 9.10 refuses them.",
+        *((9, 10, 2), (9, 14, 0), True, (80, 86, 89, 90, 100, 103, 120, 121)),
+        attention=lambda use: use.problem.sink or use.problem.max or use.problem.sum_exp,
+    ),
+    DocumentedChange(
+        "9.14 refuses dropout with a seed of int32 in backward passes on sm_10x; 9.10 accepts it.",
+        *((9, 10, 2), (9, 14, 0), False, (100, 103)),
+        attention=lambda use: use.backward and use.problem.dropout > 0 and use.problem.seed_type is DataType.INT32,
+    ),
     DocumentedChange(
         "9.22 supports the backward pass as one operation on sm_10x; 9.20 has no engine for it.",
         *((9, 20, 0), (9, 22, 0), True, (100, 103)),
