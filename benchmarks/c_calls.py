@@ -20,7 +20,7 @@ from cudnn_backend_py.native.libcudnn import Library
 from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.target import Target
 
-__all__ = ["CallRecorder", "compile_program", "make_first_result_program", "record_calls"]
+__all__ = ["CallRecorder", "compile_program", "make_c_program_for_graph", "record_calls"]
 
 
 class CallRecorder:
@@ -112,7 +112,7 @@ def record_calls() -> Iterator[CallRecorder]:
         delete_bound_functions()
 
 
-def make_first_result_program(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
+def make_c_program_for_graph(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
     """Return a C program that opens cuDNN, then builds and runs a graph's plan, and the plan's workspace bytes.
 
     It has ``load(path of libcudnn)``, ``open()``, ``plan()`` and ``run(pointers of the named tensors, workspace)``; all

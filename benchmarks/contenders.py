@@ -27,7 +27,7 @@ __all__ = [
     "compute_forward_outputs",
     "load_frontend",
     "make_batches_with_new_arguments",
-    "make_c_loop",
+    "make_c_execute_loop_batch",
     "make_torch_packed_attention",
 ]
 
@@ -130,7 +130,7 @@ def make_batches_with_new_arguments(call: Callable[..., Any], sets: Sequence[Any
     return run_batch
 
 
-def make_c_loop(bound: Bound) -> Batch:
+def make_c_execute_loop_batch(bound: Bound) -> Batch:
     """Return the lower bound of the time of a call: a C loop that executes the plan with the same variant pack."""
     function, (handle, plan, pack) = bound.native
     execute = ctypes.cast(function, ctypes.c_void_p)

@@ -40,16 +40,16 @@ def start_clock() -> tuple[dict[str, float], StepClock]:
     figures: dict[str, float] = {}
     last = time.perf_counter()
 
-    def clock(name: str) -> None:
+    def record_step_time(name: str) -> None:
         nonlocal last
         now = time.perf_counter()
         figures[name] = (now - last) * 1e3
         last = now
 
-    return figures, clock
+    return figures, record_step_time
 
 
-def prepare_cudnn_backend_py(way: str, plan_file: str, clock: StepClock) -> Callable[..., None]:
+def prepare_package_call(way: str, plan_file: str, clock: StepClock) -> Callable[..., None]:
     """Return a function that runs this package's plan on q, k, v, o and stats."""
     from cudnn_backend_py.execution.executable import Executable
     from cudnn_backend_py.plans.plan import load_plan
@@ -101,7 +101,7 @@ def build_by_frontend(cudnn: Any, handle: Any, clock: StepClock = lambda _: None
     return graph, [*inputs.values(), o, stats]
 
 
-def prepare_frontend(module: str, clock: StepClock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
+def prepare_frontend_call(module: str, clock: StepClock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
     """Return a function that runs a frontend module's plan, and one that reports the time of each build step."""
     cudnn = importlib.import_module(module)
     clock("import")
@@ -161,11 +161,11 @@ def main() -> None:
     figures, clock = start_clock()
     report_steps: Callable[[], dict[str, float]] = dict
     if options.way in FRONTENDS:
-        run, report_steps = prepare_frontend(FRONTENDS[options.way], clock)
+        run, report_steps = prepare_frontend_call(FRONTENDS[options.way], clock)
     elif options.way == "c":
         run = prepare_c_program(options.program, options.library, options.workspace, clock)
     else:
-        run = prepare_cudnn_backend_py(options.way, options.plan, clock)
+        run = prepare_package_call(options.way, options.plan, clock)
     clock("plan")
     run(q, k, v, o, stats)
     torch.cuda.synchronize()

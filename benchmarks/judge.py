@@ -23,14 +23,14 @@ class MeasuredValueLimit:
     figure: Callable[[Mapping[str, Any]], float | None]
 
 
-def _compute_host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str) -> float | None:
+def _compute_host_time_ratio(record: Mapping[str, Any], direction: str, name: str, other: str) -> float | None:
     found = record["host"].get(direction, {})
     if name not in found or other not in found:
         return None
     return float(found[name]["median_us"] / found[other]["median_us"])
 
 
-def _compute_ragged_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:
+def _compute_ragged_time_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:
     found = record.get("ragged", {})
     if name not in found or other not in found:
         return None
@@ -43,7 +43,7 @@ def _count_slower_shapes(record: Mapping[str, Any], name: str, other: str) -> fl
     return float(sum(Timing(**row[other]).beats(Timing(**row[name])) for row in rows)) if rows else None
 
 
-def _count_shapes_with_different_times(record: Mapping[str, Any]) -> float | None:
+def _count_shapes_where_same_plan_differs_in_time(record: Mapping[str, Any]) -> float | None:
     """Count the shapes where cudnn-frontend runs the same plan in a different time, beyond noise."""
     rows = []
     for row in record["gpu"]:
@@ -57,7 +57,7 @@ def _count_shapes_with_different_times(record: Mapping[str, Any]) -> float | Non
     return float(sum(mine.beats(other) or other.beats(mine) for mine, other in rows)) if rows else None
 
 
-def _compute_fresh_process_ratio(
+def _compute_fresh_process_time_ratio(
     record: Mapping[str, Any], name: str, other: str, steps: Sequence[str] = ("total",)
 ) -> float | None:
     found = record["fresh"]
@@ -79,7 +79,7 @@ def _make_limits() -> Iterator[MeasuredValueLimit]:
     )
     for direction in DIRECTIONS:
         for name, other, limit in ratios:
-            figure = partial(_compute_host_ratio, direction=direction, name=name, other=other)
+            figure = partial(_compute_host_time_ratio, direction=direction, name=name, other=other)
             yield MeasuredValueLimit(f"host, {direction}: {name} / {other}", limit, figure)
     ragged = (
         ("same pointers", "C loop", 1.05),
@@ -89,10 +89,10 @@ def _make_limits() -> Iterator[MeasuredValueLimit]:
     )
     for name, other, limit in ragged:
         yield MeasuredValueLimit(
-            f"host, ragged: {name} / {other}", limit, partial(_compute_ragged_ratio, name=name, other=other)
+            f"host, ragged: {name} / {other}", limit, partial(_compute_ragged_time_ratio, name=name, other=other)
         )
     yield MeasuredValueLimit(
-        "GPU: shapes that differ from cudnn-frontend, same plan", 0, _count_shapes_with_different_times
+        "GPU: shapes that differ from cudnn-frontend, same plan", 0, _count_shapes_where_same_plan_differs_in_time
     )
     yield MeasuredValueLimit(
         "GPU: shapes where autotuned is slower than the first choice",
@@ -102,12 +102,14 @@ def _make_limits() -> Iterator[MeasuredValueLimit]:
     yield MeasuredValueLimit(
         "fresh process: ahead of time / cudnn-frontend",
         0.5,
-        partial(_compute_fresh_process_ratio, name="ahead of time", other="cudnn-frontend"),
+        partial(_compute_fresh_process_time_ratio, name="ahead of time", other="cudnn-frontend"),
     )
     for name in ("cold", "our frontend"):
-        figure = partial(_compute_fresh_process_ratio, name=name, other="cudnn-frontend", steps=("import",))
+        figure = partial(_compute_fresh_process_time_ratio, name=name, other="cudnn-frontend", steps=("import",))
         yield MeasuredValueLimit(f"fresh process: import, {name} / cudnn-frontend", 1.0, figure)
-    figure = partial(_compute_fresh_process_ratio, name="cold", other="C program", steps=("open", "plan", "first run"))
+    figure = partial(
+        _compute_fresh_process_time_ratio, name="cold", other="C program", steps=("open", "plan", "first run")
+    )
     yield MeasuredValueLimit("fresh process: after the import, cold / C program", 1.2, figure)
 
 

@@ -71,7 +71,7 @@ def make_graphs_of_matrix_benchmark() -> dict[str, Graph]:
     }
 
 
-def judge_missing_cells(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
+def judge_missing_matrix_cells(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
     """Judge the cells of the matrix that have no stored answer in the folder ``cache``."""
     return matrix(make_graphs_of_matrix_benchmark(), targets, versions, cache=cache, progress=sys.stderr.isatty())
 
@@ -100,9 +100,9 @@ def measure_kill_and_resume(targets: Sequence[str], versions: Sequence[str], tot
         child.wait()
         before = count_cached_verdicts(cache)
         start = time.perf_counter()
-        resumed = judge_missing_cells(targets, versions, cache)
+        resumed = judge_missing_matrix_cells(targets, versions, cache)
         seconds = time.perf_counter() - start
-        again = judge_missing_cells(targets, versions, cache)
+        again = judge_missing_matrix_cells(targets, versions, cache)
         return {
             "answers_when_killed": before,
             "asked_when_resumed": resumed.judged_count,
@@ -123,10 +123,10 @@ def judge_with_crashing_graph(versions: Sequence[str]) -> dict[str, object]:
     }
     with tempfile.TemporaryDirectory() as folder:
         answered = matrix(graphs, ("sm80", "sm90"), versions, cache=Path(folder), progress=False)
-    return {name: dict(count_outcome_letters(answered, name)) for name in graphs}
+    return {name: dict(count_matrix_outcomes(answered, name)) for name in graphs}
 
 
-def count_outcome_letters(answered: Matrix, graph: str | None = None) -> Counter[str]:
+def count_matrix_outcomes(answered: Matrix, graph: str | None = None) -> Counter[str]:
     """Count the outcome letters of a matrix, or of one graph in it."""
     return Counter(cell.letter for (name, _, _), cell in answered.cells.items() if graph in (None, name))
 
@@ -143,13 +143,13 @@ def run(options: argparse.Namespace) -> None:
     """Measure the time to judge the matrix, and write the record."""
     targets, versions = options.targets, options.versions or available_versions()[-12:]
     if options.into is not None:
-        judge_missing_cells(targets, versions, options.into)
+        judge_missing_matrix_cells(targets, versions, options.into)
         return
     seconds, cpu_seconds = [], []
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
             start, cpu = time.perf_counter(), measure_cpu_seconds()
-            answered = judge_missing_cells(targets, versions, Path(folder))
+            answered = judge_missing_matrix_cells(targets, versions, Path(folder))
             seconds.append(round(time.perf_counter() - start, 1))
             cpu_seconds.append(round(measure_cpu_seconds() - cpu, 1))
     total = len(answered.cells)
@@ -160,7 +160,7 @@ def run(options: argparse.Namespace) -> None:
         "targets": targets,
         "graphs": list(answered.graphs),
         "questions": total,
-        "letters": dict(count_outcome_letters(answered)),
+        "letters": dict(count_matrix_outcomes(answered)),
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "cpu_ms_per_question": round(min(cpu_seconds) / total * 1e3, 1),

@@ -13,7 +13,9 @@ TOKENS_PER_BATCH = 16384  # batch size times sequence length of the shapes with 
 SMALL_PROBLEM = Attention(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)  # fresh_process.py has the same sizes
 
 
-def _make_large_problem(seq: int, head_dim: int, causal: bool, bf16: bool, kv_heads: int | None = None) -> Attention:
+def _make_large_attention_problem(
+    seq: int, head_dim: int, causal: bool, bf16: bool, kv_heads: int | None = None
+) -> Attention:
     return Attention(
         batch=TOKENS_PER_BATCH // seq,
         heads=2048 // head_dim,
@@ -27,15 +29,15 @@ def _make_large_problem(seq: int, head_dim: int, causal: bool, bf16: bool, kv_he
 
 LARGE_PROBLEMS: tuple[Attention, ...] = (
     *(
-        _make_large_problem(seq, head_dim, causal, bf16=(head_dim == 128) == causal)
+        _make_large_attention_problem(seq, head_dim, causal, bf16=(head_dim == 128) == causal)
         for head_dim in (64, 128)
         for causal in (True, False)
         for seq in (512, 2048, 4096, 16384)
     ),
-    _make_large_problem(1024, 128, True, True, kv_heads=4),
-    _make_large_problem(8192, 128, True, True, kv_heads=4),
-    _make_large_problem(8192, 128, False, False, kv_heads=2),
-    _make_large_problem(8192, 64, True, False, kv_heads=8),
+    _make_large_attention_problem(1024, 128, True, True, kv_heads=4),
+    _make_large_attention_problem(8192, 128, True, True, kv_heads=4),
+    _make_large_attention_problem(8192, 128, False, False, kv_heads=2),
+    _make_large_attention_problem(8192, 64, True, False, kv_heads=8),
 )
 
 

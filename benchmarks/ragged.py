@@ -21,7 +21,7 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.terminal import open_console
 
-from .contenders import FrontendContender, load_frontend, make_batches_with_new_arguments, make_c_loop
+from .contenders import FrontendContender, load_frontend, make_batches_with_new_arguments, make_c_execute_loop_batch
 from .judge import ACCEPTANCE_LIMITS, compare_record_with_limits, format_limit_lines
 from .problems import RepetitionCounts
 from .tables import make_ragged_table
@@ -40,7 +40,9 @@ def measure_ragged_calls(
     sets = [_make_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
     bound = executable.bind(**sets[0])
     rows = [tuple(one[name] for name in executable.names) for one in sets]
-    contenders: dict[str, Batch] = {} if load_compiled_library() is None else {"C loop": make_c_loop(bound)}
+    contenders: dict[str, Batch] = (
+        {} if load_compiled_library() is None else {"C loop": make_c_execute_loop_batch(bound)}
+    )
     contenders["same pointers"] = make_repeated_batch(bound)
     contenders["same buffers, by position"] = make_repeated_batch(partial(executable, *rows[0]))
     contenders["fresh pointers"] = make_batches_with_new_arguments(executable, rows * effort.host_batches)

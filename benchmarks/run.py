@@ -60,13 +60,13 @@ from cudnn_backend_py.terminal import open_console, progress_bar
 from cudnn_backend_py.torch_ops.operators import load_torch
 from cudnn_backend_py.tuning.search import autotune
 
-from .c_calls import compile_program, make_first_result_program
+from .c_calls import compile_program, make_c_program_for_graph
 from .contenders import (
     FrontendContender,
     compute_forward_outputs,
     load_frontend,
     make_batches_with_new_arguments,
-    make_c_loop,
+    make_c_execute_loop_batch,
 )
 from .judge import compare_record_with_limits, format_limit_lines
 from .problems import FULL_REPETITIONS, QUICK_REPETITIONS, SMALL_PROBLEM, RepetitionCounts
@@ -95,13 +95,13 @@ def measure_host_time(target: Target, frontend: FrontendContender | None, effort
     """Return host microseconds per call for a small problem, by direction and implementation."""
     found: dict[str, Any] = {"problem": format_problem(SMALL_PROBLEM)}
     for direction in DIRECTIONS:
-        contenders = _make_host_contenders(direction, target, frontend, effort)
+        contenders = _make_batches_for_host_timing(direction, target, frontend, effort)
         times = measure_host_times(contenders, effort.host_batches, effort.host_calls)
         found[direction] = {name: summarize_microseconds(timing) for name, timing in times.items()}
     return found
 
 
-def _make_host_contenders(
+def _make_batches_for_host_timing(
     direction: Direction, target: Target, frontend: FrontendContender | None, effort: RepetitionCounts
 ) -> dict[str, Batch]:
     import torch
@@ -115,7 +115,7 @@ def _make_host_contenders(
     )
     order = executable.names
     bound = executable.bind(**{name: first[name] for name in order})
-    contenders = {} if load_compiled_library() is None else {"C loop": make_c_loop(bound)}
+    contenders = {} if load_compiled_library() is None else {"C loop": make_c_execute_loop_batch(bound)}
     contenders["same pointers"] = make_repeated_batch(bound)
     contenders["same buffers, by position"] = make_repeated_batch(partial(executable, *(first[name] for name in order)))
     contenders["fresh pointers"] = make_batches_with_new_arguments(
@@ -156,11 +156,11 @@ def measure_gpu_time(
     rows: list[dict[str, Any]] = []
     for problem, direction in product(effort.shapes, DIRECTIONS):
         step(len(rows), f"GPU time: {format_problem(problem)} {direction}")
-        rows.append(_measure_gpu_row(problem, direction, target, frontend, effort))
+        rows.append(_measure_gpu_times_of_problem(problem, direction, target, frontend, effort))
     return rows
 
 
-def _measure_gpu_row(
+def _measure_gpu_times_of_problem(
     problem: Attention,
     direction: Direction,
     target: Target,
@@ -236,7 +236,7 @@ def measure_fresh_processes(
         plan, warm = Path(folder) / "ahead.plan", Path(folder) / "warm"
         small = build_problem_graph(SMALL_PROBLEM, "forward", target.library.version, target.sm)
         build(small, target, cache=False).save(plan)
-        program, workspace = make_first_result_program(small, lambda: target, ("q", "k", "v", "o", "stats"))
+        program, workspace = make_c_program_for_graph(small, lambda: target, ("q", "k", "v", "o", "stats"))
         given = {
             "plan": plan,
             "cudnn-frontend": frontend_folder or "",

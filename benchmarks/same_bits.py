@@ -103,7 +103,7 @@ def make_random_problems(count: int, seed: int = 0) -> list[AttentionProblem]:
     return list(found)
 
 
-class _ProblemCalls:
+class _AttentionProblemCalls:
     """Calls of one problem, with tensors of its own."""
 
     def __init__(self, problem: AttentionProblem, shapes: Shapes | None = None) -> None:
@@ -182,7 +182,7 @@ class BitComparison:
         self.calls += 1
 
     @property
-    def changed_calls(self) -> int:
+    def changed_call_count(self) -> int:
         """Return the number of calls with different bits, after waiting for the GPU."""
         return int(self._changed)
 
@@ -194,7 +194,7 @@ def _build_plans_ahead(problems: Iterable[AttentionProblem], shapes: Shapes | No
         import torch
 
         with suppress(CudnnBackendError), torch.cuda.stream(torch.cuda.Stream()):
-            calls = _ProblemCalls(problem, shapes)
+            calls = _AttentionProblemCalls(problem, shapes)
             calls.forward()
             if not problem.dropout:
                 with torch.no_grad():
@@ -222,7 +222,7 @@ def compare_group_of_problems(
         )
     rows, refused, checks, others = [], [], [], []
     for problem in problems:
-        own = _ProblemCalls(problem, shapes)
+        own = _AttentionProblemCalls(problem, shapes)
         row: dict[str, Any] = {"problem": str(problem)}
         for name, call in (("forward", own.forward), ("training", own.train)):
             try:
@@ -233,7 +233,7 @@ def compare_group_of_problems(
             checks.append((row, name, check))
         rows.append(row)
         for other in problem.make_smaller_and_larger_problems():
-            neighbour = _ProblemCalls(other, shapes)
+            neighbour = _AttentionProblemCalls(other, shapes)
             with suppress(CudnnBackendError):
                 neighbour.forward()
                 others.append(neighbour.forward)
@@ -243,14 +243,16 @@ def compare_group_of_problems(
             if others and rng.random() < 0.2:
                 rng.choice(others)()
     for row, name, check in checks:
-        row[name] = {"calls": check.calls, "changed": check.changed_calls}
+        row[name] = {"calls": check.calls, "changed": check.changed_call_count}
     return rows, refused
 
 
 def time_shape_policies(problem: AttentionProblem, rounds: int) -> dict[str, Any]:
     """Return GPU and host microseconds of a forward pass with the shape policies "any" and "adaptive"."""
     compared: tuple[Shapes, ...] = ("any", "adaptive")
-    calls: dict[str, Callable[[], Any]] = {shapes: _ProblemCalls(problem, shapes).forward for shapes in compared}
+    calls: dict[str, Callable[[], Any]] = {
+        shapes: _AttentionProblemCalls(problem, shapes).forward for shapes in compared
+    }
     for call in calls.values():
         wait_for_background_plans(call)
     on_gpu = measure_gpu_times(calls, rounds, ahead_us=KEEP_BUSY_US)

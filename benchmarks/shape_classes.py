@@ -69,13 +69,13 @@ def make_random_shapes(count: int, seed: int = 0) -> list[Attention]:
     return list(shapes)
 
 
-def _group_by_class(shapes: list[Attention], first: int) -> list[Attention]:
+def _sort_shapes_by_class(shapes: list[Attention], first: int) -> list[Attention]:
     """Return the shapes; those from index ``first`` on are sorted by class, so that each class is built once."""
 
-    def find_group(shape: Attention) -> tuple[Any, ...]:
+    def make_shape_class_key(shape: Attention) -> tuple[Any, ...]:
         return shape.kv_heads, choose_shape_class_bounds(shape.batch, shape.seq_q, shape.seq_q)
 
-    return shapes[:first] + sorted(shapes[first:], key=find_group)
+    return shapes[:first] + sorted(shapes[first:], key=make_shape_class_key)
 
 
 def _build_exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Direction], Plan]:
@@ -103,7 +103,7 @@ def _make_operator_call(
     )
 
 
-class _ShapeCalls:
+class _TimedAttentionCalls:
     """The timed calls of a shape in one direction; each is called once at first, to request the plan of its class."""
 
     def __init__(self, shape: Attention, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
@@ -115,7 +115,7 @@ class _ShapeCalls:
         self._calls: dict[str, Callable[[], Any]] = {
             "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
             "any": _make_operator_call(shape, direction, buffers, "any"),
-            "any, another": _make_alternating_call(shape, direction),
+            "any, another": _make_call_of_alternating_shapes(shape, direction),
         }
         if adaptive:
             self._calls["exact operator"] = _make_operator_call(shape, direction, buffers, "exact")
@@ -130,7 +130,7 @@ class _ShapeCalls:
         return self.facts | {"us": {name: summarize_microseconds(timing) for name, timing in times.items()}}
 
 
-def _make_alternating_call(shape: Attention, direction: Direction) -> Callable[[], Any]:
+def _make_call_of_alternating_shapes(shape: Attention, direction: Direction) -> Callable[[], Any]:
     """Return a function that calls the class alternately with the shape and with one row less."""
     calls = []
     for one in (shape, replace(shape, seq_q=shape.seq_q - 1, seq_kv=shape.seq_kv - 1)):
@@ -153,7 +153,7 @@ def _call_shapes_until_plans_are_built(shapes: Sequence[Attention]) -> None:
     get_shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)
 
 
-def _compute_ratios(record: Mapping[str, Any], direction: str, name: str, other: str) -> list[float]:
+def _compute_time_ratios(record: Mapping[str, Any], direction: str, name: str, other: str) -> list[float]:
     return [
         row["us"][name]["median_us"] / row["us"][other]["median_us"]
         for row in record["rows"]
@@ -161,8 +161,10 @@ def _compute_ratios(record: Mapping[str, Any], direction: str, name: str, other:
     ]
 
 
-def _compute_quantile(record: Mapping[str, Any], share: float, direction: str, name: str, other: str) -> float | None:
-    found = _compute_ratios(record, direction, name, other)
+def _compute_time_ratio_quantile(
+    record: Mapping[str, Any], share: float, direction: str, name: str, other: str
+) -> float | None:
+    found = _compute_time_ratios(record, direction, name, other)
     return float(np.quantile(found, share)) if found else None
 
 
@@ -170,9 +172,11 @@ def _make_limits() -> tuple[MeasuredValueLimit, ...]:
     accepted = []
     for direction in DIRECTIONS:
         for words, share, limit in (("median", 0.5, 1.2), ("p90", 0.9, 1.5)):
-            figure = partial(_compute_quantile, share=share, direction=direction, name="any", other="exact")
+            figure = partial(_compute_time_ratio_quantile, share=share, direction=direction, name="any", other="exact")
             accepted.append(MeasuredValueLimit(f"GPU, {direction}: class / exact, {words}", limit, figure))
-        figure = partial(_compute_quantile, share=0.5, direction=direction, name="adaptive", other="exact operator")
+        figure = partial(
+            _compute_time_ratio_quantile, share=0.5, direction=direction, name="adaptive", other="exact operator"
+        )
         accepted.append(
             MeasuredValueLimit(f"GPU, {direction}: adaptive from the tenth call / exact, median", 1.02, figure)
         )
@@ -196,7 +200,7 @@ def run(options: argparse.Namespace) -> None:
 
     prepare_torch_operators()
     begin = time.perf_counter()
-    shapes = _group_by_class(make_random_shapes(options.shapes), options.adaptive)
+    shapes = _sort_shapes_by_class(make_random_shapes(options.shapes), options.adaptive)
     plans = _build_exact_plans(shapes)
     built_s = round(time.perf_counter() - begin, 1)
     rows, refused, back = [], [], shapes[: options.adaptive]
@@ -208,7 +212,7 @@ def run(options: argparse.Namespace) -> None:
         made = []
         for shape, direction in product(some, DIRECTIONS):
             try:
-                made.append(_ShapeCalls(shape, direction, plans[shape, direction], adaptive=shape in back))
+                made.append(_TimedAttentionCalls(shape, direction, plans[shape, direction], adaptive=shape in back))
             except CudnnBackendError as error:
                 refused.append(f"{format_problem(shape)} {direction}: {str(error).splitlines()[0]}")
         get_shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)

@@ -13,7 +13,7 @@ from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.terminal import BorderlessTextTable
 
 __all__ = [
-    "draw_bars",
+    "draw_bar_charts",
     "draw_tflops",
     "make_all_tables",
     "make_fresh_process_table",
@@ -113,7 +113,7 @@ def draw_tflops(record: Mapping[str, Any], path: Path) -> None:
     figure.savefig(path)
 
 
-def draw_bars(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
+def draw_bar_charts(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
     """Draw bar charts: one chart per title, one group of bars per label in it; the suffix selects the file format.
 
     Raises

@@ -34,7 +34,7 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.terminal import BorderlessTextTable, open_console
 from cudnn_backend_py.torch_ops.compiled import STEP
 
-from .contenders import make_c_loop, make_torch_packed_attention
+from .contenders import make_c_execute_loop_batch, make_torch_packed_attention
 from .judge import MeasuredValueLimit, compare_record_with_limits, format_limit_lines
 from .problems import SMALL_PROBLEM
 
@@ -50,7 +50,7 @@ Contenders = dict[str, tuple[Callable[[], Any], TimedCall]]
 
 
 @contextmanager
-def disable_compiled_step() -> Iterator[None]:
+def disable_compiled_operator_step() -> Iterator[None]:
     """Run our torch operators without their compiled step in the block."""
     kept, STEP.call = STEP.call, None
     try:
@@ -59,7 +59,7 @@ def disable_compiled_step() -> Iterator[None]:
         STEP.call = kept
 
 
-def prepare_contenders(
+def prepare_timed_calls(
     way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, tuple[Any, Any]]
 ) -> tuple[Contenders, dict[str, str]]:
     """Return warmed-up calls on q, k and v, each with its context, and the errors of implementations that raised."""
@@ -91,7 +91,7 @@ def make_dense_calls() -> dict[str, tuple[Any, Any]]:
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, partial(operator, shapes="exact")),
         "ours, any shape": (nullcontext, partial(operator, shapes="any")),
-        "ours, in Python": (disable_compiled_step, partial(operator, shapes="exact")),
+        "ours, in Python": (disable_compiled_operator_step, partial(operator, shapes="exact")),
         "ours, torch's name": (nullcontext, partial(torch_ops.scaled_dot_product_attention, is_causal=True)),
     }
     for name, backend in TORCH_BACKENDS.items():
@@ -101,7 +101,7 @@ def make_dense_calls() -> dict[str, tuple[Any, Any]]:
     return calls
 
 
-def make_packed_c_loop() -> Batch:
+def make_packed_attention_c_loop() -> Batch:
     """Return the lower bound for packed tokens: a C loop that executes the operator's plan, without gradients."""
     import torch
 
@@ -132,7 +132,7 @@ def make_packed_c_loop() -> Batch:
             made += torch.arange(len(made), device="cuda").view(made.shape) * LENGTH * heads * HEAD_DIM
         buffers[tensor.name] = made
     bound = executable.bind(**buffers)
-    loop = make_c_loop(bound)
+    loop = make_c_execute_loop_batch(bound)
     return lambda batch, calls, _held=bound: loop(batch, calls)  # type: ignore[misc]
 
 
@@ -142,7 +142,7 @@ def make_packed_calls(starts: Any) -> dict[str, tuple[Any, Any]]:
 
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, call_package),
-        "ours, in Python": (disable_compiled_step, call_package),
+        "ours, in Python": (disable_compiled_operator_step, call_package),
     }
     varlen = make_torch_packed_attention()
     if varlen is not None:
@@ -156,7 +156,7 @@ def make_paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[A
 
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, call_package),
-        "ours, in Python": (disable_compiled_step, call_package),
+        "ours, in Python": (disable_compiled_operator_step, call_package),
     }
     varlen = make_torch_packed_attention(block_table=table, seqused_k=lengths)
     if varlen is not None:
@@ -211,10 +211,10 @@ def measure_all_calls(
                 make_paged_calls(table, lengths, make_equal_offsets(1)),
             )
         for problem, (tensors, gradient, calls) in problems.items():
-            contenders, errors = prepare_contenders(way, tensors, gradient, calls)
+            contenders, errors = prepare_timed_calls(way, tensors, gradient, calls)
             timed = {name: make_batch_in_context(*made) for name, made in contenders.items()}
             if problem.startswith("packed") and way == PASS_NAMES[0] and load_compiled_library() is not None:
-                timed["C loop"] = make_packed_c_loop()
+                timed["C loop"] = make_packed_attention_c_loop()
             times = measure_host_times(timed, batches, calls_each)
             found[f"{problem}: {way}"] = {name: summarize_microseconds(timing) for name, timing in times.items()}
             if errors:
@@ -222,7 +222,7 @@ def measure_all_calls(
     return found, raised
 
 
-def _compute_ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
+def _compute_time_ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
     """Return the ratio of our time to another implementation's, for the problem with this name prefix."""
     for name, row in record["us"].items():
         if name.startswith(problem) and name.endswith(f": {way}") and "ours" in row and other in row:
@@ -238,7 +238,7 @@ RATIO_LIMITS = (
 )
 ACCEPTANCE_LIMITS = tuple(
     MeasuredValueLimit(
-        f"{problem}, {way}: ours / {other}", limit, partial(_compute_ratio, problem=problem, way=way, other=other)
+        f"{problem}, {way}: ours / {other}", limit, partial(_compute_time_ratio, problem=problem, way=way, other=other)
     )
     for problem, way, other, limit in RATIO_LIMITS
 )

@@ -150,7 +150,7 @@ class CudnnStatusError(CudnnBackendError):
         self.attribute = attribute
         sections.pop("cudnn", None)
         words = last_error.rstrip() or "no last-error text"
-        super().__init__(headline, code=code, cudnn=f"{status_text(status)}, {function}\n{words}", **sections)
+        super().__init__(headline, code=code, cudnn=f"{format_status(status)}, {function}\n{words}", **sections)
 
     @property
     def refuses(self) -> bool:
@@ -192,7 +192,7 @@ class NotSupportedStatus(CudnnStatusError, NotSupported):
     """cuDNN returned one of ``CUDNN_STATUS_NOT_SUPPORTED*`` (3000 to 3999)."""
 
 
-def status_text(status: Status | int) -> str:
+def format_status(status: Status | int) -> str:
     """Return ``NAME (number)``, also for numbers newer than our header."""
     return f"{_find_status_name(status) or 'status unknown to this package'} ({int(status)})"
 

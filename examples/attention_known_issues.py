@@ -209,16 +209,16 @@ class ArraySoftCap:
         return scaled
 
 
-def compare_reproduction(name: str, run: Callable[[Arrays], None]) -> str:
+def compare_reproduction_with_reference(name: str, run: Callable[[Arrays], None]) -> str:
     """Compare the output of ``run`` for a reproduction with the reference; return the differences as text."""
-    return compare_graph(
+    return compare_graph_results_with_reference(
         make_reproduction_graph(name),
         ReferenceData(make_reproduction_problem(name), get_reproduction(name).backward),
         run,
     )
 
 
-def compare_graph(made: Graph, numbers: ReferenceData, run: Callable[[Arrays], None]) -> str:
+def compare_graph_results_with_reference(made: Graph, numbers: ReferenceData, run: Callable[[Arrays], None]) -> str:
     """Compare the output of ``run`` for an attention graph with the expected numbers; return differences as text."""
     arrays: Arrays = {
         tensor.name: numbers.make_buffer(tensor)
@@ -249,7 +249,7 @@ def describe_error(got: Array, want: Array, p: attention.Attention) -> str:
     return "" if error <= ROUNDING[p.data_type] else f"relative error {error:.2g}"
 
 
-def run_in_this_process(name: str) -> str:
+def run_reproduction_in_this_process(name: str) -> str:
     """Run a reproduction on this process's GPU and return the result; the process may crash."""
     from cudnn_backend_py import EnvironmentNotReady, OperationGraph, build_plan, execute, open_target
 
@@ -258,14 +258,14 @@ def run_in_this_process(name: str) -> str:
         if not configs:
             return "refused by cuDNN"
         plan = build_plan(configs[0])
-        return compare_reproduction(name, lambda arrays: execute(plan, arrays))
+        return compare_reproduction_with_reference(name, lambda arrays: execute(plan, arrays))
     except EnvironmentNotReady:
         raise
     except CudnnBackendError as error:
         return "illegal address" if "ILLEGAL_ADDRESS" in str(error) else str(error)
 
 
-def run_in_child(name: str) -> str:
+def run_reproduction_in_child_process(name: str) -> str:
     """Run a reproduction in a child process, and return the result."""
     program = [sys.executable, "-m", "examples.attention_known_issues", name, "--here"]
     done = subprocess.run(program, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=300)
@@ -300,7 +300,7 @@ def make_result_table(names: Sequence[str]) -> Table:
     """Run reproductions, and return a table of their results."""
     made = Table(Column("code", no_wrap=True), "what", "effect", "seen here", show_lines=True)
     with ThreadPoolExecutor(8) as pool:
-        for name, words in zip(names, pool.map(run_in_child, names), strict=True):
+        for name, words in zip(names, pool.map(run_reproduction_in_child_process, names), strict=True):
             made.add_row(name, find_known_issue(name).what, find_known_issue(name).effect, words)
     return made
 
@@ -317,7 +317,7 @@ def main() -> None:
     names = [arguments.name] if arguments.name else list(REPRODUCTIONS)
     if arguments.here:
         try:
-            print(*map(run_in_this_process, names), sep="\n")
+            print(*map(run_reproduction_in_this_process, names), sep="\n")
         except EnvironmentNotReady as error:
             raise SystemExit(str(error)) from None
         return

@@ -337,7 +337,7 @@ class Fuzzer:
     ) -> None:
         """Make a call of a ``Descriptor`` method."""
 
-        def call() -> None:
+        def call_method() -> None:
             if verb == "set":
                 descriptor.set(attribute, value, type=element_type)
             elif verb == "get":
@@ -349,7 +349,7 @@ class Fuzzer:
             else:
                 descriptor.close()
 
-        self.make_and_count_call(verb, descriptor, attribute, value, element_type, call)
+        self.make_and_count_call(verb, descriptor, attribute, value, element_type, call_method)
 
     def make_and_count_call(
         self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any, call: Callable[[], Any]

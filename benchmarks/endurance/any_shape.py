@@ -56,7 +56,7 @@ def find_shape_class_bounds() -> list[tuple[int, int]]:
     return sorted(product(sequences, lengths), reverse=True)
 
 
-class _ShapeCalls:
+class _AttentionCallsOfManyShapes:
     """Attention calls of many shapes, on slices of one memory block."""
 
     def __init__(self, shapes: Shapes, backward: bool) -> None:
@@ -182,7 +182,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="time limit in seconds")
 
 
-def _build_shape_classes(calls: _ShapeCalls) -> None:
+def _build_shape_classes(calls: _AttentionCallsOfManyShapes) -> None:
     """Build the plans of all shape classes before the measurement, so that no build is measured."""
     import torch
 
@@ -193,7 +193,9 @@ def _build_shape_classes(calls: _ShapeCalls) -> None:
         get_shared_pool().wait(_BUILD_TIME_LIMIT_S)
 
 
-def _summarize_torch_times(calls: _ShapeCalls, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, ...]]:
+def _summarize_torch_times(
+    calls: _AttentionCallsOfManyShapes, shapes: Sequence[tuple[int, int]]
+) -> Iterator[tuple[float, ...]]:
     import torch
 
     for number, shape in enumerate(shapes):
@@ -213,7 +215,7 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     prepare_torch_operators()
-    calls = _ShapeCalls(options.way, options.backward)
+    calls = _AttentionCallsOfManyShapes(options.way, options.backward)
     begin = time.perf_counter()
     _build_shape_classes(calls)
     built_s = round(time.perf_counter() - begin, 1)

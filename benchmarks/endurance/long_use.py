@@ -89,7 +89,7 @@ void replay(int64_t rounds) {{ for (int64_t i = 0; i < rounds; i++) blocks[i % {
 """
 
 
-def record_verdict_calls(build: bool) -> tuple[str, dict[str, int]]:
+def record_cudnn_calls_of_verdicts(build: bool) -> tuple[str, dict[str, int]]:
     """Return a C program that makes the cuDNN calls of each graph's verdict, and the number of calls by graph."""
     blocks, counts = [], {}
     with record_calls() as recorder:
@@ -128,7 +128,7 @@ def _run_child(*arguments: str) -> str:
     return done.stdout
 
 
-def compare_package_with_c(rounds: int, warm: int, build: bool) -> dict[str, Any]:
+def compare_memory_of_package_and_c_loop(rounds: int, warm: int, build: bool) -> dict[str, Any]:
     """Run both loops in separate processes; return their growth, and the package's growth beyond the C loop's."""
     options = [str(rounds), str(warm), *(["--build"] if build else [])]
     package, calls = (json.loads(_run_child("--watch", who, *options)) for who in ("package", "calls"))
@@ -155,7 +155,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and write the record; keep the parts of an existing record that were not measured."""
     if options.record:
-        text, counts = record_verdict_calls(options.build)
+        text, counts = record_cudnn_calls_of_verdicts(options.build)
         options.record.write_text(text, encoding="utf-8")
         print(json.dumps(counts))
         return
@@ -173,9 +173,11 @@ def run(options: argparse.Namespace) -> None:
         json.loads(options.output.read_text(encoding="utf-8")) if options.output and options.output.exists() else {}
     )
     if options.explains:
-        record["without_builds"] = compare_package_with_c(
+        record["without_builds"] = compare_memory_of_package_and_c_loop(
             options.explains, min(1000, options.explains // 10), build=False
         )
     if options.builds:
-        record["with_builds"] = compare_package_with_c(options.builds, min(100, options.builds // 10), build=True)
+        record["with_builds"] = compare_memory_of_package_and_c_loop(
+            options.builds, min(100, options.builds // 10), build=True
+        )
     print(write_record(record, options.output))

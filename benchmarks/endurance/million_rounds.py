@@ -22,7 +22,7 @@ def make_tensor_descriptor(uid: int) -> Descriptor:
     return made.set(Attr.TENSOR_DIMENSIONS, (2, 8, 64)).set(Attr.TENSOR_STRIDES, (512, 64, 1)).finalize()
 
 
-def run_round(number: int) -> None:
+def create_and_destroy_descriptors(number: int) -> None:
     """Create, read and destroy a tensor descriptor; every tenth round also an operation with its children."""
     x = make_tensor_descriptor(1)
     assert x.get(Attr.TENSOR_UNIQUE_ID) == 1
@@ -39,12 +39,12 @@ def run_round(number: int) -> None:
 def measure_memory(rounds: int) -> dict[str, object]:
     """Return the resident memory at the start, after each tenth of the rounds, and its growth."""
     for number in range(1000):
-        run_round(number)
+        create_and_destroy_descriptors(number)
     began = time.perf_counter()
     start = read_resident_bytes()
     tenths = []
     for number in range(1, rounds + 1):
-        run_round(number)
+        create_and_destroy_descriptors(number)
         if number % (rounds // 10) == 0:
             tenths.append(read_resident_bytes())
     return {

@@ -259,7 +259,7 @@ class CudnnFrontend(Attention):
             )
 
         stats = torch.empty(tokens, h, device=q.device)
-        return _FrontendFunction.apply(run_packed_graph, stats, q.contiguous(), k.contiguous(), v.contiguous())
+        return _FrontendAutogradFunction.apply(run_packed_graph, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
     def attend_padded(self, q: Any, k: Any, v: Any) -> Any:
         b, s, h, d = q.shape
@@ -268,7 +268,7 @@ class CudnnFrontend(Attention):
             self._run_cached_graph((direction, b, s, h, d), partial(_build_dense_graph, direction), buffers)
 
         stats = torch.empty(b, h, s, 1, device=q.device)
-        return _FrontendFunction.apply(run_padded_graph, stats, q.contiguous(), k.contiguous(), v.contiguous())
+        return _FrontendAutogradFunction.apply(run_padded_graph, stats, q.contiguous(), k.contiguous(), v.contiguous())
 
     def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
         b, h, d = q.shape
@@ -337,7 +337,7 @@ def _make_lengths_and_offsets(cu: Any, batch: int, heads: int, head_dim: int) ->
     return numbers | {"ragged_stats": ends * heads, "seq_len_q": lengths, "seq_len_kv": lengths}
 
 
-class _FrontendFunction(torch.autograd.Function):  # type: ignore[misc]
+class _FrontendAutogradFunction(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, run: Callable[[Any, dict[str, Any]], None], stats: Any, q: Any, k: Any, v: Any) -> Any:
         o = torch.empty_like(q)

@@ -16,7 +16,7 @@ from cudnn_backend_py.errors import CudnnBackendError
 from .attentions import Attention, AttentionNotOffered, PagedCache, make_attention_provider
 from .gpt import Gpt, ModelSizes, TrainingBatch, compute_loss, make_packed_batches, make_padded_batches, make_prompts
 
-__all__ = ["BATCH_LAYOUTS", "FULL_WORK", "SMALL_WORK", "WorkAmount", "measure_provider"]
+__all__ = ["BATCH_LAYOUTS", "FULL_WORK", "SMALL_WORK", "WorkAmount", "measure_attention_provider"]
 
 BATCH_LAYOUTS = ("packed", "padded")  # for training; the packed layout is used for serving as well
 
@@ -171,7 +171,7 @@ class TrainingRun:
         cuda = [round(begin.elapsed_time(end), 3) for begin, end in events]
         return found | ({"cuda_ms": round(statistics.median(cuda), 3)} if cuda else {})
 
-    def compare_at_initial_weights(self) -> dict[str, Any]:
+    def compute_losses_at_initial_weights(self) -> dict[str, Any]:
         """Return the losses and gradients of the first batches at the initial weights; they differ by rounding only.
 
         Of the gradients, the norms for the weights of each layer that produce q, k and v are returned.
@@ -307,7 +307,9 @@ class ServingRun:
         }
 
 
-def measure_provider(name: str, way: str, effort: WorkAmount, device: str, ready: Callable[[], None]) -> dict[str, Any]:
+def measure_attention_provider(
+    name: str, way: str, effort: WorkAmount, device: str, ready: Callable[[], None]
+) -> dict[str, Any]:
     """Return the times of a provider in one of :data:`BATCH_LAYOUTS`, or the reason why a part is not offered.
 
     `ready` is called just before the clock starts; attention has not been used before.
@@ -325,13 +327,13 @@ def measure_provider(name: str, way: str, effort: WorkAmount, device: str, ready
         if device == "cuda":
             torch.cuda.synchronize()
     ready()
-    trained = _measure_or_explain(measure_training, made)
+    trained = _measure_or_return_error(measure_training, made)
     if "not measured" in trained:
         return {way: trained}
     if device == "cuda":
         trained["gpu_memory_bytes"] = torch.cuda.max_memory_allocated()
     served = _measure_serving(effort, made.attention, made.model, device) if way == "packed" else {}
-    return {way: trained | {"same weights": _measure_or_explain(made.compare_at_initial_weights)}} | served
+    return {way: trained | {"same weights": _measure_or_return_error(made.compute_losses_at_initial_weights)}} | served
 
 
 def _measure_serving(effort: WorkAmount, attention: Attention, model: Gpt, device: str) -> dict[str, Any]:
@@ -342,13 +344,13 @@ def _measure_serving(effort: WorkAmount, attention: Attention, model: Gpt, devic
         if device == "cuda":
             ways["serving, captured"] = served.serve_by_cuda_graph
         for way, run in ways.items():
-            found[way] = _measure_or_explain(run)
+            found[way] = _measure_or_return_error(run)
             if "not measured" in found[way]:
                 break  # after this error the state of the GPU is undefined
     return found
 
 
-def _measure_or_explain(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+def _measure_or_return_error(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
     """Return the measured figures, or the reason why the measurement failed."""
     try:
         return run(*given)

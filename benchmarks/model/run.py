@@ -34,7 +34,7 @@ from cudnn_backend_py.terminal import BorderlessTextTable, open_console
 from tools.repository import make_child_environment
 
 from ..judge import MeasuredValueLimit, compare_record_with_limits, format_limit_lines
-from ..tables import draw_bars
+from ..tables import draw_bar_charts
 
 __all__ = ["ACCEPTANCE_LIMITS", "add_options", "draw_model_throughput", "make_model_table", "run"]
 
@@ -73,7 +73,7 @@ def _get_measured_value(record: Figures, provider: str, *path: str) -> Any:
     return found
 
 
-def _compute_ratio(record: Figures, provider: str, other: str, path: tuple[str, ...]) -> float | None:
+def _compute_ratio_to_provider(record: Figures, provider: str, other: str, path: tuple[str, ...]) -> float | None:
     mine, theirs = _get_measured_value(record, provider, *path), _get_measured_value(record, other, *path)
     return None if mine is None or theirs is None else float(mine / theirs)
 
@@ -94,7 +94,7 @@ def _compute_loss_difference(record: Figures, way: str) -> float | None:
     The first steps and the means of the last epoch are compared. Training amplifies small differences in between, where
     even two runs of one provider differ as much.
     """
-    return _find_largest_difference(
+    return _find_largest_relative_difference(
         (_select_compared_losses(record, provider, way), _select_compared_losses(record, TORCH_FLASH_PROVIDER, way))
         for provider in _list_other_providers(record)
     )
@@ -104,7 +104,9 @@ def _list_other_providers(record: Figures) -> list[str]:
     return [provider for provider in record["makers"] if provider != TORCH_FLASH_PROVIDER]
 
 
-def _find_largest_difference(found: Iterable[tuple[Sequence[float] | None, Sequence[float] | None]]) -> float | None:
+def _find_largest_relative_difference(
+    found: Iterable[tuple[Sequence[float] | None, Sequence[float] | None]],
+) -> float | None:
     """Return the largest relative difference in pairs of numbers; infinite if a number is NaN."""
     pairs = [pair for mine, base in found if mine and base for pair in zip(mine, base, strict=False)]
     apart = [abs(one / two - 1) for one, two in pairs]
@@ -134,7 +136,7 @@ def _compute_rounding_difference(record: Figures, way: str, what: str) -> float 
         found = _get_measured_value(record, provider, way, "same weights", what) or []
         return [x for batch in found for x in batch] if what == "gradients" else found
 
-    return _find_largest_difference(
+    return _find_largest_relative_difference(
         (get_values(provider), get_values(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
     )
 
@@ -147,7 +149,7 @@ def _compute_serving_difference(record: Figures, way: str) -> float | None:
         )
         return [loss] if whole and loss is not None else []
 
-    return _find_largest_difference(
+    return _find_largest_relative_difference(
         (get_values(provider), get_values(TORCH_FLASH_PROVIDER)) for provider in _list_other_providers(record)
     )
 
@@ -158,7 +160,7 @@ def _make_limits() -> Iterator[MeasuredValueLimit]:
         yield MeasuredValueLimit(
             f"{way}: a step on new lengths, {OUR_PROVIDER} / {TORCH_FLASH_PROVIDER}",
             1.0,
-            partial(_compute_ratio, provider=OUR_PROVIDER, other=TORCH_FLASH_PROVIDER, path=path),
+            partial(_compute_ratio_to_provider, provider=OUR_PROVIDER, other=TORCH_FLASH_PROVIDER, path=path),
         )
         yield MeasuredValueLimit(
             f"{way}: first epoch, {OUR_PROVIDER} / {TORCH_CUDNN_PROVIDER}",
@@ -244,7 +246,7 @@ def draw_model_throughput(record: Figures, path: Path) -> None:
     bars["serving, tokens per second"] = {
         way: _compute_tokens_per_second(record, way) for way in ("serving", "serving, captured")
     }
-    draw_bars(bars, path)
+    draw_bar_charts(bars, path)
 
 
 def _compute_tokens_per_second(record: Figures, *path: str) -> dict[str, float]:
@@ -270,7 +272,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _measure_in_child(options: argparse.Namespace) -> None:
     """Measure one mode of one provider when the parent sends a line, and print the figures as JSON."""
-    from .measure import FULL_WORK, SMALL_WORK, measure_provider
+    from .measure import FULL_WORK, SMALL_WORK, measure_attention_provider
 
     def report_ready() -> None:
         print(READY_MESSAGE, flush=True)
@@ -278,7 +280,7 @@ def _measure_in_child(options: argparse.Namespace) -> None:
 
     effort = replace(SMALL_WORK if options.little else FULL_WORK, is_contiguous=options.contiguous)
     provider, way = options.child
-    print(json.dumps(measure_provider(provider, way, effort, options.device, report_ready)), flush=True)
+    print(json.dumps(measure_attention_provider(provider, way, effort, options.device, report_ready)), flush=True)
 
 
 class _ProviderProcess:

@@ -160,7 +160,7 @@ class CaseReport:
             said = self.interpreter or ("its results are right, by the bound of the whole graph",)
             lines += [f"the program's own result: {item}" for item in said]
         for one in self.asked:
-            lines.append(f"cuDNN {one.version}: {_describe_configs(one)}{one.words and f'; {one.words}'}")
+            lines.append(f"cuDNN {one.version}: {_describe_config_results(one)}{one.words and f'; {one.words}'}")
         lines.append(self._describe_verdict())
         if self.faults:
             lines.append(f"known issue: {', '.join(self.faults)}")
@@ -188,7 +188,7 @@ class CaseReport:
         return words
 
 
-def _describe_configs(one: VersionResult) -> str:
+def _describe_config_results(one: VersionResult) -> str:
     parts = [f"{len(one.wrong)} wrong ({', '.join(one.wrong[:4])})"] if one.wrong else []
     parts += [f"{len(one.right)} right ({', '.join(one.right[:4])})"] if one.right else []
     parts += [one.other] if one.other else []
@@ -234,7 +234,7 @@ def examine(
     began = time.monotonic()
     case = load_case(file)
     found = CaseReport(case=case, file=os.fspath(file))
-    work = _Examination(case, found, target, began + limit_s, step)
+    work = _CaseExamination(case, found, target, began + limit_s, step)
     if case.graph is None:
         found.left.append(f"running it again: {case.without}")
     else:
@@ -249,7 +249,7 @@ def examine(
     return found
 
 
-class _Examination:
+class _CaseExamination:
     """Examines one case: runs it with cuDNN versions and engine configs, reduces it, and writes the files."""
 
     def __init__(self, case: Case, found: CaseReport, target: str | None, deadline: float, step: Step) -> None:

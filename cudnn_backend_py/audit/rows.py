@@ -311,7 +311,9 @@ def check_backward(
         and q.shape[1] // k.shape[1] * q.shape[2] * k.shape[2] <= MOST_SCORES
         and k.shape[1] == named["v"].shape[1]
     ):
-        found |= _check_head(named, options, d_o, {name: gradients.get(name) for name in ("dk", "dv")}, generator)
+        found |= _check_dk_and_dv_of_one_head(
+            named, options, d_o, {name: gradients.get(name) for name in ("dk", "dv")}, generator
+        )
     return found
 
 
@@ -362,7 +364,7 @@ def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generat
     )
 
 
-def _check_head(
+def _check_dk_and_dv_of_one_head(
     named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
     """Check dK and dV of one key head, if possible one with infinite or NaN elements; return their :data:`FACTS`."""

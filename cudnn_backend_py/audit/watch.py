@@ -93,7 +93,7 @@ class _AuditedFunction:
         self.calls += self.passed_on - self.around.remaining_unrecorded_calls
         self.around.remaining_unrecorded_calls = self.passed_on = passed_on
 
-    def compute_new_counting_seconds(self, passing_s: float) -> float:
+    def compute_counting_seconds_since_last_call(self, passing_s: float) -> float:
         """Return the seconds of counting since this method's last call, at `passing_s` per call."""
         seconds = (self.calls - self.counted) * passing_s + self.counting_s
         self.counted, self.counting_s = self.calls, 0.0
@@ -175,7 +175,7 @@ class RunningAudit:
         report.checked["graphs by the interpreter"] += self._judging.judged
         for entry_point in self._entry_points.values():
             entry_point.count_calls(sys.maxsize)  # who still holds a wrapper is passed on
-            budget.add_counting_seconds(entry_point.compute_new_counting_seconds(self._passing_s))
+            budget.add_counting_seconds(entry_point.compute_counting_seconds_since_last_call(self._passing_s))
             report.calls += entry_point.calls
             report.passed_over.update(
                 {self._explain_exceeded_budget: entry_point.passed_over} if entry_point.passed_over else {}
@@ -214,7 +214,7 @@ class RunningAudit:
             entry_point.passed_over += 1
             entry_point.counting_s += time.perf_counter() - began
             return original(*args, **kwargs)
-        self._budget.add_counting_seconds(entry_point.compute_new_counting_seconds(self._passing_s))
+        self._budget.add_counting_seconds(entry_point.compute_counting_seconds_since_last_call(self._passing_s))
         found: _SampledCall | None = None
         try:
             if why := self._explain_skipped_call(entry_point, is_first):
@@ -423,7 +423,7 @@ class _SampledAttention:
         return Case(
             entry_point=self.entry_point,
             place=self.place,
-            found=tuple(_describe_options(name, facts[name]) for name in wrong),
+            found=tuple(_describe_wrong_element(name, facts[name]) for name in wrong),
             wrong=wrong,
             at=(batch, head),
             graph=graph,
@@ -624,6 +624,6 @@ def _describe_machine() -> dict[str, Any]:
     }
 
 
-def _describe_options(name: str, facts: list[float]) -> str:
+def _describe_wrong_element(name: str, facts: list[float]) -> str:
     _, _, got, wanted, bound, compared = facts
     return f"{name}: one of the {int(compared)} elements checked is {got:.6g}, {wanted:.6g} +- {bound:.3g} is right"

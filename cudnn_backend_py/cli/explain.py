@@ -191,8 +191,10 @@ def _write_verdicts(
     code: str | None,
 ) -> None:
     """Write or print the verdicts in a format, with styles where a terminal shows them; disassemble their code."""
+    if style in ("json", "html") or verbose:
+        verdicts = list(map(_add_frameworks, verdicts, _repeat_graphs_per_verdict(graphs, verdicts)))
     if style == "text" and output is None and (verbose or not prints_plain_text(sys.stdout)):
-        _print_verdicts(verdicts, graphs, verbose)
+        _print_verdicts(verdicts, verbose)
     else:
         text = _format_verdicts(style, verdicts, graphs, verbose)
         if style == "text":
@@ -226,19 +228,17 @@ def _choose_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(mode.name for mode in DEFAULT_MODES)
 
 
-def _print_verdicts(verdicts: Sequence[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> None:
+def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
     """Print verdicts, separated by empty lines, with the styles that a terminal shows."""
     from ..diagnose.report.summary import render_summary
     from ..diagnose.report.text import render_verdict
     from ..terminal import open_console
 
     console = open_console()
-    for number, (verdict, graph) in enumerate(zip(verdicts, _repeat_graphs_per_verdict(graphs, verdicts), strict=True)):
+    for number, verdict in enumerate(verdicts):
         if number:
             console.print()
-        console.print(
-            render_verdict(verdict, _describe_frameworks(verdict, graph)) if verbose else render_summary(verdict)
-        )
+        console.print(render_verdict(verdict) if verbose else render_summary(verdict))
 
 
 def _repeat_graphs_per_verdict(graphs: Sequence[tuple[str, Graph]], verdicts: Sequence[Verdict]) -> list[Graph]:
@@ -246,15 +246,17 @@ def _repeat_graphs_per_verdict(graphs: Sequence[tuple[str, Graph]], verdicts: Se
     return [graph for _, graph in graphs for _ in range(len(verdicts) // len(graphs))]
 
 
-def _describe_frameworks(verdict: Verdict, graph: Graph) -> dict[str, str]:
-    """Return one line each on how torch and cudnn-frontend would run the graph of a verdict, by framework name."""
+def _add_frameworks(verdict: Verdict, graph: Graph) -> Verdict:
+    """Add to a verdict what torch, TransformerEngine and cudnn-frontend would do with its graph."""
+    from dataclasses import replace
+
     from ..diagnose import Outcome
     from ..system.version import Version
     from ..why.frameworks import describe_frameworks
 
-    if verdict.outcome is Outcome.NOT_JUDGED:
-        return {}  # the target or the version may be unknown
-    return describe_frameworks(graph, Version.from_text(verdict.cudnn), verdict.sm)
+    if verdict.outcome is Outcome.NOT_JUDGED:  # the target or the version may be unknown
+        return verdict
+    return replace(verdict, frameworks=describe_frameworks(graph, Version.from_text(verdict.cudnn), verdict.sm))
 
 
 def judge_and_search_remedies(questions: Sequence[Query], judge: Judge) -> list[Verdict]:
@@ -297,10 +299,7 @@ def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple
             return "\n".join(format_summary(verdict) for verdict in verdicts)
         from ..diagnose import render_text
 
-        return "\n".join(
-            render_text(verdict, frameworks=_describe_frameworks(verdict, graph))
-            for verdict, graph in zip(verdicts, _repeat_graphs_per_verdict(graphs, verdicts), strict=True)
-        )
+        return "\n".join(map(render_text, verdicts))
     data = [verdict.to_dict() for verdict in verdicts]
     return format_json(data if len(data) > 1 else data[0])
 
@@ -334,6 +333,8 @@ def _show_remedies(
                 return [judge.run_query(Query(graph, target, full, judged_modes, build))]
 
         [verdict] = judge_with_wheels(judge_in_child, find_versions_without_engines)
+        if style in ("json", "html"):
+            verdict = _add_frameworks(verdict, graph)
         with show_progress_line() as step:
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": judged_modes, "budget_s": budget_s, "build": build}

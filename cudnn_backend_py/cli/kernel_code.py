@@ -35,7 +35,7 @@ def disassemble_kernels(verdicts: Iterable[Verdict], folder: str) -> None:
         if not plans:
             print_warning(f"{none} on {verdict.target}: no plan was built")
     for cubin in files:
-        sass = None if program is None else _disassemble(program, cubin)
+        sass = None if program is None else _disassemble_cubin(program, cubin)
         print_warning(f"code: {cubin}" + (f", {sass}" if sass else ""))
     if files and program is None:
         print_warning(
@@ -43,7 +43,7 @@ def disassemble_kernels(verdicts: Iterable[Verdict], folder: str) -> None:
         )
 
 
-def _disassemble(program: str, cubin: Path) -> Path | None:
+def _disassemble_cubin(program: str, cubin: Path) -> Path | None:
     """Write the SASS of a file of machine code and return the path; None, with a line, if the program fails."""
     from ..system.child import run_command
 

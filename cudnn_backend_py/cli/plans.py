@@ -129,11 +129,15 @@ def list_cached_plans(style: str, output: str | None) -> None:
     entries = () if kept is None else kept.entries()
     if style == "json":
         folder = None if kept is None else str(kept.folder)
-        folders = [{"folder": str(one), "size_bytes": size, "removed_by": how} for one, size, how in _list_folders()]
+        folders = [
+            {"folder": str(one), "size_bytes": size, "removed_by": how} for one, size, how in _list_package_folders()
+        ]
         found = {"folder": folder, "plans": [asdict(entry) for entry in entries], "folders": folders}
         write_or_print_report(format_json(found), output)
     else:
-        sizes = [f"{format_megabytes(size)} MB in {one}, removed by {how}" for one, size, how in _list_folders()]
+        sizes = [
+            f"{format_megabytes(size)} MB in {one}, removed by {how}" for one, size, how in _list_package_folders()
+        ]
         count = _CACHE_DISABLED_TEXT if kept is None else f"{_format_plan_count(len(entries))} in {kept.folder}"
         table = BorderlessTextTable("graph", "plan", "target", "cuDNN", "MB", "last used")
         for entry in entries:
@@ -165,7 +169,7 @@ def clear_caches(everything: bool, versions: bool) -> None:
         _CACHE_DISABLED_TEXT if kept is None else f"{_format_plan_count(kept.clear())} removed from {kept.folder}"
     )
     if everything:
-        for folder, size_bytes in _delete_folders():
+        for folder, size_bytes in _delete_recreatable_folders():
             print_lines(f"{format_megabytes(size_bytes)} MB removed: {folder}")
     if versions:
         from ..versions import store
@@ -185,7 +189,7 @@ def _list_recreatable_folders() -> list[Path]:
     return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
 
 
-def _delete_folders() -> Iterator[tuple[Path, int]]:
+def _delete_recreatable_folders() -> Iterator[tuple[Path, int]]:
     """Delete folders that can be recreated; yield each with its size in bytes."""
     import shutil
 
@@ -195,7 +199,7 @@ def _delete_folders() -> Iterator[tuple[Path, int]]:
         yield folder, size_bytes
 
 
-def _list_folders() -> list[tuple[Path, int, str]]:
+def _list_package_folders() -> list[tuple[Path, int, str]]:
     """Return each existing folder of this package, its size in bytes, and the command that removes it."""
     from ..audit.case import default_case_folder
     from ..plans.cache import default_cache

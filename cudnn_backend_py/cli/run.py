@@ -171,7 +171,7 @@ def run_graphs(ctx: click.Context, /, **params: Any) -> None:
     failure, a GPU that is only described, a graph that cannot be interpreted.
     """
     style, output = params["style"], params["output"]
-    cases = [*_make_requests(params), *(case for file in params["batches"] for case in _read_batch_file(ctx, file))]
+    cases = [*_make_run_requests(params), *(case for file in params["batches"] for case in _read_batch_file(ctx, file))]
     if not cases:
         raise click.UsageError("nothing to run: name a graph file, or --batch")
     trials: list[Trial] = []
@@ -195,7 +195,7 @@ def run_graphs(ctx: click.Context, /, **params: Any) -> None:
     raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED_EXIT_CODE))
 
 
-def _make_requests(params: Mapping[str, Any], cudnn: str | None = None) -> list[_RunRequest]:
+def _make_run_requests(params: Mapping[str, Any], cudnn: str | None = None) -> list[_RunRequest]:
     options = {key: params[key] for key in ("number", "seed", "configs", "timed", "target")}
     return [
         _RunRequest(file, params["dims"], params["types"], params["settings"], kind, options, cudnn)
@@ -230,7 +230,7 @@ def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
         for key in ("graph_files", "kinds"):
             params[key] = tuple(_resolve_path_in_batch_file(path, file) for file in params[key])
         warn_about_python_files(params["graph_files"], path)
-        yield from _make_requests(params, cudnn)
+        yield from _make_run_requests(params, cudnn)
 
 
 def _resolve_path_in_batch_file(batch: str, file: str) -> str:

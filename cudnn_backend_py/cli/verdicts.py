@@ -277,7 +277,7 @@ def show_matrix(
     if boundaries:
         if style in ("html", "markdown") or workers is not None or fresh:
             raise click.UsageError("--since cannot be combined with --format html or markdown, --workers or --fresh")
-        _show_version_history(graphs.values(), targets, versions, build, every, style, output)
+        _show_supporting_version_ranges(graphs.values(), targets, versions, build, every, style, output)
     if every:
         raise click.UsageError("--every needs --since")
     if not fresh:
@@ -320,7 +320,7 @@ def _install_missing_named_versions(versions: Sequence[str]) -> None:
     install_missing_versions(version for version in versions if version != DEFAULT_VERSION)
 
 
-def _show_version_history(
+def _show_supporting_version_ranges(
     graphs: Iterable[Graph],
     targets: Sequence[str],
     versions: Sequence[str],
@@ -338,17 +338,19 @@ def _show_version_history(
     _install_missing_named_versions(versions)
     names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 
-    def find_supporting_range(graph: Graph, target: str) -> Since:
-        def find_boundaries(wheels: dict[str, str]) -> Since:
+    def find_supporting_version_range(graph: Graph, target: str) -> Since:
+        def find_supporting_version_boundaries(wheels: dict[str, str]) -> Since:
             with show_progress_line() as step:
                 step(f"{len(names)} versions")
                 return since(graph, target, choose_wheels(names, wheels), build=build, every=every)
 
         return judge_with_wheels(
-            find_boundaries, lambda answer: find_cell_versions_without_engines(answer.asked.items()), names
+            find_supporting_version_boundaries,
+            lambda answer: find_cell_versions_without_engines(answer.asked.items()),
+            names,
         )
 
-    found = [find_supporting_range(graph, target) for graph in graphs for target in targets or TARGETS]
+    found = [find_supporting_version_range(graph, target) for graph in graphs for target in targets or TARGETS]
     if style == "json":
         data = [one.to_dict() for one in found]
         write_or_print_report(format_json(data if len(data) > 1 else data[0]), output)
@@ -390,7 +392,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: 
         return find_cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
     results = judge_with_wheels(judge_baseline_with_wheels, find_versions_without_engines, settings.versions)
-    _write_check_report(
+    _write_checked_verdicts(
         style,
         output,
         lambda: [one.to_dict() for one in results],
@@ -399,13 +401,13 @@ def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: 
         lambda: render_check(results, Path(file).name if updated else None),
     )
     if verbose and style == "text" and output is None:
-        _explain_changes(settings, [one for one in results if one.changed and one.cell.stage != "file"])
+        _explain_changed_verdicts(settings, [one for one in results if one.changed and one.cell.stage != "file"])
     if updated:
         raise SystemExit(0 if all(one.can_be_recorded for one in results) else NOT_JUDGED_EXIT_CODE)
     raise SystemExit(baseline.compute_baseline_exit_code(results))
 
 
-def _explain_changes(settings: Baseline, changed: Sequence[CheckedVerdict]) -> None:
+def _explain_changed_verdicts(settings: Baseline, changed: Sequence[CheckedVerdict]) -> None:
     """Judge the changed graphs of a baseline again, and print whole verdicts."""
     from ..diagnose import Judge, Query, render_text
     from ..diagnose.surveys.inputs import DEFAULT_VERSION
@@ -520,7 +522,7 @@ def _compare_versions_on_files(
             found = time_changed_graphs(found, graphs, step=step, until=until, keep=save_upgrade)
     for line in found.unfinished_work:
         print_warning(line)
-    _write_check_report(
+    _write_checked_verdicts(
         style,
         output,
         found.to_dict,
@@ -531,7 +533,7 @@ def _compare_versions_on_files(
     raise SystemExit(found.exit_code or (NOT_JUDGED_EXIT_CODE if faults else 0))
 
 
-def _write_check_report(
+def _write_checked_verdicts(
     style: str,
     output: str | None,
     data: Callable[[], Any],

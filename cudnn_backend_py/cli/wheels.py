@@ -86,7 +86,7 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     if given[_VERSION_OPTION] is None:
         environment = versions.make_environment_of_installed_cudnn(versions.require_installed(version, flavor=wheel))
     else:
-        environment = _provide_version(version, wheel, if_missing=wheel)
+        environment = _install_if_missing_and_make_environment(version, wheel, if_missing=wheel)
         if environment.get(LIBRARY_VARIABLE) == read_judging_environment(None).library:
             return  # this process loads it anyway
     command = make_call_command(
@@ -129,7 +129,7 @@ def install_missing_versions(names: Iterable[str]) -> None:
     small: Literal["jit"] | None = "jit" if click.get_current_context().meta.get(_WHEEL_KEY) == "jit" else None
     for name in names:
         wheel = VersionRequest.parse(name).flavor
-        _provide_version(name, wheel, if_missing=wheel or small)
+        _install_if_missing_and_make_environment(name, wheel, if_missing=wheel or small)
 
 
 def install_and_make_environment(version: str) -> dict[str, str]:
@@ -137,10 +137,10 @@ def install_and_make_environment(version: str) -> dict[str, str]:
     from ..native.version_store import VersionRequest
 
     wheel = VersionRequest.parse(version).flavor
-    return _provide_version(version, wheel, if_missing=wheel)
+    return _install_if_missing_and_make_environment(version, wheel, if_missing=wheel)
 
 
-def _provide_version(
+def _install_if_missing_and_make_environment(
     version: str, wheel: Literal["full", "jit"] | None, *, if_missing: Literal["full", "jit"] | None
 ) -> dict[str, str]:
     """Return the environment of a child process that loads a version; install the wheel `if_missing` first."""

@@ -99,8 +99,8 @@ def explain_missing_engines(
     what = "refuses the graph" if is_refused else "can build no plan"
     own = said.headline if said is not None else "cuDNN gave no reason"
     detail = (
-        f"{on.path} lacks {_format_libraries(absent)}; engines in a full cuDNN {on.build_text} may support the graph. "
-        f"Of the available engines: {own}"
+        f"{on.path} lacks {_format_sub_library_names(absent)}; engines in a full cuDNN {on.build_text} may support the "
+        f"graph. Of the available engines: {own}"
     )
     remedy = f"{format_full_wheel_command(on.build_text)}, then explain again; or add --whatif"
     headline = f"the JIT wheel of this cuDNN {what}, and lacks the engines of the full wheel"
@@ -114,9 +114,9 @@ def format_full_wheel_command(version: str) -> str:
 
 def describe_missing_engines(absent: Sequence[str]) -> str:
     """Return a remark that names the missing sub-libraries, as their engines were not judged."""
-    libraries = _format_libraries(absent)
+    libraries = _format_sub_library_names(absent)
     return f"this library lacks {libraries}: engines in them, for convolutions among others, were not judged"
 
 
-def _format_libraries(absent: Sequence[str]) -> str:
+def _format_sub_library_names(absent: Sequence[str]) -> str:
     return " and ".join(f"libcudnn_{name}" for name in absent)

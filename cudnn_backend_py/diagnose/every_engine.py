@@ -81,10 +81,10 @@ def check_every_engine(
             ]
         reason = next((reason for reason, _ in reasons.most_common(1)), None)
         checks.append(EngineCheck(engine, passed + reasons.total(), passed, unchecked, reason))
-    return found, tuple(checks), _format_counts(checks, in_part)
+    return found, tuple(checks), _format_check_counts(checks, in_part)
 
 
-def _format_counts(checks: Sequence[EngineCheck], in_part: Sequence[int]) -> str:
+def _format_check_counts(checks: Sequence[EngineCheck], in_part: Sequence[int]) -> str:
     """Return text with the counts of checked engines and configs; engines `in_part` were checked one knob at a time."""
     configs, passed, unchecked = (
         sum(getattr(check, name) for check in checks) for name in ("configs", "passed", "unchecked")

@@ -40,7 +40,7 @@ class PublishedResult:
     result
         The published result that it belongs to; some name several graphs.
     gpu, target
-        The GPU, and the described one that stands in for it.
+        The GPU, and the described GPU that is judged instead.
     sm, version
         Its architecture, and the cuDNN version.
     backward, options
@@ -514,10 +514,10 @@ def describe_nearest_result(
     """Return the nearest result of a real GPU of the architecture as a sentence; empty where there is none.
 
     It is a result of the same graph apart from sizes: for attention the same direction, form, head dims and options,
-    for other graphs the same :func:`make_form_key`. Of several, the one whose version is nearest.
+    for other graphs the same :func:`make_form_key`. Of several, that of the nearest version.
     """
     if (use := read_attention(graph)) is None:
-        found = _find_nearest(_read_operation_runs(sm, make_form_key(graph)), version)
+        found = _find_result_of_nearest_version(_read_verified_graph_runs(sm, make_form_key(graph)), version)
         return "" if found is None else _describe_result(found, True, first, "it ran there with right results")
     key = _make_attention_key(use)
     alike = (
@@ -526,15 +526,15 @@ def describe_nearest_result(
         if row.is_attention
         and (row.sm, row.backward) == (sm, use.backward)
         and row.options["head_dim"] == use.problem.head_dim
-        and _make_key_of_result(row) == key
+        and _make_published_result_key(row) == key
     )
-    nearest = _find_nearest(alike, version)
+    nearest = _find_result_of_nearest_version(alike, version)
     return "" if nearest is None else _describe_result(nearest, nearest.supported, first, "it ran there")
 
 
 @cache
-def _make_key_of_result(row: PublishedResult) -> tuple[Any, ...] | None:
-    """Return the key of the graph of a published result, whose graph is built for it; None if it is not read."""
+def _make_published_result_key(row: PublishedResult) -> tuple[Any, ...] | None:
+    """Return the key of the graph of a published result, which builds the graph; None if it is not read."""
     use = read_attention(row.graph())
     return None if use is None else _make_attention_key(use)
 
@@ -542,7 +542,7 @@ def _make_key_of_result(row: PublishedResult) -> tuple[Any, ...] | None:
 _Result = TypeVar("_Result", PublishedResult, OperationRun)
 
 
-def _find_nearest(rows: Iterable[_Result], version: VersionTuple) -> _Result | None:
+def _find_result_of_nearest_version(rows: Iterable[_Result], version: VersionTuple) -> _Result | None:
     """Return the result of the nearest version; None without results."""
 
     def measure_distance(row: _Result) -> list[int]:
@@ -629,7 +629,7 @@ def _describe_tensor_without_sizes(tensor: dict[str, Any]) -> dict[str, Any]:
 OPERATION_RUNS_FILE = Path(__file__).with_name("operation_runs.json")
 
 
-def _read_operation_runs(sm: int, form: str) -> list[OperationRun]:
+def _read_verified_graph_runs(sm: int, form: str) -> list[OperationRun]:
     """Return the runs of graphs of a form on an architecture; ``tools/records/operation_runs.py`` writes the file."""
     rows = json.loads(OPERATION_RUNS_FILE.read_text(encoding="utf-8"))
     return [

@@ -213,14 +213,14 @@ class _Judgement:
             )
             return self._make_verdict(Outcome.NOT_JUDGED, "environment", None, (), (), cause)
         self.step("the control graph")
-        control = self._judge_control_cached(self.target)
+        control = self._judge_control_graph_cached(self.target)
         self.knows_architecture = control.supported
         if not control.supported:
             with use_target(choose_target_for_control_graph(self.target.sm), on=self.target.library) as other:
-                known = self._judge_control_cached(other)
+                known = self._judge_control_graph_cached(other)
             if not known.supported:
                 return self._make_verdict(
-                    Outcome.NOT_JUDGED, "environment", control, (), (), self._explain_refused_control()
+                    Outcome.NOT_JUDGED, "environment", control, (), (), self._explain_refused_control_graph()
                 )
             control = replace(known, graph=f"{known.graph} for sm_{other.sm}")
         if note := describe_architecture(self.target, control_supported=self.knows_architecture):
@@ -256,7 +256,7 @@ class _Judgement:
         """Missing sub-libraries with engines that might support the graph."""
         return find_missing_engine_libraries(self.graph, self.target)
 
-    def _explain_refused_control(self) -> Cause:
+    def _explain_refused_control_graph(self) -> Cause:
         """Return the environment problem that explains why the control graph is refused."""
         fault = next((fault for fault in self.faults if not fault.code.startswith(("driver-", "tf32-"))), None)
         headline = "this environment refuses a graph that is known to be supported"
@@ -281,7 +281,7 @@ class _Judgement:
         refused = [item for item in candidates if item.state == "refused"]
         return find_cause(refused, self.graph, self.target, modes, **self._make_cause_search_options())
 
-    def _blame_modes(self, question: OperationGraph) -> Cause | None:
+    def _blame_heuristics_modes(self, question: OperationGraph) -> Cause | None:
         """Return as the cause that only other heuristics modes than the chosen ones support the graph."""
         for mode in DEFAULT_MODES if self.causes else ():
             if mode in self.modes:
@@ -293,7 +293,7 @@ class _Judgement:
                     return Cause("heuristics-mode", headline, Basis.MEASURED, "", f"mode {mode.name}", "support check")
         return None
 
-    def _explain_fallback_only(self, candidates: Sequence[Candidate]) -> Cause | None:
+    def _explain_support_by_fallback_only(self, candidates: Sequence[Candidate]) -> Cause | None:
         """Return why the other modes refuse a graph that only FALLBACK supports; None for any other graph."""
         fallback = HeurMode.FALLBACK.name
         others = [mode.name for mode in self.modes if mode.name != fallback]
@@ -310,15 +310,15 @@ class _Judgement:
         return find_cause(refused, self.graph, self.target, others, **self._make_cause_search_options()) or silent
 
     @staticmethod
-    def _judge_control_cached(target: Target) -> Control:
+    def _judge_control_graph_cached(target: Target) -> Control:
         """Return the control graph's answer, judged once per process, library and target."""
         key = (id(target.library), target.is_live, target.profile.json())
         if key not in _control_cache:
-            _control_cache[key] = _Judgement._judge_control(target)
+            _control_cache[key] = _Judgement._judge_control_graph(target)
         return _control_cache[key]
 
     @staticmethod
-    def _judge_control(target: Target) -> Control:
+    def _judge_control_graph(target: Target) -> Control:
         graph = control_graph()
         try:
             question = OperationGraph(graph, target)
@@ -390,7 +390,7 @@ class _Judgement:
 
             cause = self._explain_refusal(candidates, [mode.name for mode in self.modes])
             if cause is None or cause.basis is not Basis.MEASURED:
-                cause = self._blame_modes(operation_graph) or cause
+                cause = self._blame_heuristics_modes(operation_graph) or cause
             unjudged = (
                 UNJUDGED_CAUSE_CODES - {DEVICE_NEEDED_CODE} if self.missing_engine_libraries else UNJUDGED_CAUSE_CODES
             )  # other engines may do without one
@@ -400,11 +400,11 @@ class _Judgement:
             return self._make_verdict(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
         if self.build:
             return self._judge_by_building(control, candidates, survivors, tuple(loose))
-        if self.causes and self._may_fail_to_build():
+        if self.causes and self._may_plan_build_fail():
             return self._try_build_in_fork(control, candidates, survivors, tuple(loose))
         return self._make_verdict(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
 
-    def _may_fail_to_build(self) -> bool:
+    def _may_plan_build_fail(self) -> bool:
         """Return whether plans of this graph are known to fail, so that a verdict requires building one."""
         problems = find_issues_failing_before_execution(self.graph, self.target.sm, self.target.library.version)
         known = any(issue.is_measured and issue.step == "build" for issue in problems)
@@ -536,7 +536,7 @@ class _Judgement:
                 "hide the GPU (CUDA_VISIBLE_DEVICES=), leave --build out, or build on a machine without a GPU",
             )
             return cause, False
-        if self.causes and not self._can_build_control():
+        if self.causes and not self._can_build_control_graph_plan():
             if (fault := next((fault for fault in self.faults if fault.code.startswith("nvrtc-")), None)) is not None:
                 return make_environment_cause(fault), False
             headline = "no plan can be built in this environment, not even the control graph's"
@@ -548,7 +548,7 @@ class _Judgement:
         cause = find_build_cause(failed, self.graph, self.target, names, measure=measure, step=self.step)
         return cause, True
 
-    def _can_build_control(self) -> bool:
+    def _can_build_control_graph_plan(self) -> bool:
         """Return whether a plan of the control graph can be built; called only if none of the graph could be."""
         question = OperationGraph(control_graph(), self.target)
         for mode in DEFAULT_MODES:
@@ -571,7 +571,7 @@ class _Judgement:
     ) -> Verdict:
         target = self.target
         lib = target.library
-        limits = [] if target.is_live else _list_limits_without_gpu(self.graph)
+        limits = [] if target.is_live else _list_verdict_limits_without_gpu(self.graph)
         if outcome is Outcome.NOT_SUPPORTED and stage in _ENGINE_STAGES and self.missing_engine_libraries:
             is_refused = all(one.state == "refused" for one in candidates)
             absent = self.missing_engine_libraries
@@ -615,20 +615,20 @@ class _Judgement:
             cause=cause,
             environment=self.environment,
             limits=tuple(limits),
-            stages=_make_stages(outcome, stage, candidates),
+            stages=_make_judging_stages(outcome, stage, candidates),
             hazards=tuple(map(str, find_known_issues(self.graph, target.sm, lib.version))),
-            only_fallback=self._explain_fallback_only(candidates) if outcome is Outcome.SUPPORTED else None,
+            only_fallback=self._explain_support_by_fallback_only(candidates) if outcome is Outcome.SUPPORTED else None,
             shapes=_describe_shape_class_plan_support(self.graph, target)
             if outcome is Outcome.SUPPORTED and self.shapes
             else "",
             every_engine=self.every_engine,
-            seen=_describe_nearest_result(self.graph, target, first) if self.shapes else "",
+            seen=_describe_nearest_published_result(self.graph, target, first) if self.shapes else "",
             lint=_find_dangerous_properties(self.graph) if outcome is Outcome.SUPPORTED else (),
             engines=self.engines,
         )
 
 
-def _describe_nearest_result(graph: Graph, target: Target, first: Candidate | None) -> str:
+def _describe_nearest_published_result(graph: Graph, target: Target, first: Candidate | None) -> str:
     """Return the nearest result of a real GPU as a sentence; empty where there is none."""
     from .evidence import describe_nearest_result
 
@@ -642,7 +642,7 @@ def _find_dangerous_properties(graph: Graph) -> tuple[str, ...]:
     return tuple(str(finding) for finding in lint(graph) if finding.severity == "dangerous")
 
 
-def _list_limits_without_gpu(graph: Graph) -> list[str]:
+def _list_verdict_limits_without_gpu(graph: Graph) -> list[str]:
     """Return remarks on the limits of a verdict for a described GPU."""
     kinds = {op.kind.name for op in graph.ops}
     attention = read_attention(graph) is not None  # its products are no matmuls for cuDNN's engines
@@ -689,7 +689,7 @@ def _describe_shape_class_plan_support(graph: Graph, target: Target) -> str:
     )
 
 
-def _make_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
+def _make_judging_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
     """Return the states of all stages for a verdict that ended at the stage `reached`."""
     left = sum(item.state != "refused" for item in candidates)
     built = [item for item in candidates if item.state == "built"]
@@ -761,5 +761,5 @@ def _make_verdict_without_target(
         modes=tuple(mode.name for mode in modes),
         reasons=reasons,
         cause=make_environment_cause(fault),
-        stages=_make_stages(Outcome.NOT_JUDGED, "environment", ()),
+        stages=_make_judging_stages(Outcome.NOT_JUDGED, "environment", ()),
     )

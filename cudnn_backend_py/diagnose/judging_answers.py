@@ -50,13 +50,13 @@ def can_judge_query_in_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool
 
 
 def _make_step_reporter(say: AnswerWriter) -> Callable[[str], None]:
-    def step(text: str) -> None:
+    def report_step(text: str) -> None:
         if (lib := loaded_library()) is None:
             say(step=text)
         else:
             say(step=text, loaded=LoadedLibrary(version=lib.version, text=lib.build_text, path=lib.path))
 
-    return step
+    return report_step
 
 
 def judge_and_report_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:

@@ -15,8 +15,10 @@ from ..graph.attention.recognize import read_attention
 from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
 from ..graph.guard import collect_error_reports, iterate_and_report_errors
 from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_graph_writes_memory
+from ..graph.shapes import SCALE_TILE
 from ..graph.strides import has_overlapping_elements
 from ..known_issues import AttentionUse
+from ..known_issues.graph_queries import are_scales_of_partial_tiles
 
 __all__ = ["Finding", "lint"]
 
@@ -53,9 +55,9 @@ class Finding:
 def lint(graph: Graph) -> list[Finding]:
     """Return legal but slow, unsafe or suspicious layouts and types of a graph, the worst first.
 
-    Codes: ``overlapping-strides``, ``stride-not-16-bytes``, ``no-dense-dim``, ``keys-not-transposed``,
-    ``alignment-below-16``, ``softmax-in-16-bits``, ``rounded-between-operations``, ``grouped-convolution``,
-    ``graph-writes-nothing``, ``result-unused``, and ``lint-failed`` where a look itself fails.
+    Codes: ``overlapping-strides``, ``stride-not-16-bytes``, ``scales-not-whole-tiles``, ``no-dense-dim``,
+    ``keys-not-transposed``, ``alignment-below-16``, ``softmax-in-16-bits``, ``rounded-between-operations``,
+    ``grouped-convolution``, ``graph-writes-nothing``, ``result-unused``, and ``lint-failed`` where a look itself fails.
     Strides are looked at where tensor cores read or write; no cuDNN is queried.
     """
     with collect_error_reports() as lines:
@@ -132,6 +134,24 @@ def _find_misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator
             if taken
             else "kernels that load 16 bytes at once are not offered",
             f"pad to multiples of {int(_VECTOR_LOAD_BYTES // size)} elements",
+        )
+
+
+def _find_scales_of_partial_tiles(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
+    """Find block scales that kernels read in whole tiles, but whose dims are no whole tiles."""
+    for tensor in graph.tensors:
+        if tensor.virtual or not are_scales_of_partial_tiles(tensor):
+            continue
+        rows, blocks = SCALE_TILE
+        seen = "the known issue block-scales-no-whole-tiles of matmul: the CUDA context ended"
+        yield Finding(
+            "scales-not-whole-tiles",
+            tensor.name,
+            "dangerous",
+            f"block scales {tensor.name!r} {list(tensor.dims)} (F8_128x4) are no whole tiles of {rows} x {blocks}",
+            f"kernels read whole tiles, so memory of these dims is too short: {seen}"
+            + ("; of attention it is inferred, not run" if use is not None else ""),
+            f"round blocks up to a multiple of {blocks}, and the other of the last two dims to one of {rows}",
         )
 
 
@@ -285,6 +305,7 @@ def _computes_in_float32(op: Op) -> bool:
 _LINT_CHECKS: tuple[LintCheck, ...] = (
     _find_overlapping_outputs,
     _find_misaligned_strides,
+    _find_scales_of_partial_tiles,
     _find_tensors_without_dense_dim,
     _find_keys_not_transposed,
     _find_low_alignment,

@@ -77,7 +77,7 @@ class VersionResults(NamedTuple):
     unable: list[Verdict]
 
 
-def _judge_versions(
+def _judge_versions_until_supported(
     graph: Graph,
     asked: SearchSettings,
     used: str,
@@ -116,7 +116,7 @@ def _parse_version(name: str) -> VersionTuple:
     return major, minor, patch
 
 
-def _find_version_that_judges(graph: Graph, asked: SearchSettings, judge: Judge) -> str:
+def _find_judging_version(graph: Graph, asked: SearchSettings, judge: Judge) -> str:
     """Return the version that judges the graph; empty without a library."""
     used = (
         asked.version or judge.run_query(asked.make_search_query(graph, asked.target, None)).cudnn
@@ -131,9 +131,9 @@ def judge_few_other_versions(
     graph: Graph, asked: SearchSettings, judge: Judge, stop: threading.Event
 ) -> VersionResults:
     """Judge with a few other versions until one supports the graph or the event `stop` is set."""
-    used = _find_version_that_judges(graph, asked, judge)
-    names = _order_versions(used) if used else []
-    return _judge_versions(
+    used = _find_judging_version(graph, asked, judge)
+    names = _order_other_versions(used) if used else []
+    return _judge_versions_until_supported(
         graph, asked, used, names, judge, lambda number: number < _MIN_JUDGED_VERSIONS and not stop.is_set()
     )
 
@@ -150,8 +150,8 @@ def judge_remaining_versions(
             else time.monotonic() <= deadline
         )
 
-    used = _find_version_that_judges(graph, asked, judge)
-    more = _judge_versions(graph, asked, used, before.unasked, judge, may_query)
+    used = _find_judging_version(graph, asked, judge)
+    more = _judge_versions_until_supported(graph, asked, used, before.unasked, judge, may_query)
     late = [*before.late, *more.late]
     if more.unasked and not more.found and deadline != math.inf:
         late.append(f"cuDNN {', '.join(more.unasked)} {'were' if len(more.unasked) > 1 else 'was'} not asked")
@@ -176,8 +176,8 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         return verdict
     newer = cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
     asked = SearchSettings.from_verdict(verdict, question)
-    used = _find_version_that_judges(question.graph, asked, judge)
-    names = _order_versions(used) if used else []
+    used = _find_judging_version(question.graph, asked, judge)
+    names = _order_other_versions(used) if used else []
     if cause.code == ENGINES_MISSING_CODE:
         return _add_verdict_of_version_with_engines(verdict, question, asked, names[:most], judge)
     needed = (0, 0, 0)
@@ -186,7 +186,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         names = [
             name for name in sorted(names, key=parse_version_numbers, reverse=True) if _parse_version(name) >= needed
         ]
-    others = _judge_versions(question.graph, asked, used, names, judge, lambda number: number < most)
+    others = _judge_versions_until_supported(question.graph, asked, used, names, judge, lambda number: number < most)
     refusing = sorted(others.refusing, key=parse_version_numbers, reverse=True)
     answer: Verdict | None = None
     if refusing and not others.found and cause.code != CRASH_CODE:
@@ -196,7 +196,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     if others.found:
         checked: RemedyCheck = "built" if question.build else "support check"
         name = others.found[0].version or ""
-        cause = replace(cause, remedy=_format_use_of_version(name), asked=checked)
+        cause = replace(cause, remedy=_format_advice_to_use_version(name), asked=checked)
     elif answer is not None:
         text = f"cuDNN {refusing[0]} {_format_verdict_as_predicate(answer)}"
         if refusing[1:]:
@@ -208,7 +208,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
             )
         cause = replace(cause, versions=text, remedy="", asked="")
         if answer.cause is not None and _has_judged_remedy(answer.cause):
-            remedy = f"{_format_use_of_version(refusing[0])}, and there: {answer.cause.remedy}"
+            remedy = f"{_format_advice_to_use_version(refusing[0])}, and there: {answer.cause.remedy}"
             cause = replace(cause, remedy=remedy, asked=answer.cause.asked)
     elif newer and others.unable:
         name = others.unable[0].cudnn
@@ -238,7 +238,7 @@ def _add_verdict_of_version_with_engines(
 def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, other: Verdict) -> str:
     """Return how to judge a graph with the version of a JIT wheel, after the answer of a full wheel of another one."""
     full = format_full_wheel_command(verdict.cudnn)
-    use = _format_use_of_version(other.cudnn)
+    use = _format_advice_to_use_version(other.cudnn)
     if other.supported:
         return f"{use}; or {full}, then explain again"
     if other.cause is None:
@@ -252,7 +252,7 @@ def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, othe
     return f"add --whatif; or {full}, then explain again: it may support the graph though {other.cudnn} does not"
 
 
-def _format_use_of_version(name: str) -> str:
+def _format_advice_to_use_version(name: str) -> str:
     return f"use cuDNN {name} (--cudnn {name})"
 
 
@@ -283,7 +283,7 @@ def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) 
         )
     if not other.supported or other.hazards:
         return verdict
-    remedy = f"{_format_use_of_version(newer[-1])}; or {cause.remedy}"
+    remedy = f"{_format_advice_to_use_version(newer[-1])}; or {cause.remedy}"
     return replace(verdict, cause=replace(cause, remedy=remedy))
 
 
@@ -299,7 +299,7 @@ def _format_verdict_as_predicate(verdict: Verdict, *, alike: str = " either") ->
     return "supports it"
 
 
-def _order_versions(used: str) -> list[str]:
+def _order_other_versions(used: str) -> list[str]:
     """Return the other available versions: the newest, then older ones in growing steps, then the rest."""
     own = parse_leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
     others = [name for name in reversed(available_versions()) if parse_version_numbers(name) != own]

@@ -105,7 +105,7 @@ def whatif(
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
         built = _drop_unbuildable_remedies(found, asked, others, unbuilt) if build else found
-        kept = list(islice(_drop_wrong_remedies(graph, _drop_duplicate_remedies(graph, built)), limit))
+        kept = list(islice(_drop_remedies_with_wrong_results(graph, _drop_duplicate_remedies(graph, built)), limit))
         late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
         return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
 
@@ -117,19 +117,20 @@ def _drop_duplicate_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[
         alike = sum(one.kinds == remedy.kinds for one in kept)
         padding = any(kind.startswith("pad_") for kind in remedy.kinds)
         if alike < (1 if padding else 2) and not any(
-            _are_changes_included(one, remedy) or _changes_same_dims_at_least_as_far(graph, one, remedy) for one in kept
+            _does_second_include_first(one, remedy) or _does_second_change_dims_at_least_as_far(graph, one, remedy)
+            for one in kept
         ):
             kept.append(remedy)
             yield remedy
 
 
-def _are_changes_included(one: Remedy, other: Remedy) -> bool:
+def _does_second_include_first(one: Remedy, other: Remedy) -> bool:
     """Return whether the second remedy includes all changes of the first."""
     where = (one.graphs, one.target, one.version) == (other.graphs, other.target, other.version)
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
 
 
-def _changes_same_dims_at_least_as_far(graph: Graph, one: Remedy, other: Remedy) -> bool:
+def _does_second_change_dims_at_least_as_far(graph: Graph, one: Remedy, other: Remedy) -> bool:
     """Return whether the first remedy changes only dims, and the second changes each of them at least as far."""
     if (one.target, one.version) != (other.target, other.version) or len(one.graphs) != 1 or len(other.graphs) != 1:
         return False
@@ -158,7 +159,7 @@ def _list_operation_parameters(graph: Graph) -> list[dict[str, Any]]:
     return [op.parameters() for op in graph.ops]
 
 
-def _drop_wrong_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
+def _drop_remedies_with_wrong_results(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
     """Yield the remedies without exact changes that compute different results."""
     for remedy in found:
         if remedy.effect != "exact" or not remedy.members:
@@ -199,27 +200,29 @@ def _drop_unbuildable_remedies(
 
 
 def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
-    """Add the smallest one-step change that :func:`whatif` finds, where no remedy is known to do.
+    """Add the smallest change of one or two steps that :func:`whatif` finds, where no remedy is known to do.
 
     That is where there is none, where it was not judged, and where it computes something else: then only a change that
-    computes the same is added. Where none is found, a line of the verdict says how many were checked.
+    computes the same, or that was also built, is added. Where none is found, a line of the verdict says how many were
+    checked.
     """
     cause = verdict.cause
     if cause is None or not verdict.lacks_remedy:
         return verdict
     build = question.build or verdict.stage in STAGES_AFTER_CHECK
     options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": build}
-    found = whatif(question.graph, str(question.target), **options, two_steps=False, limit=1, judge=judge)
+    found = whatif(question.graph, str(question.target), **options, limit=1, judge=judge)
     is_judged = bool(cause.remedy) and cause.asked != "not asked"
     if not found:
         if is_judged:
             return verdict
-        line = f"{found.extent.checked} changes of one step were checked, none helps; --whatif also checks two steps"
-        return replace(verdict, limits=(*verdict.limits, line))
+        stopped = f" ({found.extent.stopped})" if found.extent.stopped else ""
+        return replace(verdict, limits=(*verdict.limits, f"{found.extent}, none helps{stopped}"))
     [remedy] = found
+    how: RemedyCheck = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
+    is_judged = is_judged and (cause.asked, how) != ("support check", "built")
     if is_judged and remedy.effect == "idea":
         return verdict
-    how: RemedyCheck = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
     title = f"{remedy.title} ({remedy.effect})"
     return replace(
         verdict, cause=replace(cause, remedy=f"{title}; or {cause.remedy}" if is_judged else title, asked=how)

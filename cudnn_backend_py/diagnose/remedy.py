@@ -127,15 +127,15 @@ class SearchExtent:
         return not self.stopped
 
     def __str__(self) -> str:
-        pairs = _format_progress(self.checked_pairs, self.pairs)
-        return f"{_format_progress(self.checked, self.changes)} changes and {pairs} pairs of changes were checked"
+        pairs = _format_checked_count(self.checked_pairs, self.pairs)
+        return f"{_format_checked_count(self.checked, self.changes)} changes and {pairs} pairs of changes were checked"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the extent as plain data."""
         return {"finished": self.finished, **asdict(self)}
 
 
-def _format_progress(checked: int, count: int | None) -> str:
+def _format_checked_count(checked: int, count: int | None) -> str:
     return str(checked) if count is None else f"{checked} of {count}"
 
 

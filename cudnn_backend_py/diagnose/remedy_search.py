@@ -200,7 +200,7 @@ _MAX_CHANGES, _MAX_PAIRS = 400, 150  # that are checked without a budget; graphs
 _MAX_FAILED_PLANS = 60  # that are compiled without a budget, where every variation is built
 
 
-def _order_change_kinds(words: str) -> tuple[str, ...]:
+def _order_change_kinds_by_reason(words: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*find_change_kinds(words), *_CHANGE_KIND_ORDER]))
 
 
@@ -262,7 +262,7 @@ class _RemedySearch:
         kinds = (
             dict.fromkeys([*BUILD_CHANGE_KINDS, *_CHANGE_KIND_ORDER])
             if self.building
-            else _order_change_kinds(self.words)
+            else _order_change_kinds_by_reason(self.words)
         )
         wanted = [kind for kind in kinds if kind != "drop_operation"]
         limit = _MAX_CHANGES + 1 if self.bounded else None
@@ -304,7 +304,7 @@ class _RemedySearch:
         pairs = [
             pair
             for first, member, words in promising[:_MAX_FIRST_STEPS]
-            for second in iterate_changes(first.graphs[member], _order_change_kinds(words)[:6])
+            for second in iterate_changes(first.graphs[member], _order_change_kinds_by_reason(words)[:6])
             if second.kind != "split" and (pair := first.apply_change(member, second)) is not None
         ]
         self.extent = replace(self.extent, pairs=len(pairs))
@@ -329,7 +329,7 @@ class _RemedySearch:
                     found[solution.kinds] += 1
                     if self._is_exact(solution) and not self.patient:
                         more = min(more, _MAX_CHANGES_AFTER_EXACT)
-            elif promising is not None and (refused := self._find_only_refusal_with_new_reason(answers)) is not None:
+            elif promising is not None and (refused := self._find_sole_refusal_with_new_reason(answers)) is not None:
                 promising.append((solution, *refused))
 
     def _judge_solution_graphs(self, solution: ChangeSequence) -> list[_SupportAnswer]:
@@ -342,7 +342,7 @@ class _RemedySearch:
                 break
         return answers
 
-    def _find_only_refusal_with_new_reason(self, answers: Sequence[_SupportAnswer]) -> tuple[int, str] | None:
+    def _find_sole_refusal_with_new_reason(self, answers: Sequence[_SupportAnswer]) -> tuple[int, str] | None:
         """Return the number and the new reason of the only refused graph; None if the reason is the original one."""
         refused = [(number, answer.words) for number, answer in enumerate(answers) if not answer.supported]
         return refused[0] if len(refused) == 1 and refused[0][1] not in ("", self.words) else None

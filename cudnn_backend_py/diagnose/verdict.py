@@ -88,7 +88,7 @@ _REMEDY_CHECK_NOTES = {
 }
 
 
-def _is_remedy_with_other_results(remedy: str) -> bool:
+def _may_remedy_change_results(remedy: str) -> bool:
     return remedy.endswith((" (idea)", "which computes something else"))
 
 
@@ -122,13 +122,13 @@ class Cause:
     @property
     def changes_results_with_every_remedy(self) -> bool:
         """Whether each change that the remedy names computes something else."""
-        return all(map(_is_remedy_with_other_results, self.remedy.split("; or ")))
+        return all(map(_may_remedy_change_results, self.remedy.split("; or ")))
 
     @property
     def has_only_weak_remedies(self) -> bool:
         """Whether each change that the remedy names needs another architecture or computes something else."""
         return bool(self.remedy) and all(
-            one.startswith(("judge for sm_", "sm_")) or _is_remedy_with_other_results(one)
+            one.startswith(("judge for sm_", "sm_")) or _may_remedy_change_results(one)
             for one in self.remedy.split("; or ")
         )
 
@@ -190,6 +190,8 @@ class Verdict(HtmlDisplay):
     many configs of how many engines were checked, where that was requested, and ``engines`` has the result of each
     engine. ``seen`` names the nearest result of a real GPU of the architecture, of the same graph apart from sizes.
     ``lint`` has the dangerous findings of :func:`~cudnn_backend_py.diagnose.linting.lint` on a supported graph.
+    ``frameworks`` says what torch, TransformerEngine and cudnn-frontend would do with attention, each by a predicate;
+    only ``cudnn-backend explain`` fills it, in JSON, HTML and with ``-v``.
     """
 
     outcome: Outcome
@@ -218,6 +220,7 @@ class Verdict(HtmlDisplay):
     seen: str = ""
     lint: tuple[str, ...] = ()
     engines: tuple[EngineCheck, ...] = ()
+    frameworks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def built(self) -> bool:

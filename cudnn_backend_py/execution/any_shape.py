@@ -112,7 +112,7 @@ class ShapeClassPlanFinder:
         """
         pool = get_shared_pool() if self._pool is None else self._pool
         bounds = find_best_shape_class_bounds(self.problem, needed)
-        family = self._make_shape_family_key(decoding=bounds.q == 1)
+        family = self._make_pool_key_without_sizes(decoding=bounds.q == 1)
         key = (family, bounds)
         held = pool.find(key)
         if held is not None:
@@ -130,7 +130,7 @@ class ShapeClassPlanFinder:
         """Return the plan for the call's own sizes, rounded up to tiles, and its pool key."""
         pool = get_shared_pool() if self._pool is None else self._pool
         needed = round_up_to_tiles(self.problem, needed)
-        key = (f"exact {self._make_shape_family_key(decoding=needed.q == 1)}", needed)
+        key = (f"exact {self._make_pool_key_without_sizes(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
     def build(self, bounds: ShapeClassBounds) -> ShapeClassPlan:
@@ -138,7 +138,7 @@ class ShapeClassPlanFinder:
         whole = make_shape_class_problem(self.problem, bounds, backward=self.backward)
         return ShapeClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
 
-    def _make_shape_family_key(self, *, decoding: bool) -> str:
+    def _make_pool_key_without_sizes(self, *, decoding: bool) -> str:
         found = self._family_keys.get(decoding)
         if found is None:
             smallest = make_shape_class_problem(
@@ -218,7 +218,7 @@ class AnyShape:
                 fix="call it on a machine with the GPU and target None",
             )
         self.recurring_shapes = RecurringShapes()
-        self._strategies: OrderedDict[Any, _Strategy] = OrderedDict()
+        self._strategies: OrderedDict[Any, _PlanStrategy] = OrderedDict()
         self._lock = threading.Lock()
 
     @cached_property
@@ -264,14 +264,14 @@ class AnyShape:
             )
         strategy.run(by_name, stream)
 
-    def _add_strategy(self, key: Any, strategy: _Strategy) -> _Strategy:
+    def _add_strategy(self, key: Any, strategy: _PlanStrategy) -> _PlanStrategy:
         with self._lock:
             self._strategies[key] = strategy
             if len(self._strategies) > _MAX_CACHED_SHAPES:
                 self._strategies.popitem(last=False)
             return strategy
 
-    def _choose_strategy(self, facts: Mapping[str, _DimsAndStrides], stream: int) -> _Strategy:
+    def _choose_strategy(self, facts: Mapping[str, _DimsAndStrides], stream: int) -> _PlanStrategy:
         problem = _make_problem_from_tensors(self.problem, facts)
         if self.shapes != "exact" and not self.why_exact and _is_token_major(facts):
             try:
@@ -282,7 +282,7 @@ class AnyShape:
         return _ExactShapeStrategy(self, problem, stream)
 
 
-class _Strategy(Protocol):
+class _PlanStrategy(Protocol):
     """Runs calls of certain shapes: by a plan for one shape, or by a plan for many."""
 
     def run(self, by_name: Mapping[str, Any], stream: int) -> None: ...

@@ -38,13 +38,13 @@ class CudaGraph:
             self._graph = CudaGraphHandle()
             finalizer: Any = weakref.finalize(self, self._graph.close)
             finalizer.atexit = False
-            pack = self._get_pack(state, by_name)
+            pack = self._get_variant_pack(state, by_name)
             state.launcher.populate(state.holder.handle, pack, self.address)
             self._graph.instantiate()
         self._stream = state.stream
         self._launch_function = self._graph.bind_launch(self._stream)
 
-    def _get_pack(self, state: StreamState, by_name: Mapping[str, Any]) -> Any:
+    def _get_variant_pack(self, state: StreamState, by_name: Mapping[str, Any]) -> Any:
         pack, held = self._executable.get_variant_pack(state, by_name)
         self._held = [pack, held, by_name]
         return pack
@@ -67,7 +67,7 @@ class CudaGraph:
         by_name = executable.resolve(buffers, named)
         state = executable.get_stream_state(by_name.values())
         with in_context(self._context):
-            state.launcher.update(state.holder.handle, self._get_pack(state, by_name), self.address)
+            state.launcher.update(state.holder.handle, self._get_variant_pack(state, by_name), self.address)
             self._graph.update()
         self._launch_function = self._graph.bind_launch(self._stream)
 

@@ -137,7 +137,7 @@ class Executable(HtmlDisplay):
         self._chosen_stream = self._stream if callable(stream) else None
         self._local = threading.local()
         self._fast: Any = None  # of the state that was used last, in whichever thread
-        self._create_memory()
+        self._create_device_memory()
         _live_executables.add(self)
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ class Executable(HtmlDisplay):
         key = addresses if self._allocate is None else (state.base, *addresses)
         pack = state.find(key)
         if pack is None or (self._check and pack.checked_buffer_ids != [*map(id, buffers)]):
-            pack = self._check_and_find_pack(state, key, addresses, buffers, pack)
+            pack = self._check_and_find_variant_pack(state, key, addresses, buffers, pack)
         state.launch.run(pack)
         if state.fast is None:
             self._enable_fast_path(state, buffers)
@@ -274,9 +274,9 @@ class Executable(HtmlDisplay):
         """Release variant packs and workspaces; work on the device must have finished."""
         self._local, self._fast = threading.local(), None
         self._free()
-        self._create_memory()
+        self._create_device_memory()
 
-    def _create_memory(self) -> None:
+    def _create_device_memory(self) -> None:
         self._memory = Memory(self._device)
         finalizer: Any = weakref.finalize(self, self._memory.free)
         finalizer.atexit = False
@@ -286,7 +286,7 @@ class Executable(HtmlDisplay):
         """Forget handles and memory in a forked child, which has no access to their CUDA context."""
         self._free.detach()
         self._local, self._fast = threading.local(), None
-        self._create_memory()
+        self._create_device_memory()
 
     # buffers by name
 
@@ -381,7 +381,7 @@ class Executable(HtmlDisplay):
         """Return the address after the scratch tensors of a workspace at `base`, 0 if cuDNN needs no workspace."""
         return base + self._scratch_bytes if self.plan.workspace_bytes else 0
 
-    def _check_and_find_pack(
+    def _check_and_find_variant_pack(
         self, state: StreamState, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
     ) -> Any:
         """Check torch tensors at new addresses; return their variant pack, created if `pack` is None."""

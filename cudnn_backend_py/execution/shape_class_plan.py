@@ -182,7 +182,7 @@ class ShapeClassPlan:
         prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
         numbers = [x for x in arguments.held if not x.scratch]
         held = [x for x in arguments.held if x.scratch]
-        self.scratch = [Scratch.of(x) for x in held]
+        self.scratch = [ScratchSize.of(x) for x in held]
         self.names = tuple(x.name for x in given)
         self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *held))
         self._scalar_arrays = [make_scalar_array(x, x.value) for x in numbers]
@@ -257,7 +257,7 @@ class ShapeClassPlan:
                 _get_address_or_zero(s.len_kv),
             ),
             multipliers,
-            _get_table_arguments(s.block_table),
+            _get_block_table_arguments(s.block_table),
             {name: tables + offset for name, offset in self.tables.items()},
             given,
         )
@@ -385,7 +385,7 @@ class ShapeClassPlan:
         size, places = self.table_bytes, []
         for tensor in self.scratch:
             places.append(size)
-            size += _round_up(tensor.bytes * tensor.count(s))
+            size += _round_up_to_scratch_alignment(tensor.bytes * tensor.count(s))
         return places, size
 
     def allocate_tables(self, stream: int) -> StreamTableMemory:
@@ -508,18 +508,18 @@ def _lay_out_tables(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
     for tensor in tensors:
         if _get_table_name(tensor) not in places:
             places[_get_table_name(tensor)] = size
-            size += _round_up(tensor.span_bytes)
+            size += _round_up_to_scratch_alignment(tensor.span_bytes)
     return places, size
 
 
-class Scratch(NamedTuple):
+class ScratchSize(NamedTuple):
     """The size of a scratch tensor: ``bytes`` in total, or for a ragged tensor per token of Q or of K and V."""
 
     bytes: int
     tokens: Literal["", "q", "kv"]
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Scratch:
+    def of(cls, tensor: Tensor) -> ScratchSize:
         if tensor.ragged_offset is None:
             return cls(tensor.span_bytes, "")
         owner = tensor.ragged_offset.name.removeprefix("ragged_")
@@ -534,7 +534,7 @@ class Scratch(NamedTuple):
         return s.batch * s.max_q if s.total_q is None else s.total_q
 
 
-def _round_up(size: int) -> int:
+def _round_up_to_scratch_alignment(size: int) -> int:
     return -(-size // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
 
 
@@ -546,7 +546,7 @@ def _get_address_or_zero(tensor: Any) -> int:
     return 0 if tensor is None else get_buffer_address(tensor, "lengths")
 
 
-def _get_table_arguments(table: Any) -> tuple[int, int, int]:
+def _get_block_table_arguments(table: Any) -> tuple[int, int, int]:
     """Return the address of a block table, the elements from one row to the next, and its columns."""
     if table is None:
         return 0, 0, 0

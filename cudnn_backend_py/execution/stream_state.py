@@ -85,7 +85,7 @@ class StreamState:
         )
         self.fast: TupleCall | None = None
         self.replace_workspace(owner, base)
-        self.call: Callable[[tuple[Any, ...]], int] = require_python_call
+        self.call: Callable[[tuple[Any, ...]], int] = report_python_call_needed
 
     def replace_workspace(self, owner: StreamStateExecutable, base: int) -> None:
         """Use the workspace at `base` for the next launches."""
@@ -96,5 +96,5 @@ class StreamState:
             self.fast.replace_addresses(self.extra_addresses, self.workspace)
 
 
-def require_python_call(_buffers: tuple[Any, ...]) -> int:
+def report_python_call_needed(_buffers: tuple[Any, ...]) -> int:
     return NEEDS_PYTHON

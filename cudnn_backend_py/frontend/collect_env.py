@@ -21,7 +21,11 @@ _PATH_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX
 
 def collect_env_info() -> dict[str, dict[str, Any]]:
     """Return facts about this machine by section, using only the standard library; failing probes do not raise."""
-    probes = {"cuDNN, driver, GPUs": collect_info, "Packages": _list_packages, "Environment variables": _list_variables}
+    probes = {
+        "cuDNN, driver, GPUs": collect_info,
+        "Packages": _list_packages,
+        "Environment variables": _list_environment_variables,
+    }
     return {title: _run_probe(probe) for title, probe in probes.items()}
 
 
@@ -37,7 +41,7 @@ def _list_packages() -> dict[str, str]:
     return {name: version for name, version in sorted(found.items()) if name.startswith(_PACKAGE_PREFIXES)}
 
 
-def _list_variables() -> dict[str, str]:
+def _list_environment_variables() -> dict[str, str]:
     return {
         name: text
         for name, text in sorted(os.environ.items())

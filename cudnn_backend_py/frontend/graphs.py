@@ -84,7 +84,7 @@ _CODES_RAISED_AS_GRAPH_REFUSED = ("dim-not-positive", "missing-producer", "point
 
 
 @contextmanager
-def _raise_as_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
+def _convert_errors_to_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
     """Convert runtime errors with these codes (default: all) to GraphRefused, a ``cudnnGraphNotSupportedError``."""
     try:
         yield
@@ -295,7 +295,7 @@ class pygraph(
                 "the graph has no operations", code="empty-graph", fix="add one, such as graph.matmul(A=a, B=b)"
             )
         with (
-            _raise_as_graph_refused(_CODES_RAISED_AS_GRAPH_REFUSED),
+            _convert_errors_to_graph_refused(_CODES_RAISED_AS_GRAPH_REFUSED),
             convert_errors(FrontendRuntimeError, "the graph cannot be built"),
         ):
             emitter = Emitter(self.context, self.name, (*self._created, *self._list_used_tensors()), self._nodes)
@@ -325,7 +325,7 @@ class pygraph(
         overridden = self._override_shapes and version >= MIN_OVERRIDE_SHAPE_VERSION
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
-            warn_about_issues(self._find_issues_of_shape_sharing(graph, way), FrontendKnownIssueWarning)
+            warn_about_issues(self._find_plan_sharing_issues(graph, way), FrontendKnownIssueWarning)
         fault = self._wrong_ways.get("kernel cache")
         if fault is not None and self._cache is not None:
             self._cache.check_dims([item.dims for item in graph.variant_pack_tensors], fault)
@@ -341,7 +341,7 @@ class pygraph(
             if self._cache is not None:
                 self._cache.get_or_make_descriptor(self._operation_graph.descriptor)
 
-    def _find_issues_of_shape_sharing(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
+    def _find_plan_sharing_issues(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
         """Return the known issues of sharing a plan between shapes; if any exist, calls with new dims are refused."""
         faults = find_known_issues(graph, self.target.sm, self.target.library.version, way)
         if faults:
@@ -390,7 +390,7 @@ class pygraph(
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
-            with _raise_as_graph_refused():
+            with _convert_errors_to_graph_refused():
                 if not self._validated:
                     self.validate()
                 self.build_operation_graph()
@@ -843,7 +843,7 @@ class pygraph(
         self._current, self._runners = runner, {0: runner}
         self._plans.use_loaded_plan(plan)
         self._wrong_ways.clear()
-        self._find_issues_of_shape_sharing(memory.graph, "override shapes")
+        self._find_plan_sharing_issues(memory.graph, "override shapes")
         warn_about_known_issues(memory.graph, self.target.sm, self.target.library.version)
 
     def _load_json(self, text: str) -> None:

@@ -159,15 +159,15 @@ def bypass_ops(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
         By ``id`` of the operation (names may occur twice), the input that is passed on instead of its result; of the
         same dims.
     """
-    return try_to_make_graph(lambda: _try_bypass(graph, leave))
+    return try_to_make_graph(lambda: _try_to_bypass_ops(graph, leave))
 
 
-def _try_bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
-    kept = _remove_and_reconnect(graph.ops, leave)
+def _try_to_bypass_ops(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
+    kept = _remove_ops_and_reconnect_readers(graph.ops, leave)
     return keep_only_ops(graph, kept) if kept else None
 
 
-def _remove_and_reconnect(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
+def _remove_ops_and_reconnect_readers(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
     """Remove the operations in `leave`; readers of their results read the mapped input instead. None if impossible."""
     instead: dict[int, Tensor] = {}  # by uid
 
@@ -184,7 +184,7 @@ def _remove_and_reconnect(given: Sequence[Op], leave: Mapping[int, Tensor]) -> l
             continue
         passed = next(tensor for tensor in op.inputs().values() if tensor.uid == leave[id(op)].uid)
         now, result = resolve_tensor(passed), resolve_tensor(next(iter(op.outputs().values())))
-        if not _is_replaceable_by(now, result):
+        if not _can_replace_tensor(now, result):
             return None
         if result.uid != now.uid:
             old, new = (result, now) if result.virtual else (now, result)
@@ -196,10 +196,10 @@ def _remove_and_reconnect(given: Sequence[Op], leave: Mapping[int, Tensor]) -> l
 def can_bypass_op(graph: Graph, op: Op, passed: Tensor) -> bool:
     """Return whether :func:`bypass_ops` can remove an operation, without building the graph."""
     result = next(iter(op.outputs().values()))
-    return len(graph.ops) > 1 and _is_replaceable_by(passed, result)
+    return len(graph.ops) > 1 and _can_replace_tensor(passed, result)
 
 
-def _is_replaceable_by(now: Tensor, result: Tensor) -> bool:
+def _can_replace_tensor(now: Tensor, result: Tensor) -> bool:
     """Return whether one tensor can replace the other: equal dims, and not both in memory."""
     return result.dims == now.dims and (result.virtual or now.virtual)
 

@@ -59,9 +59,9 @@ class DescriptorCalls:
             self.__init__()  # type: ignore[misc]
 
     def record_create_call(self, kind: DescriptorType) -> None:
-        self._append_and_drop_oldest(self.open, kind, _DescriptorState(LoggedDescriptor(kind)))
+        self._append_descriptor_and_drop_oldest(self.open, kind, _DescriptorState(LoggedDescriptor(kind)))
 
-    def _append_and_drop_oldest(
+    def _append_descriptor_and_drop_oldest(
         self, place: dict[DescriptorType, list[_DescriptorState]], kind: DescriptorType, item: _DescriptorState
     ) -> None:
         found = place.setdefault(kind, [])
@@ -134,7 +134,7 @@ class DescriptorCalls:
         elif kind.name.startswith("OPERATION_"):
             item.text = text
             self._count_characters_and_reset_above_limit(len(text))
-        self._append_and_drop_oldest(self.unused, kind, item)
+        self._append_descriptor_and_drop_oldest(self.unused, kind, item)
         return item
 
     def record_destroy_call(self, dump: DumpEntry) -> None:

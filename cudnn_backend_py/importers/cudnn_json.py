@@ -533,7 +533,7 @@ def graph_from_descriptors(
             f"the log describes {len(nodes)} operations of this graph, but has the calls that set {len(known)}",
             _FROM_THE_START,
         )
-    reader = _DumpReader(made)
+    reader = _DescriptorDumpReader(made)
     return Graph(
         tuple(
             reader.read_operation(node, how, number)
@@ -545,7 +545,7 @@ def graph_from_descriptors(
 _FROM_THE_START = "log from the start of the program: only the calls that set these attributes show them"
 
 
-class _DumpReader:
+class _DescriptorDumpReader:
     def __init__(self, made: Mapping[int, LoggedDescriptor | None]) -> None:
         self.made = made
         self.tensors: dict[int, Tensor] = {}
@@ -586,7 +586,7 @@ class _DumpReader:
                     )
             elif child.kind is not None:
                 fields[path] = self._list_dumped_fields(child.kind, child)
-            elif child.value is not None and not _is_zero_possibly_a_tensor(facts, child):
+            elif child.value is not None and not _may_dumped_zero_be_tensor(facts, child):
                 fields[path] = _read_attribute(facts, _parse_value(child.value, facts), where)
         return fields
 
@@ -683,7 +683,7 @@ class _DumpReader:
                 fields[name] = _read_attribute(facts, numbers if facts.max_count != 1 else numbers[0], where)
 
 
-def _is_zero_possibly_a_tensor(facts: AttributeFacts, child: DumpEntry) -> bool:
+def _may_dumped_zero_be_tensor(facts: AttributeFacts, child: DumpEntry) -> bool:
     """Return whether a dumped 0 may be a tensor: attributes such as a seed are a number or a tensor."""
     return AttributeType.BACKEND_DESCRIPTOR in facts.types and child.value == "0"
 

@@ -227,7 +227,7 @@ class _GraphReader:
 
     def finish(self) -> Iterator[LoggedGraph]:
         for thread in list(self.threads.items.values()):
-            self._count_pending_graph(thread)
+            self._count_dumped_graph_without_json(thread)
             for record, _ in thread.subgraphs:
                 self._add_graph(
                     record,
@@ -248,8 +248,8 @@ class _GraphReader:
                 if '"operationGraph"' in line:
                     self._read_json_line(item, thread, line)
         if "Reason: " in item.text:
-            self._read_reasons(item, thread)
-        self._read_call(item, thread)
+            self._read_refusal_reasons(item, thread)
+        self._read_logged_call(item, thread)
 
     def _find_thread(self, item: LogRecord) -> _ThreadState:
         """Return the state of the thread that logged a record; without a thread id, that of the only known thread."""
@@ -259,7 +259,7 @@ class _GraphReader:
         if thread is None:
             thread = _ThreadState()
             if (lost := self.threads.store((item.process, item.thread), thread)) is not None:
-                self._count_pending_graph(lost)
+                self._count_dumped_graph_without_json(lost)
         return thread
 
     # entries
@@ -311,7 +311,7 @@ class _GraphReader:
         key = thread.graph or self.latest.get(record.process) or self.latest.get(0)
         return self.graphs.get(key) if key is not None else None
 
-    def _count_pending_graph(self, thread: _ThreadState) -> None:
+    def _count_dumped_graph_without_json(self, thread: _ThreadState) -> None:
         """Count the graph of a descriptor dump if no JSON followed."""
         if thread.pending is None:
             return
@@ -376,7 +376,7 @@ class _GraphReader:
         if "FinalizeGraph" in function:
             whole = thread.pending is not None and isinstance(thread.pending[1], Graph)
             if whole:
-                self._count_pending_graph(thread)
+                self._count_dumped_graph_without_json(thread)
             else:
                 thread.pending = None
                 self._record_finalized_graph(record, thread, self._add_graph(record, fault, "json", mark=mark))
@@ -451,11 +451,11 @@ class _GraphReader:
         if entry is not None and not entry.device:
             entry.device = found
 
-    def _read_reasons(self, record: LogRecord, thread: _ThreadState) -> None:
-        lines = [line for line in record.text.splitlines() if _is_reason_line(line)]
+    def _read_refusal_reasons(self, record: LogRecord, thread: _ThreadState) -> None:
+        lines = [line for line in record.text.splitlines() if _is_refusal_reason_line(line)]
         if not any(": CUDNN_STATUS_" in line for line in lines):
             return
-        self._count_pending_graph(thread)
+        self._count_dumped_graph_without_json(thread)
         entry = self._find_graph(record, thread)
         if entry is None:
             text = "the log has reasons of cuDNN, but not the graph that they refer to"
@@ -470,7 +470,7 @@ class _GraphReader:
             elif len(entry.reasons) < _MAX_REASONS:
                 entry.reasons += tuple(reason for reason in refusal.reasons if reason not in entry.reasons)
 
-    def _read_call(self, record: LogRecord, thread: _ThreadState) -> None:
+    def _read_logged_call(self, record: LogRecord, thread: _ThreadState) -> None:
         function = record.function
         text = record.text
         if function == "cudnnBackendSetAttribute":
@@ -480,7 +480,7 @@ class _GraphReader:
         elif function == "cudnnBackendCreateDescriptor":
             kind = DESCRIPTORS.get(text.partition("; val=")[2].partition(" ")[0])
             if kind in TRACKED:
-                self._count_pending_graph(thread)
+                self._count_dumped_graph_without_json(thread)
                 thread.calls.record_create_call(kind)
         elif function == "cudnnBackendFinalize":
             self._read_finalize(record, thread)
@@ -495,7 +495,7 @@ class _GraphReader:
             return
         if not attribute.startswith("CUDNN_ATTR_ENGINEHEUR_"):
             return
-        self._count_pending_graph(thread)
+        self._count_dumped_graph_without_json(thread)
         value = next((match[2] or "" for match in ELEMENT.finditer(text)), "")
         entry = self._find_graph(record, thread)
         if attribute.endswith("_OPERATION_GRAPH") and entry is None:
@@ -531,7 +531,7 @@ class _GraphReader:
             if kind is DescriptorType.OPERATIONGRAPH:
                 thread.pending = (record, _make_log_graph_error("the dump of a graph is cut off in the log"), 0)
             return
-        self._count_pending_graph(thread)
+        self._count_dumped_graph_without_json(thread)
         dump = read_dump(record.text)
         if dump is None:
             return
@@ -598,7 +598,7 @@ def _read_heuristics_mode(value: str) -> str:
     return next((mode.name for mode in HeurMode if value == str(mode.value)), value[:20])
 
 
-def _is_reason_line(line: str) -> bool:
+def _is_refusal_reason_line(line: str) -> bool:
     if "Reason: " in line:
         return "CUDNN_STATUS_SUCCESS" not in line
     return '"engineId"' in line and '"operationGraph"' not in line

@@ -77,7 +77,7 @@ def _make_random_dropout_mask(
 # masks and softmax
 
 
-def _read_lengths(run: Run, op: Operation, which: str) -> Numbers | None:
+def _read_sequence_lengths(run: Run, op: Operation, which: str) -> Numbers | None:
     """Return the sequence lengths [b, 1, 1, 1] of "q" or "kv", from the lengths or from their running sums."""
     lengths, sums = op.fields.get(f"seq_len_{which}"), op.fields.get(f"cu_seq_len_{which}")
     if lengths is not None:
@@ -93,7 +93,7 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
     """
     x = run.read_floats(op.fields["x"])
     rows, columns = np.arange(x.shape[-2]).reshape(-1, 1), np.arange(x.shape[-1])
-    seq_q, seq_kv = _read_lengths(run, op, "q"), _read_lengths(run, op, "kv")
+    seq_q, seq_kv = _read_sequence_lengths(run, op, "q"), _read_sequence_lengths(run, op, "kv")
     diagonal = 0 if seq_q is None or seq_kv is None else seq_kv - seq_q
 
     def read_diagonal_bound(name: str) -> Numbers | int:
@@ -164,7 +164,7 @@ class _AttentionScores:
 
 
 def _compute_scores(run: Run, op: Operation) -> _AttentionScores:
-    seq_q, seq_kv = _read_lengths(run, op, "q"), _read_lengths(run, op, "kv")
+    seq_q, seq_kv = _read_sequence_lengths(run, op, "q"), _read_sequence_lengths(run, op, "kv")
     q = _read_operand(run, op, "q")
     k, v = _read_operand(run, op, "k", seq_kv), _read_operand(run, op, "v", seq_kv)
     inside_q, inside_kv = _mask_within_lengths(q, seq_q), _mask_within_lengths(k, seq_kv)
@@ -177,7 +177,7 @@ def _compute_scores(run: Run, op: Operation) -> _AttentionScores:
     raw = run.round_to_type(raw * factor, DataType.FLOAT)
     masked = _apply_block_mask(run, op, raw)
     if "subgraph" in op.fields:
-        masked = run.run_subgraph(*_get_subgraph_arguments(op), masked).astype(np.float64)
+        masked = run.run_subgraph(*_get_score_subgraph_and_uids(op), masked).astype(np.float64)
     if seq_q is not None and seq_kv is not None:
         masked = np.where(inside_q & inside_kv.swapaxes(2, 3), masked, -np.inf)
     return _AttentionScores(q, k, v, factor, raw, masked, inside_q, inside_kv)
@@ -188,7 +188,7 @@ def _mask_within_lengths(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_
     return make_length_mask((1, 1, x.shape[2], 1), 2, np.full((1, 1, 1, 1), x.shape[2]) if lengths is None else lengths)
 
 
-def _get_subgraph_arguments(op: Operation) -> tuple[Graph, int, int]:
+def _get_score_subgraph_and_uids(op: Operation) -> tuple[Graph, int, int]:
     return op.fields["subgraph"], op.fields["subgraph_input_uid"], op.fields["subgraph_output_uid"]
 
 
@@ -278,7 +278,9 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
     """
     scores = _compute_scores(run, op)
     softmax = op.fields.get("softmax")
-    probabilities, sums = _compute_softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
+    probabilities, sums = _compute_softmax(
+        run, softmax if softmax is not None else _make_softmax_for_sdpa_stats(op), scores.masked
+    )
     sums = run.compute_softmax_numerator_factors(probabilities, sums)
     if softmax is not None:
         run.write_value(softmax.fields["x"], scores.masked)
@@ -298,7 +300,7 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
     run.write_value(op.fields["o"], o * _multiply_scalars(run, op, "scale_o"))
 
 
-def _make_softmax(op: Operation) -> Operation | None:
+def _make_softmax_for_sdpa_stats(op: Operation) -> Operation | None:
     """Return a softmax operation for the ``stats`` output of an SDPA operation, used before cuDNN 9.21."""
     stats = op.fields.get("stats")
     if stats is None:
@@ -381,8 +383,8 @@ def _compute_subgraph_derivative(run: Run, op: Operation, score: Floats) -> Floa
     exact = run.copy_without_rounding()
     step = 1e-3
     far, near = (
-        exact.run_subgraph(*_get_subgraph_arguments(op), score + width)
-        - exact.run_subgraph(*_get_subgraph_arguments(op), score - width)
+        exact.run_subgraph(*_get_score_subgraph_and_uids(op), score + width)
+        - exact.run_subgraph(*_get_score_subgraph_and_uids(op), score - width)
         for width in (2 * step, step)
     )
     slope = (8 * near - far) / (12 * step)

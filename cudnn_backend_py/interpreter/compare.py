@@ -87,7 +87,9 @@ def compare(graph: Graph, solution: ChangeSequence, seed: int = 0, *, shrink: bo
     try:
         states = _list_graphs_after_each_change(graph, solution)
         _refuse_incomparable_random_graphs(states)
-        return _compare_at_first_usable_sizes(_shrink_graphs(states) if shrink else [states], solution, seed)
+        return _compare_at_first_usable_sizes(
+            _iterate_graphs_with_smaller_dims(states) if shrink else [states], solution, seed
+        )
     except _NotComparableError as error:
         return Comparison("not compared", str(error))
     except CudnnBackendError as error:
@@ -206,7 +208,7 @@ def _convert_values(
 def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
     """Convert the values of an input to the dims and layout of the changed graph."""
     if (start := _find_view_offset(change, before, old, new)) is not None:
-        return _view_elements(old, new, values, start)
+        return _read_elements_through_view(old, new, values, start)
     if turned := _find_flipped_axes(change, before, old):
         return np.flip(values, turned)
     if _has_unchanged_layout(change, old, new):
@@ -218,7 +220,7 @@ def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, val
             f"values of {old.name} cannot be converted from dims {list(old.dims)} to {list(new.dims)}"
         )
     if "zeros between groups" in change.title:
-        return _expand_groups(values, new)
+        return _expand_grouped_convolution_filter(values, new)
     if "repeated in memory" in change.title:
         for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)):
             values = np.repeat(values, other // one, axis)
@@ -226,7 +228,7 @@ def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, val
     if (sides := _find_explicit_padding(change, before, old)) is not None:
         return np.pad(values, sides)
     if old.name in change.tensors and "per group" in change.title and old.uid not in _find_filters(before):
-        groups = _count_groups(before)
+        groups = _count_convolution_groups(before)
         wide = values.reshape(old.dims[0], groups, old.dims[1] // groups, *old.dims[2:])
         more = new.dims[1] // groups - wide.shape[2]
         return np.pad(wide, [(0, more if axis == 2 else 0) for axis in range(wide.ndim)]).reshape(new.dims)
@@ -238,7 +240,7 @@ def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, val
 def _convert_outputs(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
     """Convert the values of an output of the changed graph to those of the original graph."""
     if _find_view_offset(change, before, old, new) is not None:
-        return _view_elements(new, old, values, 0)
+        return _read_elements_through_view(new, old, values, 0)
     if turned := _find_flipped_axes(change, before, old):
         return np.flip(values, turned)
     if _has_unchanged_layout(change, old, new):
@@ -283,7 +285,7 @@ def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -
     return None
 
 
-def _view_elements(old: Tensor, new: Tensor, values: Numbers, start: int) -> Numbers:
+def _read_elements_through_view(old: Tensor, new: Tensor, values: Numbers, start: int) -> Numbers:
     memory = np.zeros(old.span_elements, values.dtype)
     make_strided_view(memory, old.dims, old.strides)[...] = values
     return make_strided_view(memory[start:], new.dims, new.strides).copy()
@@ -304,13 +306,13 @@ def _find_filters(graph: Graph) -> set[int]:
     return {op.fields[CONVOLUTIONS[op.kind][1]].uid for op in _find_convolutions(graph)}
 
 
-def _count_groups(graph: Graph) -> int:
+def _count_convolution_groups(graph: Graph) -> int:
     op = next(_find_convolutions(graph))
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     return int(image.dims[1] // weights.dims[1])
 
 
-def _expand_groups(values: Numbers, new: Tensor) -> Numbers:
+def _expand_grouped_convolution_filter(values: Numbers, new: Tensor) -> Numbers:
     """Return the filter of a grouped convolution as that of an ungrouped one, with zeros between groups."""
     filters, depth = values.shape[:2]
     groups = new.dims[1] // depth
@@ -332,7 +334,7 @@ def _find_explicit_padding(change: Change, before: Graph, image: Tensor) -> list
 # smaller sizes
 
 
-def _shrink_graphs(states: list[GraphSequence]) -> Iterator[list[GraphSequence]]:
+def _iterate_graphs_with_smaller_dims(states: list[GraphSequence]) -> Iterator[list[GraphSequence]]:
     """Yield versions of the graphs with large dims reduced, the cheapest first, and finally the graphs unchanged."""
     if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in iterate_all_ops(graph)) <= _CHEAP_COST:
         yield states

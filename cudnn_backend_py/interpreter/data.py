@@ -361,21 +361,25 @@ class _InputMaker:
             if uid not in self._roles
         }
         self._by_zero = {
-            tensor.uid for op, port, tensor in _iterate_operation_tensors(graph) if _is_multiplied_by_zeros(op, port)
+            tensor.uid
+            for op, port, tensor in _iterate_operation_tensors(graph)
+            if _may_kernel_multiply_by_zeros(op, port)
         }
         use = read_attention(graph)
         self._signs = {} if use is None else {"q": 1.0, "k": -1.0}
         self.use = use
         if use is not None:
-            self._set_lengths(graph, use.problem.batch, {"q": use.problem.seq_q, "kv": use.problem.seq_kv})
+            self._draw_sequence_lengths_and_offsets(
+                graph, use.problem.batch, {"q": use.problem.seq_q, "kv": use.problem.seq_kv}
+            )
 
-    def _set_lengths(self, graph: Graph, batch: int, longest: Mapping[str, int]) -> None:
+    def _draw_sequence_lengths_and_offsets(self, graph: Graph, batch: int, longest: Mapping[str, int]) -> None:
         """Draw the sequence lengths of attention and the ragged offsets; the first sequence has full length."""
         tensors = {tensor.name: tensor for tensor in graph.tensors}
         for number, (side, most) in enumerate(longest.items()):
             if f"seq_len_{side}" not in tensors:
                 continue
-            lengths = _make_random_lengths(np.random.default_rng([self.seed, number]), (batch,), most, self.kind)
+            lengths = _draw_sequence_lengths(np.random.default_rng([self.seed, number]), (batch,), most, self.kind)
             held = tensors[f"seq_len_{side}"]
             self._known[held.uid] = lengths.reshape(held.dims)
             for name in _TENSORS_BY_LENGTH[side]:
@@ -409,7 +413,7 @@ class _InputMaker:
         return np.nan_to_num(values, nan=1.0, posinf=1.0, neginf=-1.0) if tensor.uid in self._by_zero else values
 
 
-def _is_multiplied_by_zeros(op: Op, port: str) -> bool:
+def _may_kernel_multiply_by_zeros(op: Op, port: str) -> bool:
     """Return whether a tensor is multiplied by zeros inside a kernel, where NaN and infinity may or may not remain.
 
     The filter, and in its gradient dY, meet the padding of the image, neighbours the weights of interpolation, and what
@@ -435,7 +439,7 @@ def _find_token_axis(tensor: Tensor) -> int:
     return -1 if tensor.dims[-1] > 1 and tensor.strides[-1] > tensor.strides[-2] else -2
 
 
-def _make_random_lengths(random: RandomGenerator, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
+def _draw_sequence_lengths(random: RandomGenerator, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
     """Draw lengths from 1 to `most`; the first is `most`, the last is 0 if `kind` is ``hostile``."""
     found = random.integers(1, most + 1, dims)
     found.flat[0] = most
@@ -507,16 +511,16 @@ def _make_random_positive_numbers(op: Op, port: str, tensor: Tensor, random: Ran
     return random.uniform(0.5, 1.5, tensor.dims)
 
 
-def _make_random_small_numbers(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_numbers_near_zero(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(-0.1, 0.1, tensor.dims)
 
 
-def _make_constant(value: float) -> ValueMaker:
+def _make_constant_value_maker(value: float) -> ValueMaker:
     return lambda op, port, tensor, random, kind: np.full(tensor.dims, value)
 
 
-def _make_random_length_values(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
-    return _make_random_lengths(random, tensor.dims, _get_size_limited_by_length(op, port), kind)
+def _make_random_length_tensor(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+    return _draw_sequence_lengths(random, tensor.dims, _get_size_limited_by_length(op, port), kind)
 
 
 def _get_size_limited_by_length(op: Op, port: str) -> int:
@@ -538,14 +542,14 @@ def _get_size_limited_by_length(op: Op, port: str) -> int:
 _OVERRIDDEN_AXES = {"m_override": ("c", -2), "n_override": ("c", -1), "k_override": ("a", -1)}
 
 
-def _make_random_pages(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_page_numbers(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     """Draw page numbers in random order; some repeat if the table has more entries than there are pages."""
     fields = dict(op.ports())
     container = fields.get("container") or fields[port[-1]]
     return np.resize(random.permutation(container.dims[0]), tensor.dims)
 
 
-def _make_random_offsets(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_expert_token_offsets(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     fields = dict(op.ports())
     rows = fields["token_index"].dims[1] if "token_index" in fields else fields["token"].dims[1]
     found = np.sort(random.integers(0, rows + 1, math.prod(tensor.dims)))
@@ -600,7 +604,7 @@ def _make_signal_flag(op: Op, port: str, tensor: Tensor, random: RandomGenerator
     return np.full(tensor.dims, op.fields["value"] if waits else 0)
 
 
-def _make_random_squares(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_sums_of_squares(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     count = op.fields.get("accum_count")
     return random.uniform(0.5, 1.5, tensor.dims) * float(getattr(count, "value", None) or 1.0) + 4.0
@@ -610,7 +614,7 @@ def _make_diagonal_bound(op: Op, port: str, tensor: Tensor, random: RandomGenera
     return np.full(tensor.dims, max(1, dict(op.ports())["x"].dims[-1] // 4) if "left" in tensor.name else 0)
 
 
-def _make_random_angles(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
+def _make_random_rope_angles(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     return random.uniform(-math.pi, math.pi, tensor.dims)
 
 
@@ -624,33 +628,33 @@ _VALUE_MAKERS: dict[str, ValueMaker] = {
     "invstd": _make_random_positive_numbers,
     "input_running_var": _make_random_positive_numbers,
     "prev_running_var": _make_random_positive_numbers,
-    "mean": _make_random_small_numbers,
-    "epsilon": _make_constant(1e-5),
-    "exp_avg_factor": _make_constant(0.1),
-    "exp_average_factor": _make_constant(0.1),
-    "accum_count": _make_constant(1024),
-    "y_sq_sum": _make_random_squares,
-    "seq_len_q": _make_random_length_values,
-    "seq_len_kv": _make_random_length_values,
-    "sequence": _make_random_length_values,
-    "m_override": _make_random_length_values,
-    "n_override": _make_random_length_values,
-    "k_override": _make_random_length_values,
-    "page_table": _make_random_pages,
-    "page_table_k": _make_random_pages,
-    "page_table_v": _make_random_pages,
-    "first_token_offset": _make_random_offsets,
+    "mean": _make_random_numbers_near_zero,
+    "epsilon": _make_constant_value_maker(1e-5),
+    "exp_avg_factor": _make_constant_value_maker(0.1),
+    "exp_average_factor": _make_constant_value_maker(0.1),
+    "accum_count": _make_constant_value_maker(1024),
+    "y_sq_sum": _make_random_sums_of_squares,
+    "seq_len_q": _make_random_length_tensor,
+    "seq_len_kv": _make_random_length_tensor,
+    "sequence": _make_random_length_tensor,
+    "m_override": _make_random_length_tensor,
+    "n_override": _make_random_length_tensor,
+    "k_override": _make_random_length_tensor,
+    "page_table": _make_random_page_numbers,
+    "page_table_k": _make_random_page_numbers,
+    "page_table_v": _make_random_page_numbers,
+    "first_token_offset": _make_random_expert_token_offsets,
     "token_index": _make_random_token_index,
     "token_ks": _make_random_token_ks,
     "idx": _make_random_pool_indices,
     "flag": _make_signal_flag,
-    "seed": _make_constant(1234),
-    "offset": _make_constant(1),
-    "dropout_seed": _make_constant(1234),
-    "dropout_offset": _make_constant(1),
+    "seed": _make_constant_value_maker(1234),
+    "offset": _make_constant_value_maker(1),
+    "dropout_seed": _make_constant_value_maker(1234),
+    "dropout_offset": _make_constant_value_maker(1),
     "shift_right_bound": _make_diagonal_bound,
     "left_bound": _make_diagonal_bound,
-    "freqs": _make_random_angles,
+    "freqs": _make_random_rope_angles,
     "descale_q": _make_random_scales,
     "descale_k": _make_random_scales,
     "descale_v": _make_random_scales,

@@ -38,14 +38,14 @@ def compute_forward_inputs(graph: Graph, held: Mapping[str | int, Numbers]) -> d
     o, stats = tensors["o"], tensors["stats"]
     with np.errstate(all="ignore"):
         try:
-            found = _compute_forward_of_sdpa_bwd(graph, held) or _compute_forward_of_composite_backward(
+            found = _compute_forward_of_sdpa_bwd(graph, held) or _compute_forward_results_of_composite_bwd(
                 graph, held, stats
             )
         except GraphError:
             return {}
         if found is None or found[0].shape != o.dims or found[1].shape != stats.dims:
             return {}
-        run = _make_run(graph, held)
+        run = _make_interpreter_run(graph, held)
         if "descale_o" in tensors:  # of fp8, by which the graph multiplies O
             found = (found[0] / run.read_scalar(tensors["descale_o"]), found[1])
         for tensor, numbers in zip((o, stats), found, strict=True):
@@ -53,13 +53,13 @@ def compute_forward_inputs(graph: Graph, held: Mapping[str | int, Numbers]) -> d
         return {tensor.uid: np.nan_to_num(run.get_result(tensor), nan=0.0) for tensor in (o, stats)}
 
 
-def _make_run(graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
+def _make_interpreter_run(graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
     return Run(graph, held, OPERATIONS, rounding=False, rng=dropout_mask)
 
 
 def _run_up_to_operation(last: Op, graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
     """Run a graph up to and including one operation; return the run with all values so far."""
-    run = _make_run(graph, held)
+    run = _make_interpreter_run(graph, held)
     for op in graph.ops[: graph.ops.index(last) + 1]:
         run.run_operation(op)
     return run
@@ -67,7 +67,7 @@ def _run_up_to_operation(last: Op, graph: Graph, held: Mapping[str | int, Number
 
 def _compute_forward_of_sdpa_bwd(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
     """Return O and the statistics for a graph with an SDPA_BWD operation; None for other graphs."""
-    run = _make_run(graph, held)
+    run = _make_interpreter_run(graph, held)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_SDPA_BWD:
             return compute_forward_results(run, op)
@@ -75,7 +75,7 @@ def _compute_forward_of_sdpa_bwd(graph: Graph, held: Mapping[str | int, Numbers]
     return None
 
 
-def _compute_forward_of_composite_backward(
+def _compute_forward_results_of_composite_bwd(
     graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor
 ) -> tuple[Floats, Floats] | None:
     """Return O and the statistics for a composite graph.

@@ -7,7 +7,7 @@ Measured on an H200 with cuDNN 9.19, all modes in float16 and float32, and done 
   0, also for a dy that is infinite or NaN; with a slope or an upper clip it multiplies dy by 1, 0 or the slope.
 * ELU_BWD is NaN where x is NaN, and alpha times dy where x is 0.
 * In a run that rounds: operands and results are rounded to the type of computation first, so integers beyond 2^24 too.
-  Conversions are those of :func:`_convert_like_cudnn`.
+  Conversions are those of :func:`_convert_to_int_or_fp8_like_cudnn`.
 
 Functions such as exp and tanh are the GPU's fast ones in cuDNN, and exact here: :data:`BOUNDS` says by how much they
 may differ. Quotients by 2^126 and more are 0, or NaN of infinity. FLOOR_MOD is newer than 9.19.
@@ -233,7 +233,7 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
         computed = np.asarray(_evaluate_mode(run, op))
     if run.rounding:
         exact = run.adjust_result(op, np.asarray(computed, np.float64))
-        computed = _convert_like_cudnn(
+        computed = _convert_to_int_or_fp8_like_cudnn(
             _round_to_compute_type(run, exact, op), out.data_type, holds=_has_matmul_or_convolution(run.graph)
         )
         _record_softmax_row_sums(run, op, out, computed)
@@ -260,7 +260,7 @@ def _has_matmul_or_convolution(graph: Graph) -> bool:
     return any(op.kind in _PRODUCT_OPERATIONS for op in graph.ops)
 
 
-def _convert_like_cudnn(values: Floats, kind: DataType, *, holds: bool) -> Floats:
+def _convert_to_int_or_fp8_like_cudnn(values: Floats, kind: DataType, *, holds: bool) -> Floats:
     """Return numbers converted to a type as cuDNN does, where that differs from :func:`~..formats.encode`.
 
     Integers are rounded to the nearest, ties to even, and held in range; NaN is 0, and the least INT64. 8-bit floats

@@ -53,8 +53,8 @@ class _PoolingWindow:
             or min(self.window) < 1
         ):
             raise GraphError(
-                f"resampling by {self.mode.name} of window {_join_fractions(self.window)}, "
-                f"stride {_join_fractions(self.strides)} cannot be interpreted",
+                f"resampling by {self.mode.name} of window {_format_fractions_with_x(self.window)}, "
+                f"stride {_format_fractions_with_x(self.strides)} cannot be interpreted",
                 code="interpret-operation",
                 where=f"operation {op.name!r}",
                 cause="the interpreter has BILINEAR with a window of 2 in each dim, and pooling "
@@ -192,7 +192,7 @@ def _make_channel_index(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
     return (slice(None), slice(None), *np.ix_(*places))
 
 
-def _join_fractions(side: list[Fraction]) -> str:
+def _format_fractions_with_x(side: list[Fraction]) -> str:
     return "x".join(map(str, side))
 
 

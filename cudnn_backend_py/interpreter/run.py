@@ -143,7 +143,7 @@ class Run:
         else:
             stored = self._convert_to_type(given, tensor.data_type)
         if tensor.ragged_offset is not None and not tensor.virtual:
-            stored = np.where(self._mask_tokens(tensor), stored, stored.dtype.type(0))
+            stored = np.where(self._find_elements_within_ragged_lengths(tensor), stored, stored.dtype.type(0))
         self._values[tensor.uid] = stored
 
     def round_to_type(self, values: NDArray[np.float64], data_type: DataType) -> NDArray[np.float64]:
@@ -190,7 +190,7 @@ class Run:
         values = self.read_value(tensor)
         if tensor.ragged_offset is None or tensor.virtual:
             return values
-        places, inside = self._find_ragged_positions(tensor), self._mask_tokens(tensor)
+        places, inside = self._find_ragged_positions(tensor), self._find_elements_within_ragged_lengths(tensor)
         buffer = np.full(int(self._read_offsets(tensor)[-1]), np.nan)
         inside = inside & (places < buffer.size)
         buffer[places[inside]] = values[inside]
@@ -263,7 +263,7 @@ class Run:
         if buffer.ndim != 1:
             raise _make_shape_error(tensor, buffer)
         places = self._find_ragged_positions(tensor)
-        inside = self._mask_tokens(tensor) & (places < buffer.size)
+        inside = self._find_elements_within_ragged_lengths(tensor) & (places < buffer.size)
         values = np.zeros(tensor.dims, buffer.dtype)
         values[inside] = buffer[places[inside]]
         return self._convert_to_type(values, tensor.data_type)
@@ -293,7 +293,7 @@ class Run:
         starts = self._read_offsets(tensor)[:-1].reshape(-1, *(1,) * (tensor.rank - 1))
         return starts + find_memory_positions(tensor.dims[1:], tensor.strides[1:])
 
-    def _mask_tokens(self, tensor: Tensor) -> NDArray[np.bool_]:
+    def _find_elements_within_ragged_lengths(self, tensor: Tensor) -> NDArray[np.bool_]:
         """Return which elements of a ragged tensor belong to a token within its entry's length."""
         tokens = np.diff(self._read_offsets(tensor)) // _get_token_stride(tensor)
         axis = _find_token_axis(tensor)

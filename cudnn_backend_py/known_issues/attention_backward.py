@@ -83,7 +83,7 @@ def _has_ragged_dq_with_layout_unlike_q(graph: Graph) -> bool:
     )
 
 
-def find_row_sums(graph: Graph) -> Tensor | None:
+def find_row_sums_of_o_times_do(graph: Graph) -> Tensor | None:
     """Return rowsum(dO * O) of a composite backward pass; None for other graphs."""
     if len(graph_queries.find_matmuls(graph)) != 5:
         return None
@@ -98,7 +98,7 @@ def find_row_sums(graph: Graph) -> Tensor | None:
 
 def _writes_or_scales_row_sums(graph: Graph) -> bool:
     """Whether a backward pass writes its row sums to memory, or scales them by other than 1 without dropout."""
-    sums = find_row_sums(graph)
+    sums = find_row_sums_of_o_times_do(graph)
     if sums is None:
         return False
     factors = [

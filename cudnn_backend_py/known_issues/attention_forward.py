@@ -117,14 +117,14 @@ def _has_boolean_bias(graph: Graph) -> bool:
     return any(tensor.data_type is DataType.BOOLEAN for tensor in _find_biases(graph))
 
 
-def _has_too_short_offsets(use: AttentionUse) -> bool:
+def _has_32_bit_offsets_for_2_31_elements(use: AttentionUse) -> bool:
     """Whether ragged offsets have 32 bits, but a tensor may have 2^31 elements or more."""
     p = use.problem
     sizes = [math.prod(p.dims(name)) for name in "qkvo"]
     return p.ragged and p.offset_type is DataType.INT32 and max(sizes) >= 1 << 31
 
 
-def _has_infinite_mask(graph: Graph) -> bool:
+def _has_mask_with_negative_infinity(graph: Graph) -> bool:
     """Whether a mask puts -inf into the scores of attention."""
     if not _find_score_dims(graph):
         return False
@@ -419,7 +419,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="offsets that do not fit: wrong places are read and written, or the address is illegal",
         fix="use offset_type=DataType.INT64",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/980",
-        attention=_has_too_short_offsets,
+        attention=_has_32_bit_offsets_for_2_31_elements,
     ),
     KnownIssue(
         "infinite-masks",
@@ -428,7 +428,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.10.0 or later, or mask with -3.4028235e38",
         source="https://github.com/NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/node/attn_score_modifiers.h",
         versions=VersionRange(until=(9, 10, 0)),
-        graph=_has_infinite_mask,
+        graph=_has_mask_with_negative_infinity,
     ),
     KnownIssue(
         "overlapping-sequences",

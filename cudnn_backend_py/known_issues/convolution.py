@@ -20,7 +20,7 @@ from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 __all__ = ["CONVOLUTION"]
 
 
-def _has_half_convolution_3d(graph: Graph) -> bool:
+def _has_16_bit_convolution_3d(graph: Graph) -> bool:
     """Whether a graph has a forward convolution of row-major [n, c, d, h, w] in 16 bits with more than one tap."""
     return any(
         item.forward
@@ -71,7 +71,7 @@ def _find_modes_before_weight_gradients(graph: Graph) -> Iterator[list[Pointwise
         yield first.get(op.fields["x"].uid, [])
 
 
-def _has_wgrad_of_image_not_scaled_and_biased(graph: Graph) -> bool:
+def _has_wgrad_after_other_than_scale_and_bias(graph: Graph) -> bool:
     """Whether a weight gradient's input image is computed by operations that do not begin with scale and bias."""
     return any(modes and modes != _SCALE_AND_BIAS for modes in _find_modes_before_weight_gradients(graph))
 
@@ -158,7 +158,7 @@ def _varies_along_some_axes_only(operand: Tensor, rank: int, wide: tuple[int, ..
     return operand.rank == rank and len({operand.dims[axis] > 1 for axis in wide}) == 2
 
 
-def _has_row_operand_after_strided_gradient(graph: Graph) -> bool:
+def _has_per_row_operand_after_strided_dgrad(graph: Graph) -> bool:
     """Whether a strided data gradient is followed by an operand that varies along rows but not channels."""
     ranks = {
         operand.rank
@@ -185,7 +185,7 @@ def _has_unequal_padding(graph: Graph) -> bool:
     )
 
 
-def _has_first_tensor_of_unaligned_size(graph: Graph) -> bool:
+def _has_row_major_tensor_of_unaligned_size(graph: Graph) -> bool:
     """Whether the first of a convolution's two row-major tensors has a size that is not a multiple of 128 bytes.
 
     The engines lay both out again, channels last, one right after the other in the workspace: the second of them, the
@@ -204,7 +204,7 @@ def _has_first_tensor_of_unaligned_size(graph: Graph) -> bool:
     return False
 
 
-def _has_row_major_forward(graph: Graph) -> bool:
+def _has_row_major_forward_convolution(graph: Graph) -> bool:
     """Whether a graph has a forward convolution of row-major images."""
     return any(
         item.forward and graph_queries.is_row_major_but_not_channels_last(item.image)
@@ -212,7 +212,7 @@ def _has_row_major_forward(graph: Graph) -> bool:
     )
 
 
-def _is_single_forward_into_half(graph: Graph) -> bool:
+def _is_single_forward_conv_into_float16(graph: Graph) -> bool:
     """Whether the graph is a single forward convolution into float16."""
     return len(graph.ops) == 1 and any(
         item.forward and item.op.fields["y"].data_type is DataType.HALF
@@ -264,7 +264,7 @@ def _iterate_producer_modes(writers: Mapping[int, Op], tensor: Tensor) -> Iterat
         op = None if op.x is None else writers.get(op.x.uid)
 
 
-def _has_reduced_convolution_of_normed_image(graph: Graph) -> bool:
+def _has_normed_convolution_before_reduction(graph: Graph) -> bool:
     """Whether a scaled, biased float16 image is convolved after ReLU, and a pointwise operation and a reduction follow.
 
     A sum for each image does not count.
@@ -295,7 +295,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         fix="use 9.15.0 or later, or lay the tensors out channels last",
         source="https://github.com/pytorch/pytorch/pull/166480",
         versions=VersionRange(since=(9, 8, 0), until=(9, 15, 0)),
-        graph=_has_half_convolution_3d,
+        graph=_has_16_bit_convolution_3d,
     ),
     KnownIssue(
         "convolution-3d-tf32",
@@ -366,7 +366,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         ),
         sm=(100, 103),
         versions=VersionRange(since=(9, 19, 0)),
-        graph=_has_wgrad_of_image_not_scaled_and_biased,
+        graph=_has_wgrad_after_other_than_scale_and_bias,
         step="check",
     ),
     KnownIssue(
@@ -440,7 +440,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(1,),
         depends_on="the engine",
-        graph=_has_row_operand_after_strided_gradient,
+        graph=_has_per_row_operand_after_strided_dgrad,
     ),
     KnownIssue(
         "gradient-padded-unevenly",
@@ -473,7 +473,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(4, 70, 78),
         depends_on="the engine",
-        graph=_has_first_tensor_of_unaligned_size,
+        graph=_has_row_major_tensor_of_unaligned_size,
     ),
     KnownIssue(
         "packed-images-engine-7",
@@ -488,7 +488,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(7,),
         depends_on="the engine",
-        graph=_has_row_major_forward,
+        graph=_has_row_major_forward_convolution,
     ),
     KnownIssue(
         "packed-images-behind",
@@ -512,7 +512,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(47,),
         depends_on="results of -inf",
-        graph=_is_single_forward_into_half,
+        graph=_is_single_forward_conv_into_float16,
     ),
     KnownIssue(
         "filter-gradient-between",
@@ -569,7 +569,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
             "operations before it, none after it, and a product instead of a sum are answered"
         ),
         sm=(80, 86, 89),
-        graph=_has_reduced_convolution_of_normed_image,
+        graph=_has_normed_convolution_before_reduction,
         step="check",
     ),
 )

@@ -6,15 +6,17 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..generated.enums import DescriptorType, PointwiseMode
+from ..generated.enums import DescriptorType, PointwiseMode, TensorReordering
 from ..generated.operations import CONVOLUTIONS
 from ..graph.attention.known_issue import AttentionUse
 from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
+from ..graph.shapes import SCALE_TILE
 from ..graph.strides import channels_last, packed_strides
 
 __all__ = [
     "Convolution",
+    "are_scales_of_partial_tiles",
     "find_convolutions",
     "find_dependent_pointwise",
     "find_matmuls",
@@ -47,6 +49,16 @@ class Convolution(NamedTuple):
     def depthwise(self) -> bool:
         """Whether each channel has its own filter."""
         return self.weights.dims[1] == 1 < self.image.dims[1]
+
+
+def are_scales_of_partial_tiles(tensor: Tensor) -> bool:
+    """Whether a tensor holds block scales in tiles (F8_128x4), but its last two dims, in either order, are no tiles."""
+    if tensor.reordering is not TensorReordering.F8_128x4 or tensor.rank < 2:
+        return False
+    dims = tensor.dims[-2:]
+    return not any(
+        all(size % tile == 0 for size, tile in zip(one, SCALE_TILE, strict=True)) for one in (dims, dims[::-1])
+    )
 
 
 def find_convolutions(graph: Graph) -> Iterator[Convolution]:

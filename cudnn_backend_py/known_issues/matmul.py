@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..generated.enums import DataType, DescriptorType, PointwiseMode, TensorReordering
+from ..generated.enums import DataType, DescriptorType, PointwiseMode
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Pointwise
@@ -52,30 +52,18 @@ def _is_half_matmul(graph: Graph) -> bool:
     )
 
 
-_TILE = (4, 128)  # blocks along the contracted dim, and rows or columns, of which scales are stored as a whole
-
-
-def _has_scales_of_partial_tiles(graph: Graph) -> bool:
+def _has_block_scales_in_partial_tiles(graph: Graph) -> bool:
     """Whether a matmul's block scales are stored in tiles, but do not fill a whole number of them."""
-    scales = [
+    scales = (
         op.fields["scale"]
         for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
-        if op.fields["scale"].reordering is TensorReordering.F8_128x4
-    ]
+    )
     return graph_queries.find_only_matmul(graph) is not None and any(
-        not any(
-            one % four == 0 and other % rows == 0
-            for (one, other), (four, rows) in _pair_dims_with_tile(scale.dims[-2:])
-        )
-        for scale in scales
+        map(graph_queries.are_scales_of_partial_tiles, scales)
     )
 
 
-def _pair_dims_with_tile(dims: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, int]], ...]:
-    return ((dims, _TILE), (dims[::-1], _TILE))
-
-
-def _is_block_scaled_matmul_with_factor(graph: Graph) -> bool:
+def _has_block_scaled_matmul_times_scalar(graph: Graph) -> bool:
     """Whether the result of a block-scaled matmul is multiplied by a one-element tensor."""
     op = graph_queries.find_only_matmul(graph)
     return (
@@ -154,7 +142,7 @@ def _multiplies_row_by_tensor_with_gaps(graph: Graph) -> bool:
 _selects_vector_product = make_crash_predicate("vector-product-select")
 
 
-def _selects_vector_product_in_large_graph(graph: Graph) -> bool:
+def _has_select_of_matvec_in_large_graph(graph: Graph) -> bool:
     """Whether BINARY_SELECT reads a matrix-vector product in a graph of more than three pointwise operations."""
     return _selects_vector_product(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
 
@@ -223,7 +211,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         source="https://github.com/JuliaGPU/CUDA.jl/pull/3230",
         sm=(100, 101, 103, 107, 110, 120, 121),
         versions=VersionRange(since=(9, 7, 0), until=(9, 25, 0)),
-        graph=_has_scales_of_partial_tiles,
+        graph=_has_block_scales_in_partial_tiles,
     ),
     KnownIssue(
         "block-scaled-matmul-factor",
@@ -233,7 +221,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         source="https://github.com/openxla/xla/pull/32525",
         sm=(100, 101, 103, 107, 110, 120, 121),
         versions=VersionRange(since=(9, 7, 0), until=(9, 13, 0)),
-        graph=_is_block_scaled_matmul_with_factor,
+        graph=_has_block_scaled_matmul_times_scalar,
     ),
     KnownIssue(
         "block-scaled-matmul-threads",
@@ -360,7 +348,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         ),
         versions=VersionRange(since=(9, 28, 0)),
         engines=(8,),
-        graph=_selects_vector_product_in_large_graph,
+        graph=_has_select_of_matvec_in_large_graph,
         step="build",
     ),
 )

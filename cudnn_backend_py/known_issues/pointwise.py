@@ -15,7 +15,7 @@ from .sources import MEASURED_ON_GPU, ON_SM90
 __all__ = ["POINTWISE"]
 
 
-def _is_elementwise(graph: Graph, rank: int) -> bool:
+def _is_pointwise_graph_of_rank(graph: Graph, rank: int) -> bool:
     """Return whether a graph has pointwise operations only, and only tensors of this rank in memory."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and all(
         tensor.rank == rank for tensor in graph_queries.tensors_in_memory(graph)
@@ -34,7 +34,7 @@ def _writes_matrix(graph: Graph) -> bool:
 def _find_broadcast_operands(graph: Graph) -> Iterator[Tensor]:
     """Yield the broadcast inputs of a pointwise graph on batches of matrices, except single numbers."""
     whole = max((tensor.dims for tensor in graph.outputs), default=(1,))
-    if _is_elementwise(graph, 3) and whole[0] > 1:
+    if _is_pointwise_graph_of_rank(graph, 3) and whole[0] > 1:
         yield from (
             tensor
             for tensor in graph_queries.tensors_in_memory(graph)
@@ -62,7 +62,7 @@ def _has_strided_row_or_column(graph: Graph) -> bool:
 
 def _has_non_contiguous_columns(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices have columns that are not contiguous in memory."""
-    return _is_elementwise(graph, 3) and any(
+    return _is_pointwise_graph_of_rank(graph, 3) and any(
         tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1
         for tensor in graph_queries.tensors_in_memory(graph)
     )
@@ -84,12 +84,12 @@ def _has_channels_slowest(graph: Graph) -> bool:
     )
 
 
-def _treats_channels_and_columns_alike(graph: Graph) -> bool:
+def _reduces_channels_and_columns_alike(graph: Graph) -> bool:
     """Whether a reduction of five dims treats dims 1 and 4 alike, and dims 0, 2 and 3 differently."""
-    return any(_treats_last_dim_as_channels(op) for op in graph.ops if isinstance(op, Reduction) and op.x.rank == 5)
+    return any(_reduces_last_dim_like_channels(op) for op in graph.ops if isinstance(op, Reduction) and op.x.rank == 5)
 
 
-def _treats_last_dim_as_channels(op: Reduction) -> bool:
+def _reduces_last_dim_like_channels(op: Reduction) -> bool:
     gone = [before != after for before, after in zip(op.x.dims, op.y.dims, strict=True)]
     return op.x.dims[1] > 1 < op.x.dims[4] and gone[1] == gone[4] and gone[1] not in (gone[0], gone[2], gone[3])
 
@@ -200,6 +200,6 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: sums and maxima; of four dims such reductions are refused",
         sm=(90,),
         engines=(1,),
-        graph=_treats_channels_and_columns_alike,
+        graph=_reduces_channels_and_columns_alike,
     ),
 )

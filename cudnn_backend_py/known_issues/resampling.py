@@ -16,7 +16,7 @@ from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 __all__ = ["RESAMPLING"]
 
 
-def _has_bilinear_in_16_bits(graph: Graph) -> bool:
+def _has_16_bit_bilinear_resampling(graph: Graph) -> bool:
     """Whether a graph has bilinear resampling in 16 bits."""
     resampled = graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD)
     return any(
@@ -46,7 +46,7 @@ def _has_pool_of_computed_image(graph: Graph) -> bool:
     )
 
 
-def _has_pool_gradient_over_one_dim(graph: Graph) -> bool:
+def _has_gradient_of_pooling_over_one_dim(graph: Graph) -> bool:
     """Whether a graph has the gradient of a pooling over one dim."""
     return any(
         op.fields["dy"].rank == 3
@@ -62,7 +62,7 @@ def _find_pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Oper
             yield op
 
 
-def _has_cut_average_pool_windows(graph: Graph) -> bool:
+def _has_average_pool_windows_past_image_end(graph: Graph) -> bool:
     """Whether an average pooling that counts its padding has windows past the end of a row-major image.
 
     The kernels end each window at the size of the image plus the padding before it, whatever the padding after it,
@@ -91,7 +91,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         fix="use float32",
         source=MEASURED_WITHOUT_GPU,
         evidence=_NO_PLAN,
-        graph=_has_bilinear_in_16_bits,
+        graph=_has_16_bit_bilinear_resampling,
         step="build",
     ),
     KnownIssue(
@@ -122,7 +122,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         fix="describe the tensors with an additional dim of 1",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, all modes: 24 of 24",
-        graph=_has_pool_gradient_over_one_dim,
+        graph=_has_gradient_of_pooling_over_one_dim,
     ),
     KnownIssue(
         "pooling-over-one-dim",
@@ -198,6 +198,6 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         engines=(1,),
-        graph=_has_cut_average_pool_windows,
+        graph=_has_average_pool_windows_past_image_end,
     ),
 )

@@ -70,7 +70,7 @@ def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
         raise UsageError(f"{attribute.c_name} must be at least 1, got {list(values)}", code="block-size-not-positive")
 
 
-def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
+def _refuse_attribute_read_as_cpp_vector(attribute: Attr, _values: Sequence[Any]) -> None:
     """Refuse an attribute that cuDNN 9.28 reads as a C++ ``std::vector`` and not as an array of numbers."""
     raise UsageError(
         f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot create",
@@ -107,8 +107,8 @@ def _read_json_items(attribute: Attr, text: str) -> list[tuple[str, Any]]:
 
 
 _CHECKS_BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
-    Attr.VARIANT_PACK_OVERRIDE_SHAPES: _refuse_cpp_object,
-    Attr.VARIANT_PACK_OVERRIDE_STRIDES: _refuse_cpp_object,
+    Attr.VARIANT_PACK_OVERRIDE_SHAPES: _refuse_attribute_read_as_cpp_vector,
+    Attr.VARIANT_PACK_OVERRIDE_STRIDES: _refuse_attribute_read_as_cpp_vector,
     Attr.CONVOLUTION_SPATIAL_DIMS: _check_spatial_dims,
     Attr.RESAMPLE_SPATIAL_DIMS: _check_spatial_dims,
     Attr.OPERATION_BLOCK_SCALE_DEQUANTIZE_BLOCK_SIZE: _check_block_size,

@@ -64,7 +64,7 @@ def _has_norm_with_activation_gradient(ops: Sequence[NestedDescriptor]) -> bool:
     )
 
 
-def _has_bilinear_over_one_dim(ops: Sequence[NestedDescriptor]) -> bool:
+def _has_bilinear_resampling_over_one_dim(ops: Sequence[NestedDescriptor]) -> bool:
     """Return whether there is BILINEAR resampling over one dim."""
     return any(
         op.get_first_value(Attr.OPERATION_RESAMPLE_FWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.BILINEAR
@@ -184,7 +184,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "describe the tensors with an additional dim of 1",
         VersionRange(),  # 9.16.0 to 9.28.0
         lambda kinds: _RESAMPLE in kinds,
-        _has_bilinear_over_one_dim,
+        _has_bilinear_resampling_over_one_dim,
     ),
     CrashingGraph(
         "max-pool-gradient-of-both",

@@ -440,10 +440,10 @@ class Descriptor(NativeObject, wraps=True):
             except CudnnStatusError as error:
                 raise _add_descriptor_to_message(error, self._kind, attribute) from None
         if not value and not judging and attribute is AttributeName.ENGINEHEUR_RESULTS:
-            self._check_empty_list()
+            self._raise_cause_of_empty_config_list()
         return value
 
-    def _check_empty_list(self) -> None:
+    def _raise_cause_of_empty_config_list(self) -> None:
         from .environment_problems import check_empty_list  # only for an empty list
 
         check_empty_list(self._library)
@@ -515,7 +515,7 @@ class Descriptor(NativeObject, wraps=True):
                     raise _add_descriptor_to_message(error, self._kind, attribute) from None
                 held = 0
         if not held and not judging and attribute is AttributeName.ENGINEHEUR_RESULTS:
-            self._check_empty_list()
+            self._raise_cause_of_empty_config_list()
         if held or facts.max_count is None:
             return held
         found = self.get(attribute, type=kind)

@@ -43,7 +43,7 @@ class Driver(FrozenValue):
     note: str = ""
 
 
-def find_stub() -> Path | None:
+def find_driver_stub() -> Path | None:
     """Return the driver stub built with the package, or None if its build failed."""
     return next(iter(find_compiled_libraries("_driver_stub")), None)
 
@@ -53,7 +53,7 @@ def load_driver() -> Driver:
     global _driver
     with _lock:
         if _driver is None:
-            _driver = _load_real_or_stub()
+            _driver = _load_real_driver_or_stub()
         return _driver
 
 
@@ -70,7 +70,7 @@ def load_driver_stub() -> Driver:
     global _driver
     with _lock:
         if _driver is None and not find_loaded_libraries("libcuda.so"):
-            _driver = _load_stub("a process without GPU was requested")
+            _driver = _load_driver_stub_with_reason("a process without GPU was requested")
     driver = load_driver()
     if driver.kind != "stub":
         raise EnvironmentNotReady(
@@ -85,25 +85,25 @@ def load_driver_stub() -> Driver:
     return driver
 
 
-def _load_real_or_stub() -> Driver:
+def _load_real_driver_or_stub() -> Driver:
     try:
         library = ctypes.CDLL(SONAME)
     except OSError as absent:
         reraise_interruption(absent)
-        return _load_stub(str(absent))
+        return _load_driver_stub_with_reason(str(absent))
     if hasattr(library, STUB_SYMBOL):
-        return Driver("stub", SONAME, _query_version(library), 0, "found on the loader path")
+        return Driver("stub", SONAME, _query_driver_cuda_version(library), 0, "found on the loader path")
     path = next(iter(find_loaded_libraries("libcuda.so")), SONAME)
     missing = [name for name in _REQUIRED_FUNCTIONS if not hasattr(library, name)]
     if missing:
         return Driver("real", path, None, 0, f"it has no {', '.join(missing)}")
-    version = _query_version(library)
+    version = _query_driver_cuda_version(library)
     note = "cuDriverGetVersion failed" if version is None else ""
     return Driver("real", path, version, _count_devices(library), note)
 
 
-def _load_stub(why: str) -> Driver:
-    path = find_stub()
+def _load_driver_stub_with_reason(why: str) -> Driver:
+    path = find_driver_stub()
     if path is None:
         note = f"{why}; the driver stub was not built with this installation (it needs a C compiler)"
         return Driver("missing", None, None, 0, note)
@@ -112,10 +112,10 @@ def _load_stub(why: str) -> Driver:
     except OSError as error:
         reraise_interruption(error)
         return Driver("missing", None, None, 0, f"{why}; the driver stub cannot be loaded: {error}")
-    return Driver("stub", str(path), _query_version(library), 0, why)
+    return Driver("stub", str(path), _query_driver_cuda_version(library), 0, why)
 
 
-def _query_version(library: ctypes.CDLL) -> int | None:
+def _query_driver_cuda_version(library: ctypes.CDLL) -> int | None:
     number = ctypes.c_int()
     return number.value if library.cuDriverGetVersion(ctypes.byref(number)) == CUDA_SUCCESS else None
 

@@ -51,6 +51,7 @@ NVRTC_ARCHITECTURES: dict[tuple[int, int], tuple[int, ...]] = {
     (12, 8): (*_ARCHITECTURES_UP_TO_HOPPER, 100, 101, 120),
     (12, 9): (*_ARCHITECTURES_UP_TO_HOPPER, 100, 101, 103, 120, 121),
     (13, 0): (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+    (13, 4): (75, 80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121),
 }
 
 # Without these cuDNN judges nothing: it ends the process (graph) or answers SUBLIBRARY_LOADING_FAILED.
@@ -155,7 +156,7 @@ def check_environment(
     lib = on or (target.library if target is not None else loaded_library())
     if lib is None:
         path = _find_library_to_load()
-        problems = [] if path is None else _check_files_to_load(path)
+        problems = [] if path is None else _find_problems_of_libcudnn_to_load(path)
         if any(problem.blocks for problem in problems):
             return _prepend_damage_problems(problems, path)
         try:
@@ -166,7 +167,7 @@ def check_environment(
             return _prepend_damage_problems([refused, *([] if path is None else _find_shadowing_libraries(path))], path)
     problems = [*_find_other_mapped_versions(lib), *_find_shadowing_libraries(lib.path)]
     if not any(problem.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for problem in problems):
-        problems += _check_files(lib.path, lib.version)
+        problems += _find_sublibrary_problems(lib.path, lib.version)
     problems += [
         *_check_driver(lib, target, build),
         *_check_nvrtc(lib, target, build),
@@ -270,7 +271,7 @@ def _find_library_to_load() -> str | None:
     return None if place is None or place.path is None or "/" not in place.path else place.path
 
 
-def _check_files_to_load(path: str) -> list[EnvironmentProblem]:
+def _find_problems_of_libcudnn_to_load(path: str) -> list[EnvironmentProblem]:
     """Find problems of the libcudnn to load by its files, without loading it."""
     if (damage := find_damage(path, full=False)) is not None:
         return [_make_damage_problem(damage)]
@@ -284,7 +285,7 @@ def _check_files_to_load(path: str) -> list[EnvironmentProblem]:
 
 
 @lru_cache
-def _check_files(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
+def _find_sublibrary_problems(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
     """Return the problems of the files next to a libcudnn."""
     return (
         *_find_missing_sublibraries(path, version),
@@ -469,7 +470,7 @@ def _check_nvrtc(lib: Library, target: JudgedGpu | None, build: bool) -> Iterato
     major, minor = lib.cuda_version // 1000, lib.cuda_version % 1000 // 10
     if has_nvrtc(lib):
         where = f"inside cuDNN {lib.version}"
-        yield from _check_architecture(
+        yield from _check_nvrtc_supports_architecture(
             major, target, Nvrtc(where, (major, minor), _find_nvrtc_architectures((major, minor)))
         )
         return
@@ -513,7 +514,7 @@ def _check_nvrtc(lib: Library, target: JudgedGpu | None, build: bool) -> Iterato
             "LD_LIBRARY_PATH if the file is there",
             blocks=build,
         )
-    yield from _check_architecture(major, target, nvrtc)
+    yield from _check_nvrtc_supports_architecture(major, target, nvrtc)
 
 
 def _find_nvrtc_architectures(cuda: tuple[int, int]) -> tuple[int, ...]:
@@ -522,7 +523,9 @@ def _find_nvrtc_architectures(cuda: tuple[int, int]) -> tuple[int, ...]:
     return NVRTC_ARCHITECTURES[max(known)] if known else ()
 
 
-def _check_architecture(major: int, target: JudgedGpu | None, nvrtc: Nvrtc) -> Iterator[EnvironmentProblem]:
+def _check_nvrtc_supports_architecture(
+    major: int, target: JudgedGpu | None, nvrtc: Nvrtc
+) -> Iterator[EnvironmentProblem]:
     """Yield a problem if NVRTC does not support the target's architecture; precompiled engines may still run."""
     if target is not None and nvrtc.architectures and target.sm not in nvrtc.architectures:
         yield _make_architecture_problem(major, target.sm, nvrtc)
@@ -536,7 +539,8 @@ def _make_architecture_problem(major: int, sm: int, nvrtc: Nvrtc) -> Environment
             f"use a newer CUDA with its cuDNN and NVRTC: none up to {'.'.join(map(str, max(NVRTC_ARCHITECTURES)))} does"
         )
     elif needed[0] != major:
-        wanted = f"use the cuDNN of CUDA {needed[0]} (cu{needed[0]} wheels), and its NVRTC where it needs one"
+        built = f", built with CUDA {needed[0]}.{needed[1]} or later" if needed[0] > major and needed[1] else ""
+        wanted = f"use the cuDNN of CUDA {needed[0]} (cu{needed[0]} wheels){built}, and its NVRTC where it needs one"
     elif nvrtc.path.startswith("inside"):
         wanted = f"use a cuDNN that was built with CUDA {needed[0]}.{needed[1]} or later"
     else:

@@ -337,7 +337,7 @@ class TupleCall:
             table = (_BufferRequirementStruct * given)(
                 *(
                     _BufferRequirementStruct(
-                        item.bytes, item.alignment - 1, item.bits, _make_type_code_mask(item.codes)
+                        item.bytes, item.alignment - 1, item.bits, _make_dlpack_type_code_mask(item.codes)
                     )
                     for item in wanted
                 )
@@ -473,5 +473,5 @@ class DictCall:
         return self._library.make_status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 
-def _make_type_code_mask(codes: frozenset[int]) -> int:
+def _make_dlpack_type_code_mask(codes: frozenset[int]) -> int:
     return sum(1 << code for code in {min(code, 31) for code in codes})

@@ -118,7 +118,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class _Capture:
+class _LogCapture:
     log: Log
     level: Severity
     thread: int | None
@@ -146,7 +146,7 @@ class _Listener:
     function: Callable[[int, int | None, Any, int], object] | None = None
 
 
-class _LogHub:
+class _LogCallbackDispatcher:
     """The one log callback of the process and its receivers: captures, and the function the caller has set.
 
     cuDNN may be in it in any thread at any time, so it is made once and never freed. Once installed it stays: taking
@@ -163,7 +163,7 @@ class _LogHub:
         )
         self._lock = threading.RLock()
         # Weakly: one whose block was left by an exception before it could be removed is gone, too.
-        self._references: tuple[weakref.ref[_Capture], ...] = ()
+        self._references: tuple[weakref.ref[_LogCapture], ...] = ()
         self._callback = get_stored_exceptions().make_log_callback(self._receive)
         self._address = ctypes.cast(self._callback, ctypes.c_void_p).value  # `self` keeps the callback
         self._former = _Listener()
@@ -174,7 +174,7 @@ class _LogHub:
         )
 
     @property
-    def _captures(self) -> tuple[_Capture, ...]:
+    def _captures(self) -> tuple[_LogCapture, ...]:
         return tuple(capture for held in self._references if (capture := held()) is not None)
 
     def set_listener(self, mask: int, user_data: int | None, function: Callable[..., object] | None) -> None:
@@ -189,7 +189,7 @@ class _LogHub:
                 self._install_callback()
         self._library.raise_stored_exception()
 
-    def add_capture(self, capture: _Capture) -> None:
+    def add_capture(self, capture: _LogCapture) -> None:
         with self._lock:
             listener = self._query_listener()
             if listener.address != self._address:
@@ -198,7 +198,7 @@ class _LogHub:
             self._install_callback()
         self._library.raise_stored_exception()
 
-    def remove_capture(self, capture: _Capture) -> None:
+    def remove_capture(self, capture: _LogCapture) -> None:
         with self._lock:
             self._references = tuple(weakref.ref(item) for item in self._captures if item is not capture)
             if self._query_listener().address == self._address:  # no one else has taken over since
@@ -259,7 +259,7 @@ class _LogHub:
                     stack.callback(call)
 
 
-CALLED_BY_C.add(_LogHub._receive.__code__)
+CALLED_BY_C.add(_LogCallbackDispatcher._receive.__code__)
 
 
 def _read_nul_terminated_lines(address: int) -> str:
@@ -302,18 +302,18 @@ _unwritable_destinations: set[str] = (
 )  # destinations that failed once: the warning is given once, not for each message
 
 
-_hubs: dict[int, _LogHub] = {}
+_hubs: dict[int, _LogCallbackDispatcher] = {}
 _hubs_lock = threading.Lock()
 
 
-def get_log_hub(lib: Library) -> _LogHub:
+def get_log_hub(lib: Library) -> _LogCallbackDispatcher:
     """Return the one log hub of a library."""
     hub = _hubs.get(id(lib))
     if hub is None:
         with _hubs_lock:
             hub = _hubs.get(id(lib))
             if hub is None:
-                hub = _hubs[id(lib)] = _LogHub(lib)
+                hub = _hubs[id(lib)] = _LogCallbackDispatcher(lib)
     return hub
 
 
@@ -344,17 +344,17 @@ def capture_log(
     Log
         Grows while the block runs and stays readable after it.
     """
-    return _CaptureBlock(level, this_thread_only, logger, on)
+    return _LogCaptureContext(level, this_thread_only, logger, on)
 
 
-class _CaptureBlock(AbstractContextManager[Log]):
+class _LogCaptureContext(AbstractContextManager[Log]):
     """Context manager that captures cuDNN's log during a block."""
 
     def __init__(
         self, level: Severity, this_thread_only: bool, logger: logging.Logger | str | None, on: Library | None
     ) -> None:
         self._arguments = level, this_thread_only, logger, on
-        self._captures: list[tuple[_LogHub, _Capture]] = []
+        self._captures: list[tuple[_LogCallbackDispatcher, _LogCapture]] = []
 
     def __enter__(self) -> Log:
         level, this_thread_only, logger, on = self._arguments
@@ -363,7 +363,7 @@ class _CaptureBlock(AbstractContextManager[Log]):
             import logging
 
             logger = logging.getLogger(logger)
-        capture = _Capture(Log(), level, threading.get_native_id() if this_thread_only else None, logger)
+        capture = _LogCapture(Log(), level, threading.get_native_id() if this_thread_only else None, logger)
         self._captures.append((hub, capture))
         hub.add_capture(capture)
         return capture.log

@@ -132,7 +132,7 @@ def read_elements(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
     elements = read_sequence(value, facts.attribute, low, high)
     if len(types) == 1 and types[0] in _OBJECT_TYPES:
         return elements
-    return tuple([(_read_value_or_pair if pairs else _read_plain_value)(element) for element in elements])
+    return tuple([(_read_number_or_fraction_pair if pairs else _read_plain_value)(element) for element in elements])
 
 
 def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | None) -> tuple[Any, ...]:
@@ -237,7 +237,7 @@ def _to_plain_value(value: Any, kind: type) -> Any:
     return float(value) if real else value
 
 
-def _read_value_or_pair(value: Any) -> Any:
+def _read_number_or_fraction_pair(value: Any) -> Any:
     """Return a plain value or a pair of them."""
     if issubclass(type(value), _SINGLE_VALUE_TYPES) or not is_one_dimensional(value):
         return _read_plain_value(value)
@@ -389,7 +389,7 @@ def is_convertible(value: object, kind: AttributeType) -> bool:
     if one is None:
         return False
     try:
-        one(_read_value_or_pair(value), kind, None)
+        one(_read_number_or_fraction_pair(value), kind, None)
     except UsageError:
         return False
     return True

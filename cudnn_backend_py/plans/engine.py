@@ -161,7 +161,7 @@ _FIRST_SM_WITH_SELECTIONS = 100  # a first plan for older GPUs does without the 
 _libraries_queried_with_tf32: set[int] = set()  # ids of libraries, which live as long as the process
 
 
-def _run_first_query_for_tf32_gpu(lib: Library) -> None:
+def _query_heuristics_once_for_tf32_gpu(lib: Library) -> None:
     """Query cuDNN once for a GPU with TF32, as its first query decides on TF32 for all later ones.
 
     At the first question of a process cuDNN 9.14 to 9.28 note whether its GPU has TF32. Where that was an older one,
@@ -220,7 +220,7 @@ class OperationGraph:
         self.target = target
         lib = target.library
         if target.device is not None and target.sm < _FIRST_SM_WITH_TF32:
-            _run_first_query_for_tf32_gpu(lib)
+            _query_heuristics_once_for_tf32_gpu(lib)
         values = lower(graph)
         built: dict[int, Descriptor] = {}
         ops = [build(value, on=lib, built=built) for value in values]

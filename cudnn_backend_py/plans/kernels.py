@@ -101,7 +101,7 @@ class Kernel:
                 if section.startswith(".text."):
                     size += len(body)
                 if section == ".nv.info":
-                    numbers = _read_largest_numbers(body)
+                    numbers = _read_largest_register_count_and_stack_size(body)
                 if section.startswith(_SHARED_MEMORY_SECTION) and not section.startswith(
                     _RESERVED_SHARED_MEMORY_SECTION
                 ):
@@ -198,7 +198,7 @@ def _may_read_global_data(section: str, body: bytes) -> bool:
     )
 
 
-def _read_largest_numbers(info: bytes) -> dict[int, int]:
+def _read_largest_register_count_and_stack_size(info: bytes) -> dict[int, int]:
     """Return the largest number of all functions by kind of entry, from a section ``.nv.info``."""
     found: dict[int, int] = {}
     at = 0

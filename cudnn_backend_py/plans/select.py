@@ -309,7 +309,7 @@ def _list_configs(
 ) -> Iterator[EngineConfig]:
     """Yield the configs of the modes of a selection, and add cuDNN's refusals of others to `found`."""
     if selection.knobs and selection.engine is not None:
-        yield from _try_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
+        yield from _try_engine_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
     if selection.deterministic:
         yield from _try_frontend_selection(question, found)
@@ -326,7 +326,7 @@ def _list_configs(
     if not selection.deterministic:
         yield from _try_frontend_selection(question, found)
     if selection.engine is not None and not found.configs:
-        yield from _try_choice(question, EngineChoice(selection.engine), "named", found)
+        yield from _try_engine_choice(question, EngineChoice(selection.engine), "named", found)
 
 
 def _try_frontend_selection(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
@@ -338,7 +338,7 @@ def _try_frontend_selection(question: OperationGraph, found: Candidates) -> Iter
         found.texts.append(error.last_error)
 
 
-def _try_choice(
+def _try_engine_choice(
     question: OperationGraph, choice: EngineChoice, origin: str, found: Candidates
 ) -> Iterator[EngineConfig]:
     try:
@@ -367,11 +367,11 @@ def _add_refused_config(
 
 def make_filter(question: OperationGraph, selection: Selection) -> Callable[[EngineConfig], str | None]:
     """Return a function that returns the reason to exclude a config, or None if the selection allows it."""
-    filters = list(_make_filters(question, selection))
+    filters = list(_make_config_filters(question, selection))
     return lambda config: next((reason for refuse in filters if (reason := refuse(config)) is not None), None)
 
 
-def _make_filters(question: OperationGraph, selection: Selection) -> Iterator[_Filter]:
+def _make_config_filters(question: OperationGraph, selection: Selection) -> Iterator[_Filter]:
     """Yield functions that return the reason to exclude a config, or None; cheap checks come first."""
     if (engine := selection.engine) is not None:
         yield lambda config: None if config.engine == engine else f"it is engine {config.engine}, {engine} is wanted"

@@ -75,7 +75,7 @@ def fuse_to_unified(graph: Graph) -> Graph | None:
         return None
     first, second = matmuls
     q, k, v, o = first.a, first.b, second.b, second.c
-    scaling = _find_scaling(graph, first.c)
+    scaling = _find_score_scaling(graph, first.c)
     fused = [*matmuls, *softmax.ops, *([scaling] if scaling else [])]
     inner = tuple(op for op in graph.ops if not any(op is one for one in fused))
     if (
@@ -92,7 +92,7 @@ def fuse_to_unified(graph: Graph) -> Graph | None:
     names = _TensorMaker(graph)
     fields: dict[str, Any] = {
         "q": q,
-        "k": _transpose(k),
+        "k": _transpose_last_two_dims(k),
         "v": v,
         "o": o,
         "scale": _get_scale_tensor(scaling, names),
@@ -136,7 +136,7 @@ def is_computed_in_float32(graph: Graph) -> bool:
     return all(tensor.data_type in (DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES) for tensor in virtual)
 
 
-def _find_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
+def _find_score_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
     """Return the operation that multiplies the scores by one number, or None."""
     for op in graph.ops:
         if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
@@ -153,7 +153,7 @@ def _get_scale_tensor(scaling: Pointwise | None, names: _TensorMaker) -> Tensor:
     return dataclasses.replace(names.make_virtual("scale", (1,)), virtual=False, by_value=True, value=1.0)
 
 
-def _transpose(tensor: Tensor) -> Tensor:
+def _transpose_last_two_dims(tensor: Tensor) -> Tensor:
     return dataclasses.replace(tensor, dims=swap_last_two_axes(tensor.dims), strides=swap_last_two_axes(tensor.strides))
 
 
@@ -280,7 +280,7 @@ def expand_to_composite(graph: Graph) -> Graph | None:
         statistics["stats"] = fields["stats"]
     scale = dataclasses.replace(fields["scale"], dims=(1,) * 4, strides=(1,) * 4)
     ops: list[Op] = [
-        Matmul(name=raw.name, a=q, b=_transpose(k), c=raw),
+        Matmul(name=raw.name, a=q, b=_transpose_last_two_dims(k), c=raw),
         Pointwise(name=score.name, mode=_P.MUL, x=raw, b=scale, y=score),
         *(fields["subgraph"].ops if "subgraph" in fields else ()),
         *_make_softmax_chain(masked or score, p, statistics, names),
@@ -398,7 +398,7 @@ def _reshape_like(tensor: Tensor, mine: Tensor) -> Tensor | None:
     """Return the original tensor `mine` with the dims of `tensor`; None if element counts differ."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
-    kept = _transpose(mine) if tensor.name in ("k", "v") else mine
+    kept = _transpose_last_two_dims(mine) if tensor.name in ("k", "v") else mine
     if math.prod(kept.dims) != math.prod(tensor.dims):
         return None
     strides = kept.strides if kept.dims == tensor.dims else tensor.strides

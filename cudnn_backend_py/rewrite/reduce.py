@@ -103,7 +103,9 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
         for title, smaller in _iterate_smaller_graphs(found.graph):
             if time.monotonic() > deadline or found.tried >= most:
                 return found
-            if _measure_size(smaller) < _measure_size(found.graph) and has_same_failure(smaller, found.data):
+            if _measure_graph_complexity(smaller) < _measure_graph_complexity(found.graph) and has_same_failure(
+                smaller, found.data
+            ):
                 found.graph = smaller
                 found.steps.append(title)
                 break
@@ -112,7 +114,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
             return found
 
 
-def _measure_size(graph: Graph) -> tuple[Any, ...]:
+def _measure_graph_complexity(graph: Graph) -> tuple[Any, ...]:
     """Return a measure of a graph's size and complexity, which every step must reduce."""
     ops = list(iterate_all_ops(graph))
     windows = sum(
@@ -143,7 +145,7 @@ def _iterate_smaller_graphs(graph: Graph) -> Iterator[tuple[str, Graph]]:
     yield from _remove_optional_fields(graph)
     yield from _remove_options(graph)
     yield from _reduce_dims(graph)
-    yield from _set_default_windows(graph)
+    yield from _reset_window_parameters_to_default(graph)
     yield from _simplify_tensors(graph)
 
 
@@ -154,8 +156,8 @@ def _iterate_graphs_with_fewer_operations(graph: Graph) -> Iterator[tuple[str, G
     """Yield smaller graphs: one operation alone, with its dependencies, replaced by inputs, or removed."""
     found: list[tuple[int, str, Graph]] = []
     for op in graph.ops if len(graph.ops) > 1 else ():
-        alone = try_to_make_graph(partial(_keep_operations, graph, [op]))
-        before = try_to_make_graph(partial(_keep_dependencies, graph, op))
+        alone = try_to_make_graph(partial(_make_graph_of_operations, graph, [op]))
+        before = try_to_make_graph(partial(_make_graph_of_dependencies, graph, op))
         after = try_to_make_graph(partial(_replace_results_by_inputs, graph, op))
         for title, part in (("only", alone), ("nothing after", before), ("given instead:", after)):
             if part is not None and len(part.ops) < len(graph.ops):
@@ -164,14 +166,14 @@ def _iterate_graphs_with_fewer_operations(graph: Graph) -> Iterator[tuple[str, G
     yield from ((change.title, change.graph) for change in iterate_changes(graph, ("drop_operation",)) if change.graphs)
 
 
-def _keep_dependencies(graph: Graph, op: Op) -> Graph:
+def _make_graph_of_dependencies(graph: Graph, op: Op) -> Graph:
     """Return a graph of an operation and the operations it depends on; its results are in memory."""
     needed, ops = {tensor.uid for tensor in op.inputs().values()}, [op]
     for one in reversed(graph.ops[: graph.ops.index(op)]):
         if any(tensor.uid in needed for tensor in one.outputs().values()):
             ops.insert(0, one)
             needed |= {tensor.uid for tensor in one.inputs().values()}
-    return _keep_operations(graph, ops)
+    return _make_graph_of_operations(graph, ops)
 
 
 def _replace_results_by_inputs(graph: Graph, op: Op) -> Graph:
@@ -187,7 +189,7 @@ def _replace_results_by_inputs(graph: Graph, op: Op) -> Graph:
     return Graph(replace_tensors_in_ops(tuple(rest), new), graph.name, graph.is_subgraph)
 
 
-def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
+def _make_graph_of_operations(graph: Graph, ops: list[Op]) -> Graph:
     """Return a graph of these operations; tensors shared with the removed operations are in memory."""
     written = {tensor.uid: tensor for op in ops for tensor in op.outputs().values()}
     read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
@@ -314,7 +316,7 @@ def _find_wrong_spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
 # windows and layouts
 
 
-def _set_default_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _reset_window_parameters_to_default(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield the graph with one window parameter of an operation at its default: padding, stride or dilation."""
     for op in graph.ops:
         for key, value in op.parameters().items():

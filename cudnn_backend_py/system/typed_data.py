@@ -85,7 +85,7 @@ def _read_value(kind: Any, value: Any, where: str, more: bool) -> Any:
             return value
         raise _make_mismatch_error(where, value, f"one of {', '.join(get_args(kind))}")
     if origin in (Union, types.UnionType):
-        return _read_one_of(get_args(kind), value, where, more)
+        return _read_union_value(get_args(kind), value, where, more)
     if origin is tuple:
         return _read_tuple(get_args(kind), value, where, more)
     if origin is not None and issubclass(origin, Mapping):
@@ -97,7 +97,7 @@ def _read_value(kind: Any, value: Any, where: str, more: bool) -> Any:
     return _read_scalar_or_enum(kind, value, where)
 
 
-def _read_one_of(kinds: tuple[Any, ...], value: Any, where: str, more: bool) -> Any:
+def _read_union_value(kinds: tuple[Any, ...], value: Any, where: str, more: bool) -> Any:
     if value is None and type(None) in kinds:
         return None
     *first, last = (kind for kind in kinds if kind is not type(None))

@@ -70,7 +70,7 @@ def parse_json(text: str, what: str, *, code: str) -> Any:
     try:
         value = json.loads(
             text,
-            object_pairs_hook=_make_object,
+            object_pairs_hook=_make_dict_without_duplicate_keys,
             parse_int=_parse_int,
             parse_float=_parse_float,
             parse_constant=_refuse_not_finite,
@@ -86,7 +86,7 @@ def parse_json(text: str, what: str, *, code: str) -> Any:
 _TOO_DEEP = f"it has more than {MAX_DEPTH} lists and objects inside each other"
 
 
-def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_dict_without_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)

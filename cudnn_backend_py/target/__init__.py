@@ -156,14 +156,14 @@ def read_device(ordinal: int = 0, *, on: Library | None = None) -> dict[str, Any
         ``unknown-device`` if there are not so many GPUs.
     """
     lib = on or library()
-    _check_device(ordinal, lib)
+    _check_device_ordinal(ordinal, lib)
     with Descriptor(DescriptorType.DEVICEPROP, on=lib) as device:
         device.set(Attr.DEVICEPROP_DEVICE_ID, ordinal).finalize()
         properties: dict[str, Any] = json.loads(device.get(Attr.DEVICEPROP_JSON_REPRESENTATION))
     return properties
 
 
-def _check_device(ordinal: int, lib: Library) -> None:
+def _check_device_ordinal(ordinal: int, lib: Library) -> None:
     if not 0 <= ordinal < lib.driver.devices or lib.driver.kind != "real":
         raise UsageError(
             f"there is no GPU {ordinal}, this process has {lib.driver.devices}",
@@ -203,7 +203,7 @@ def read_device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profi
     lib = on or library()
     if lib.version < (9, 8, 0):
         return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
-    _check_device(ordinal, lib)
+    _check_device_ordinal(ordinal, lib)
     sm = query_sm_version(ordinal)
     known: dict[str, Any] = {
         "deviceVer": 10 * sm,

@@ -233,9 +233,7 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
         return f"one target an option: {' '.join(f'--target {part}' for part in parts)}"
     from ..system.nearest import find_nearest  # for this error alone
 
-    near = _RENAMED_ARCHITECTURES.get(wanted.rstrip("af"))
-    if near is None and not _find_architecture_of_gpu_without_profile(wanted):
-        near = find_nearest(wanted, names)
+    near = _RENAMED_ARCHITECTURES.get(wanted.rstrip("af")) or find_nearest(wanted, names)
     return (
         f"{f'did you mean {near}? ' if near else ''}'cudnn-backend target list' shows all targets; sm89 stands for an "
         "architecture; for another GPU change a copy of 'cudnn-backend target show NAME --device-json > mine.json' and "
@@ -243,25 +241,11 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
     )
 
 
-# Architectures that cuDNN has engines for, and no source gives the shared memory of; the names of their GPUs.
-_UNPUBLISHED_ARCHITECTURES = {107: ("sm107", "rubin", "vr200", "r100")}
 _RENAMED_ARCHITECTURES = {"sm101": "sm110"}  # names that CUDA 13 changed
-
-
-def _find_architecture_of_gpu_without_profile(wanted: str) -> int:
-    """Return the architecture of a known GPU without published properties; 0 for other GPUs."""
-    return next((sm for sm, names in _UNPUBLISHED_ARCHITECTURES.items() if wanted in names), 0)
 
 
 def _explain_missing_profile(wanted: str) -> str | None:
     """Return why there is no profile for an architecture such as ``sm122``; None if the name is no architecture."""
-    if sm := _find_architecture_of_gpu_without_profile(wanted):
-        name = _UNPUBLISHED_ARCHITECTURES[sm][1].capitalize()
-        return (
-            f"sm_{sm} ({name}) is not described: its properties are not published. To let cuDNN "
-            "judge for a guess, start from the output of 'cudnn-backend target show b200 --device-json', set deviceVer "
-            f"to {sm * 10} and oversizedSharedMemoryPerBlock to 327680; such a verdict is only as good as the guess"
-        )
     if renamed := _RENAMED_ARCHITECTURES.get(wanted.rstrip("af")):
         title = next(profile.title for profile in list_profiles() if renamed in profile.aliases)
         return f"{wanted} is the name of {renamed} ({title}) in CUDA 12"

@@ -166,7 +166,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _explain_missing_gpu(*architectures: int) -> str | None:
     """Explain why no GPU of this machine is suitable; None if one is."""
-    sm, absence = _find_gpu()
+    sm, absence = _find_gpu_architecture_or_reason()
     if sm in architectures:
         return None
     needed = " or ".join(f"sm_{number}" for number in architectures)
@@ -187,7 +187,7 @@ def _explain_missing_cudnn(minimum: str | None = None, below: str | None = None)
     from ..system.version import format_version_numbers
     from .markers import get_first_three_numbers
 
-    version, absence = _find_cudnn()
+    version, absence = _find_cudnn_version_or_reason()
     old = version is not None and minimum is not None and version < get_first_three_numbers(minimum)
     new = version is not None and below is not None and version >= get_first_three_numbers(below)
     if version is not None and not old and not new:
@@ -200,7 +200,7 @@ def _explain_missing_cudnn(minimum: str | None = None, below: str | None = None)
 
 
 @cache
-def _find_gpu() -> tuple[int | None, str]:
+def _find_gpu_architecture_or_reason() -> tuple[int | None, str]:
     """Return the architecture of the GPU of this process, or why there is none."""
     from ..errors import CudnnBackendError
     from ..target import use_target
@@ -213,7 +213,7 @@ def _find_gpu() -> tuple[int | None, str]:
 
 
 @cache
-def _find_cudnn() -> tuple[tuple[int, ...] | None, str]:
+def _find_cudnn_version_or_reason() -> tuple[tuple[int, ...] | None, str]:
     """Return the version of the cuDNN of this process, or why there is none."""
     from ..errors import CudnnBackendError
     from ..native import library

@@ -64,7 +64,7 @@ def record_run(folder: Path, arguments: list[str]) -> RecordedRun:
         record = {
             **make_measurement_record_header("record", _KEPT),
             "arguments": arguments,
-            "counts": _read_counts(results),
+            "counts": _read_test_counts(results),
             "failed": _list_failed_tests(results),
             "not run": _count_skip_reasons(results),
             "figures": _read_measured_values(figures),
@@ -81,7 +81,7 @@ def _make_record_name(environment: Any) -> str:
     return f"{device}-cudnn-{version}".lower().replace(" ", "-")
 
 
-def _read_counts(results: Path) -> dict[str, int]:
+def _read_test_counts(results: Path) -> dict[str, int]:
     if not results.is_file():
         return {}
     suites = ElementTree.parse(results).getroot().iter("testsuite")

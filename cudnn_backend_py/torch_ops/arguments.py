@@ -185,7 +185,7 @@ def _check_finite_number(name: str, value: Any) -> None:
         raise _make_option_error(f"{name} is {value!r}, a finite number is needed")
 
 
-def _check_count(name: str, value: Any, least: int, decide: Decide) -> None:
+def _check_integer_option(name: str, value: Any, least: int, decide: Decide) -> None:
     is_count = not isinstance(value, bool) and (isinstance(value, Integral) or _is_symbolic(value))
     if not is_count or decide(value < least):
         raise _make_option_error(f"{name} is {value!r}, an int of {least} or more is needed")
@@ -241,12 +241,12 @@ def check_options(options: OperatorOptions, decide: Decide = bool) -> None:
         raise _make_option_error(f"dropout is {options.dropout}, a probability of at least 0 and below 1 is needed")
     for name, least in (("left_bound", 1), ("right_bound", 0), ("max_q", 0), ("max_kv", 0)):
         if getattr(options, name) is not None:
-            _check_count(name, getattr(options, name), least, decide)
+            _check_integer_option(name, getattr(options, name), least, decide)
     if options.shapes not in POLICIES:
         raise _make_option_error(f"shapes must be one of {', '.join(POLICIES)}, got {options.shapes!r}")
 
 
-def _have_different_dims(dims: Iterable[Any], needed: Iterable[Any], decide: Decide) -> bool:
+def _are_dims_different(dims: Iterable[Any], needed: Iterable[Any], decide: Decide) -> bool:
     found, wanted = list(dims), list(needed)
     return len(found) != len(wanted) or any(decide(x != y) for x, y in zip(found, wanted, strict=True))
 
@@ -275,7 +275,7 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
     """
     q, small, bias = named["q"], get_type_name(named["q"]), named["bias"]
     needed: dict[str, tuple[tuple[Any, ...], str]] = {
-        **(_get_packed_dims(named) if q.dim() == 3 else _get_dense_dims(named)),
+        **(_get_required_dims_of_packed_call(named) if q.dim() == 3 else _get_required_dims_of_dense_call(named)),
         "bias": (() if bias is None else tuple(bias.shape), small),  # its dims are checked with the problem
         "dropout_seed": ((4,), "int64"),
         "rng": ((4,), "int64"),
@@ -290,7 +290,7 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
         if not hasattr(x, "device"):
             raise _make_tensor_error(f"{name} is {type(x).__name__}, a tensor is needed")
         shape = tuple(x.shape) if name not in SCALES else (x.numel(),)
-        if get_type_name(x) != kind or x.device != q.device or _have_different_dims(shape, dims, decide):
+        if get_type_name(x) != kind or x.device != q.device or _are_dims_different(shape, dims, decide):
             raise _make_tensor_error(
                 f"{name} is {get_type_name(x)} {list(x.shape)} on {x.device}, "
                 f"{kind} {list(dims)} on {q.device} is needed"
@@ -370,7 +370,7 @@ def check_out(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:
         ``torch-tensor``.
     """
     dims = (*q.shape[:-1], v.shape[-1])
-    if out.dtype != q.dtype or out.device != q.device or _have_different_dims(out.shape, dims, decide):
+    if out.dtype != q.dtype or out.device != q.device or _are_dims_different(out.shape, dims, decide):
         raise _make_tensor_error(
             f"out is {get_type_name(out)} {list(out.shape)} on {out.device}, "
             f"{get_type_name(q)} {list(dims)} on {q.device} is "
@@ -396,7 +396,7 @@ def _get_length_and_page_dims(named: Mapping[str, Any], batch: int) -> dict[str,
     return found
 
 
-def _get_dense_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
+def _get_required_dims_of_dense_call(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
     q, k, v = (named[name] for name in "qkv")
     (b, h, s_q, d), small = q.shape, get_type_name(q)
     d_v, paged = v.shape[3], named["block_table"] is not None
@@ -410,7 +410,7 @@ def _get_dense_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...]
     return found | {"o": queries, "do": queries, "stats": rows}
 
 
-def _get_packed_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
+def _get_required_dims_of_packed_call(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], str]]:
     q, k, v, cu = named["q"], named["k"], named["v"], named["cu_seqlens_q"]
     (t, h, d), small = q.shape, get_type_name(q)
     if cu.dim() != 1 or cu.shape[0] < 1:

@@ -110,7 +110,7 @@ class Recipe:
         )
 
 
-def list_tensor_sources(inputs: NamedTensors, outputs: NamedTensors) -> dict[str, tuple[int, int, int]]:
+def map_tensors_to_call_arguments(inputs: NamedTensors, outputs: NamedTensors) -> dict[str, tuple[int, int, int]]:
     """Return, for each tensor of a plan by name: whether it is an input or output, its index, and its byte offset."""
     found = {name: (INPUT, index, 0) for index, (name, _) in enumerate(inputs)}
     found |= {name: (OUTPUT, index, 0) for index, (name, _) in enumerate(outputs)}
@@ -120,7 +120,7 @@ def list_tensor_sources(inputs: NamedTensors, outputs: NamedTensors) -> dict[str
     return found
 
 
-def describe_fixed_output(
+def describe_output_of_fixed_layout(
     x: Any, filled: float | None
 ) -> tuple[Any, tuple[SlotNumber, ...], tuple[SlotNumber, ...], float | None]:
     """Return the description of an output with the dims and strides of this tensor in every call."""
@@ -139,7 +139,7 @@ def make_exact_recipe(
     Inputs that are `copied` are copied first; outputs are made again, those `filled` have that in all elements first.
     """
     state = executable.get_stream_state([x for _, x in inputs if x is not None])
-    known, names = list_tensor_sources(inputs, outputs), [name for name, _ in inputs]
+    known, names = map_tensors_to_call_arguments(inputs, outputs), [name for name, _ in inputs]
     offsets, scratch_bytes = executable.scratch
     count = len(executable.names)
     pieces: tuple[SlotNumber, ...] = ()
@@ -164,7 +164,7 @@ def make_exact_recipe(
     )
     return Recipe(
         call,
-        tuple(describe_fixed_output(x, filled.get(name)) for name, x in outputs),
+        tuple(describe_output_of_fixed_layout(x, filled.get(name)) for name, x in outputs),
         tuple(row),
         id(executable),
         (state, executable),
@@ -255,7 +255,7 @@ def make_shape_class_recipe(
     numbers = _NumbersVaryingBetweenCalls(sequences, operator, heads_folded)
     packed = named["q"].dim() == 3
     dense = {*copied, *(name for name, _ in outputs)}
-    known, state = list_tensor_sources(inputs, outputs), plan.get_state()
+    known, state = map_tensors_to_call_arguments(inputs, outputs), plan.get_state()
     table = named["block_table"]
     tables = plan.allocate_tables(state.stream) if sequences.is_uniform else None
     pieces: list[SlotNumber] = [
@@ -436,7 +436,7 @@ def _get_row_count_slot(name: str) -> int:
 # the step
 
 
-class RecipeSource(Protocol):
+class LaunchRecipeMaker(Protocol):
     """A strategy that can make recipes; see :class:`~cudnn_backend_py.torch_ops.strategies.Strategy`."""
 
     @property
@@ -500,7 +500,7 @@ class CompiledStep:
 
     def add_recipe_if_recurring(
         self,
-        strategy: RecipeSource,
+        strategy: LaunchRecipeMaker,
         backward: bool,
         inputs: NamedTensors,
         outputs: NamedTensors,

@@ -74,7 +74,7 @@ def scaled_dot_product_attention(
     """
     torch = load_torch()
     if not torch.compiler.is_compiling() and STEP.call is not None and attn_mask is None and not dropout_p:
-        found = _run_by_compiled_step(torch, query, key, value, is_causal, scale, enable_gqa)
+        found = _run_by_compiled_launcher(torch, query, key, value, is_causal, scale, enable_gqa)
         if found is not None:
             return found
     _check_inputs(query=query, key=key, value=value)
@@ -294,7 +294,7 @@ def _make_tensor_error(headline: str, fix: str | None = None) -> UsageError:
     return UsageError(headline, code="torch-tensor", fix=fix)
 
 
-def _run_by_compiled_step(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
+def _run_by_compiled_launcher(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
     """Run the call by the compiled step and return the result; None if it has no recipe for the call."""
     try:
         if not (enable_gqa or (q.dim() > 1 and q.size(1) == k.size(1) == v.size(1))):

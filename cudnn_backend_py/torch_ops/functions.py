@@ -270,7 +270,7 @@ def attention_varlen(
             "max_seqlen_q is missing: give the longest sequence length, which is not read back from the GPU",
             code="torch-option",
         )
-    _check_host_lengths(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+    _check_lengths_are_not_tensors(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
     if cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q:
         if k.size(0) != q.size(0):
             raise UsageError(f"q has {q.size(0)} tokens and k {k.size(0)}: cu_seqlens_k is needed", code="torch-option")
@@ -377,7 +377,7 @@ def attention_with_kvcache(
         and STEP.call is not None
         and _has_default_options(0.0, scales, out, return_amax)
     ):
-        found = _run_paged_by_compiled_step(
+        found = _run_paged_by_compiled_launcher(
             (q, k_cache, v_cache, cache_seqlens, cu_seqlens_q, block_table, alibi_slopes, sink),
             (
                 scale,
@@ -408,7 +408,7 @@ def attention_with_kvcache(
     check_dims(4, "pages, their tokens, h and d", k_cache=k_cache, v_cache=v_cache)
     check_dims(2, "[b, n]", block_table=block_table)
     check_dims(1, "[b]", cache_seqlens=cache_seqlens)
-    _check_host_lengths(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+    _check_lengths_are_not_tensors(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
     if kv_layout not in ("NHD", "HND"):
         raise UsageError(f"kv_layout {kv_layout!r} is neither NHD nor HND", code="torch-option")
     if kv_layout == "NHD":
@@ -535,7 +535,7 @@ def _check_four_dims(**tensors: Any) -> None:
     check_dims(4, "b, h, s and d", "flatten the dims before the heads into one", **tensors)
 
 
-def _check_host_lengths(torch: Any, **lengths: Any) -> None:
+def _check_lengths_are_not_tensors(torch: Any, **lengths: Any) -> None:
     """Check that maximum lengths are ints, not tensors; their values are checked with the other options."""
     for name, value in lengths.items():
         if isinstance(value, torch.Tensor):
@@ -570,7 +570,7 @@ def _is_bottom_right(alignment: Any) -> Any:
     return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
 
 
-def _run_paged_by_compiled_step(
+def _run_paged_by_compiled_launcher(
     tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any
 ) -> Any:
     q, k, v, lengths, starts, table, alibi_slopes, sink = tensors

@@ -120,7 +120,7 @@ def attend(
         )
         return found if out is None else (out.copy_(found[0]), *found[1:])
     if not STEP.is_requested:
-        STEP.request_build(torch, _compute_gradients_for_compiled_step)
+        STEP.request_build(torch, _compute_gradients_for_compiled_launcher)
     if needs_gradients:
         o, stats, amax = _autograd_functions[0].apply(options, scales, *tensors)
         return o, stats, amax
@@ -449,7 +449,7 @@ def _compute_gradients(
     return tuple(found.get(name) for name in TENSORS)
 
 
-def _compute_gradients_for_compiled_step(
+def _compute_gradients_for_compiled_launcher(
     _operator: int, tensors: tuple[Any, ...], options: tuple[Any, ...], wanted: int
 ) -> Any:
     """Return the gradients for the compiled step; bits of `wanted` request those of bias and sink."""

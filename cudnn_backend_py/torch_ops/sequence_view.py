@@ -71,7 +71,7 @@ def make_sequence_view_of_call(backward: bool, named: Mapping[str, Any], options
     """View the tensors of a call, which was checked before, as sequences of tokens."""
     q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
     packed = q.dim() == 3
-    batch, max_q, max_kv = _get_call_bounds(named, options)
+    batch, max_q, max_kv = _get_shape_class_bounds_of_call(named, options)
     moved = [name for name in TOKEN_TENSORS[backward] if table is None or name not in ("k", "v")]
     folded = 1 if packed or table is not None else _count_heads_to_fold(named, moved, backward)
     heads = 1 if folded > 1 else q.shape[1]
@@ -116,7 +116,7 @@ def make_sequence_view_of_call(backward: bool, named: Mapping[str, Any], options
     )
 
 
-def _get_call_bounds(named: Mapping[str, Any], options: OperatorOptions) -> ShapeClassBounds:
+def _get_shape_class_bounds_of_call(named: Mapping[str, Any], options: OperatorOptions) -> ShapeClassBounds:
     """Return a call's number of sequences, and its maximum numbers of queries and keys per sequence."""
     q, k, table = named["q"], named["k"], named["block_table"]
     packed = q.dim() == 3

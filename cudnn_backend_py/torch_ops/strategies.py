@@ -183,7 +183,7 @@ def _make_strategy(backward: bool, named: TensorsByName, options: OperatorOption
 
 def _choose_strategy(backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
     if named["o"].numel() == 0 or named["k"].numel() == 0:
-        return _EmptyAttention(backward)
+        return _EmptyInputStrategy(backward)
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
     if not is_dense:
         return _ShapeClassStrategy(backward, named, options)
@@ -205,7 +205,7 @@ def _may_switch_plans(options: OperatorOptions) -> bool:
     return options.shapes == "adaptive" and not (options.deterministic or options.dropout)
 
 
-class _EmptyAttention:
+class _EmptyInputStrategy:
     """The strategy for calls without queries or keys, which need no plan."""
 
     offer_counts, is_shared, best_shape_class_key = None, False, None
@@ -382,7 +382,9 @@ class _ShapeClassStrategy:
         self._is_direct = not (
             self._copied_without_layout or self._copied_outputs or "stats" in self._copied_inputs
         ) and (all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths))
-        self._is_direct = self._is_direct and (select_operator(named) == DENSE or _has_usual_strides(named, r))
+        self._is_direct = self._is_direct and (
+            select_operator(named) == DENSE or _has_strides_fitting_other_lengths(named, r)
+        )
         self.is_shared = self._is_direct
 
     def _find_plan(self) -> tuple[PlanPoolEntry, Any]:
@@ -484,7 +486,7 @@ class _ShapeClassStrategy:
         )
 
 
-def _has_usual_strides(named: TensorsByName, r: SequenceView) -> bool:
+def _has_strides_fitting_other_lengths(named: TensorsByName, r: SequenceView) -> bool:
     """Return whether a call's strides would also fit calls with more tokens or sequences."""
     packed = named["q"].dim() == 3
     return all(

@@ -96,20 +96,20 @@ class AttentionPasses:
             "forward": self._run_forward,
             "setup_context": _save_for_backward,
             "backward": self._differentiate,
-            "vmap": self._map_forward,
+            "vmap": self._vmap_forward,
             "jvp": refuse_forward_mode,
         }
-        self.forward = self._make_function("CudnnAttentionTransformed", members)
+        self.forward = self._make_autograd_function("CudnnAttentionTransformed", members)
         members = {
             "forward": self._run_backward,
             "setup_context": _save_nothing,
             "backward": refuse_second_derivative,
-            "vmap": self._map_backward,
+            "vmap": self._vmap_backward,
             "jvp": refuse_forward_mode,
         }
-        self.backward = self._make_function("CudnnAttentionTransformedBackward", members)
+        self.backward = self._make_autograd_function("CudnnAttentionTransformedBackward", members)
 
-    def _make_function(self, name: str, members: Mapping[str, Callable[..., Any]]) -> Any:
+    def _make_autograd_function(self, name: str, members: Mapping[str, Callable[..., Any]]) -> Any:
         made = {key: staticmethod(member) for key, member in members.items()}
         return type(name, (self._torch.autograd.Function,), made)
 
@@ -132,7 +132,7 @@ class AttentionPasses:
         found = {"q": dq, "k": dk, "v": dv, "bias": dbias if wants[0] else None, "sink": dsink if wants[1] else None}
         return None, None, *(found.get(name) for name in TENSORS)
 
-    def _map_forward(self, info: Any, in_dims: Tensors, options: Tensors, scales: Tensors, *tensors: Any) -> Any:
+    def _vmap_forward(self, info: Any, in_dims: Tensors, options: Tensors, scales: Tensors, *tensors: Any) -> Any:
         samples = _SampleTensors(info.batch_size, TENSORS, tensors, in_dims[2:])
         is_shared = all(dim is None for dim in in_dims[1])
         if samples.folds and is_shared:
@@ -148,7 +148,7 @@ class AttentionPasses:
             calls.append(self.forward.apply(options, factors, *samples.select(index)))
         return _join_samples(self._torch.stack, calls)
 
-    def _map_backward(self, info: Any, in_dims: Tensors, options: Tensors, wants: Tensors, *tensors: Any) -> Any:
+    def _vmap_backward(self, info: Any, in_dims: Tensors, options: Tensors, wants: Tensors, *tensors: Any) -> Any:
         samples = _SampleTensors(info.batch_size, _ALL_INPUTS, tensors, in_dims[2:], splits_bias=wants[0])
         if not samples.folds or wants[1]:
             calls = [self.backward.apply(options, wants, *samples.select(i)) for i in range(info.batch_size)]

@@ -61,7 +61,7 @@ class _Candidate:
             self.plan.close()
             self.plan = None
 
-    def time_once(self, stage: TimingBuffers) -> None:
+    def time_plan_once(self, stage: TimingBuffers) -> None:
         """Time the plan once with a cold L2 cache, and once more right after with a warm one."""
         assert self.plan is not None
         assert self.pack is not None
@@ -91,7 +91,7 @@ class _Candidate:
         return plain
 
 
-def _build_and_compare(
+def _build_and_compare_candidates(
     stage: TimingBuffers,
     all_of_them: list[_Candidate],
     budget: TimeBudget,
@@ -153,17 +153,19 @@ def _find_disagreement(
     return "; ".join(whys) or None
 
 
-def _time_in_rounds(stage: TimingBuffers, ready: list[_Candidate], budget: TimeBudget, report: Progress) -> int:
+def _time_candidates_in_rounds(
+    stage: TimingBuffers, ready: list[_Candidate], budget: TimeBudget, report: Progress
+) -> int:
     """Time the candidates in rounds until budget or rounds are used up; return the number of rounds."""
     for candidate in ready:
         for _ in range(WARM_UP_ROUNDS):
-            candidate.time_once(stage)
+            candidate.time_plan_once(stage)
         candidate.times = {"cold": [], "warm": []}
     racing, rounds, longest = list(ready), 0, 0.0
     while rounds < MAX_ROUNDS and (rounds == 0 or budget.has_time_for(longest)):
         began = time.perf_counter()
         for candidate in rotate_items(racing, rounds):
-            candidate.time_once(stage)
+            candidate.time_plan_once(stage)
         longest = max(longest, time.perf_counter() - began)
         rounds += 1
         report(
@@ -284,14 +286,14 @@ def autotune(
 
         with progress_bar(1.0, "asking cuDNN", shown=progress is True, still=True) as (step, _):
             report = progress if callable(progress) else lambda text, done: step(done, text)
-            ready = _build_and_compare(stage, tried, budget, tolerance, report)
+            ready = _build_and_compare_candidates(stage, tried, budget, tolerance, report)
             if not ready:
                 raise CudnnBackendError(
                     f"none of {len(tried)} engine configs of {graph.name!r} could be built and run",
                     code="tuning-failed",
                     cause="\n".join(f"{item.config.tag}: {item.reason}" for item in tried),
                 )
-            rounds = _time_in_rounds(stage, ready, budget, report)
+            rounds = _time_candidates_in_rounds(stage, ready, budget, report)
     finally:
         stage.close()
     timings = {item.config.tag: item.summarize_times() for item in ready}

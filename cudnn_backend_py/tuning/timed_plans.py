@@ -201,11 +201,11 @@ def _build_first_plans(configs: Sequence[EngineConfig], count: int) -> list[Plan
         while len(plans) < count and at < len(configs):
             some = configs[at : at + count - len(plans)]
             at += len(some)
-            plans += [plan for plan in pool.map(_try_to_build, some) if plan is not None]
+            plans += [plan for plan in pool.map(_build_plan_or_return_none, some) if plan is not None]
     return plans
 
 
-def _try_to_build(config: EngineConfig) -> Plan | None:
+def _build_plan_or_return_none(config: EngineConfig) -> Plan | None:
     try:
         return build_plan(config)
     except CudnnBackendError:  # it passed the check and does not compile

@@ -119,7 +119,7 @@ def _time_all_graphs(
     us: dict[str, TimePair] = {}
     with ThreadPoolExecutor(at_once) as pool:
         for _ in range(_MAX_MEASUREMENTS):
-            left = [name for name in names if name not in us or _needs_remeasuring(us[name])]
+            left = [name for name in names if name not in us or _must_measure_times_again(us[name])]
             for size in (at_once, 1):
                 crowded = []
                 for some in (left[at : at + size] for at in range(0, len(left), size)):
@@ -144,7 +144,7 @@ def _start_both_versions(versions: tuple[str | None, str | None], held: ExitStac
     return held.enter_context(TimedPlans(old)), held.enter_context(TimedPlans(new))
 
 
-def _needs_remeasuring(us: TimePair) -> bool:
+def _must_measure_times_again(us: TimePair) -> bool:
     """Return whether two times differ enough to be measured again, as timings vary between processes."""
     old, new = us
     return old is not None and new is not None and not 1 / _REMEASURE_RATIO <= new / old <= _REMEASURE_RATIO

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
-from ..native.driver import SONAME, find_stub
+from ..native.driver import SONAME, find_driver_stub
 from ..native.find import (
     LIBRARY_VARIABLE,
     NVRTC_VARIABLE,
@@ -124,7 +124,9 @@ class JudgingEnvironment:
         now = tuple(_list_signatures(self.library, self.nvrtc, dict(self.variables)))
         if now == self.files:
             return
-        changed = [path for path, _ in dict.fromkeys((*self.files, *now)) if _may_have_changed(path, self.files, now)]
+        changed = [
+            path for path, _ in dict.fromkeys((*self.files, *now)) if _may_file_have_changed(path, self.files, now)
+        ]
         if not changed and [path for path, _ in self.files] == [path for path, _ in now]:
             return
         more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
@@ -136,7 +138,7 @@ class JudgingEnvironment:
         )
 
 
-def _may_have_changed(path: str, before: Files, now: Files) -> bool:
+def _may_file_have_changed(path: str, before: Files, now: Files) -> bool:
     """Return whether a file differs between two lists of signatures, unless its SHA-256 is the same."""
     old, new = dict(before).get(path), dict(now).get(path)
     if old == new:
@@ -211,7 +213,7 @@ def make_version_environment(version: str | None, environ: Mapping[str, str] | N
 
         return make_environment_of_installed_cudnn(require_installed(version), environment)
     place = {LIBRARY_VARIABLE: str(own.path)} if own.path.is_absolute() else {}
-    return _leave_out_named_version(environment) | place
+    return _remove_variables_of_named_version(environment) | place
 
 
 def find_own_library(version: str, environ: Mapping[str, str] | None = None) -> StoredLibrary | None:
@@ -247,7 +249,7 @@ def _find_loaded_library(environ: Mapping[str, str] | None) -> StoredLibrary | N
 
     One that is in no wheel is loaded in a child process, which prints its version.
     """
-    environment = _leave_out_named_version(os.environ if environ is None else environ)
+    environment = _remove_variables_of_named_version(os.environ if environ is None else environ)
     path = Path(_find_first_library(environment))
     if path.is_absolute() and find_version_folder(path) is not None:
         return None
@@ -259,7 +261,7 @@ def _find_loaded_library(environ: Mapping[str, str] | None) -> StoredLibrary | N
     return StoredLibrary(parse_version_numbers(numbers), path.parts[-3:-2] != ("cudnn_jit",), cuda, path)
 
 
-def _leave_out_named_version(environ: Mapping[str, str]) -> dict[str, str]:
+def _remove_variables_of_named_version(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without the variables for the version named by ``--cudnn``."""
     library = environ.get(LIBRARY_VARIABLE)
     is_installed = library is not None and find_version_folder(Path(library)) is not None
@@ -322,7 +324,7 @@ def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Ite
     for folder in dict.fromkeys(leading):
         yield from _list_libraries(folder)
     yield from (str(folder / SONAME) for folder in list_library_folders())
-    if (stub := find_stub()) is not None:
+    if (stub := find_driver_stub()) is not None:
         yield str(stub)
 
 

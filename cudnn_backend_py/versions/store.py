@@ -248,7 +248,7 @@ def find_installed(
         ``cache-not-private``, ``cache-folder-unusable``.
     """
     wanted = VersionRequest.parse(version, cuda, flavor)
-    return _find_newest(_find_matches(wanted, root))
+    return _choose_newest_version(_find_installed_matching_request(wanted, root))
 
 
 def require_installed(
@@ -262,7 +262,7 @@ def require_installed(
         ``cudnn-version-not-installed``, with those that are; ``installed-files-changed`` if there is a rest of it.
     """
     wanted = VersionRequest.parse(version, cuda, flavor)
-    installed = _find_newest(_find_matches(wanted, root))
+    installed = _choose_newest_version(_find_installed_matching_request(wanted, root))
     if installed is None:
         for rest in _find_version_folders_without_record(open_store(root).path, wanted.numbers, wanted.cuda):
             _refuse_changed_files(rest)
@@ -280,7 +280,7 @@ def find_newest(*, cuda: Cuda | None = None, root: Path | None = None) -> Instal
     """Return the newest installed version, or None; `cuda` is used as in :func:`find_installed`."""
     if cuda is not None:
         check_cuda_major(cuda)
-    return _find_newest(one for one in list_installed(root) if cuda in (None, one.cuda))
+    return _choose_newest_version(one for one in list_installed(root) if cuda in (None, one.cuda))
 
 
 def remove(
@@ -299,7 +299,7 @@ def remove(
     """
     wanted = VersionRequest.parse(version, cuda, flavor)
     with _lock_store(root) as (root, _):
-        matches = _find_matches(wanted, root)
+        matches = _find_installed_matching_request(wanted, root)
         if not matches:
             raise EnvironmentNotReady(
                 f"cuDNN {wanted} is not installed{wanted.requested_wheel_text}; no version was removed",
@@ -493,12 +493,12 @@ def _choose_wheels(root: Path, request: VersionRequest, bars: Progress) -> list[
     """Return the wheels that a version needs; cuDNN's own comes last, so that it is installed only when usable."""
     wanted, cuda, flavor = request.numbers, request.cuda or find_default_cuda(), request.flavor
     there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
-    found = _find_newest(one for one in there if flavor is not None or one.can_judge)
+    found = _choose_newest_version(one for one in there if flavor is not None or one.can_judge)
     if found is not None:
         flavor, exact, folder = found.flavor, found.version, found.path
     else:
         lookup = bars.add_task("looking up versions", total=None)
-        exact, flavor = _choose_wheel(request, cuda, _list_index_by_flavor(cuda, flavor))
+        exact, flavor = _choose_wheel(request, cuda, _list_available_versions_by_flavor(cuda, flavor))
         bars.remove_task(lookup)
         folder = _choose_folder(root, exact, cuda, flavor)
     wheels = []
@@ -514,7 +514,7 @@ def _choose_wheels(root: Path, request: VersionRequest, bars: Progress) -> list[
     return [*wheels, _Wheel(f"{_PROJECT[flavor].format(cuda)}=={exact}", folder, _CUDNN_FILE)]
 
 
-def _find_matches(wanted: VersionRequest, root: Path | None) -> list[InstalledCudnn]:
+def _find_installed_matching_request(wanted: VersionRequest, root: Path | None) -> list[InstalledCudnn]:
     return _find_installed(open_store(root).path, wanted.numbers, wanted.cuda, wanted.flavor)
 
 
@@ -522,7 +522,7 @@ def _make_sort_key(one: InstalledCudnn) -> tuple[tuple[int, ...], str, str]:
     return parse_version_numbers(one.version), one.cuda, one.flavor
 
 
-def _find_newest(candidates: Iterable[InstalledCudnn]) -> InstalledCudnn | None:
+def _choose_newest_version(candidates: Iterable[InstalledCudnn]) -> InstalledCudnn | None:
     preferred = find_default_cuda()
 
     def make_preference_key(one: InstalledCudnn) -> tuple[tuple[int, ...], bool, bool]:
@@ -545,7 +545,7 @@ def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Se
             format_version_numbers(parse_version_numbers(one)[: max(3, len(wanted))]) for one in nearest
         )
         fixes = [f"take one of the nearest: {', '.join([*shown][:_MOST_NEAREST])}"]
-        if (other := _find_other_cuda(request, cuda)) is not None:
+        if (other := _find_other_cuda_major_with_version(request, cuda)) is not None:
             named = VersionRequest(wanted, request.flavor, other)
             install = f"cudnn-backend cudnn install {named.arguments}"
             fixes.insert(0, f"it exists for CUDA {other}: {install}, or --cudnn {named}")
@@ -559,17 +559,17 @@ def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Se
     return exact, flavor_of[exact]
 
 
-def _find_other_cuda(request: VersionRequest, cuda: Cuda) -> Cuda | None:
+def _find_other_cuda_major_with_version(request: VersionRequest, cuda: Cuda) -> Cuda | None:
     """Return the other CUDA major, if pip finds wheels of the requested version for it."""
     other: Cuda = "13" if cuda == "12" else "12"
     with contextlib.suppress(EnvironmentNotReady):
-        found = set().union(*_list_index_by_flavor(other, request.flavor).values())
+        found = set().union(*_list_available_versions_by_flavor(other, request.flavor).values())
         if any(parse_version_numbers(version)[: len(request.numbers)] == request.numbers for version in found):
             return other
     return None
 
 
-def _list_index_by_flavor(cuda: Cuda, wanted: Flavor | None) -> dict[Flavor, list[str]]:
+def _list_available_versions_by_flavor(cuda: Cuda, wanted: Flavor | None) -> dict[Flavor, list[str]]:
     """Return the versions that pip finds, without JIT wheels that cannot judge graphs unless these are requested.
 
     Raises
@@ -643,7 +643,7 @@ def find_newest_version_with_jit_wheel(
     if request.flavor is not None:
         return None
     major = request.cuda or find_default_cuda()
-    index = _list_index_by_flavor(major, None)
+    index = _list_available_versions_by_flavor(major, None)
     _, chosen = _choose_wheel(request, major, index)
     small = max(index["jit"], key=parse_version_numbers, default=None)
     return None if chosen == "jit" or small is None else small.rpartition(".")[0]
@@ -680,7 +680,7 @@ def list_available(*, cuda: Cuda | None = None) -> list[AvailableCudnn]:
     complaints = []
     for major in _NVRTC_FILE if cuda is None else (check_cuda_major(cuda),):
         try:
-            index = _list_index_by_flavor(major, None)
+            index = _list_available_versions_by_flavor(major, None)
         except EnvironmentNotReady as error:  # an index may have the wheels of one CUDA major
             complaints.append(error)
             continue
@@ -701,7 +701,7 @@ def find_newest_available(*, flavor: Flavor | None = None, cuda: Cuda | None = N
         ``cudnn-index-empty``, ``pip-missing``.
     """
     major = cuda or find_default_cuda()
-    newest = max(set().union(*_list_index_by_flavor(major, flavor).values()), key=parse_version_numbers)
+    newest = max(set().union(*_list_available_versions_by_flavor(major, flavor).values()), key=parse_version_numbers)
     return f"{newest.rpartition('.')[0]}+cu{major}"
 
 
@@ -714,7 +714,7 @@ def _ensure_wheel(wheel: _Wheel, bars: Progress, lock: int) -> None:
     if os.path.lexists(folder):
         if _is_intact(folder, needed, full=True):
             return
-        _check_replaceable(folder, needed)
+        _check_folder_is_replaceable(folder, needed)
     with _make_staging_folder(folder.parent) as staging:
         _unpack_wheel_atomically(download(requirement, staging, bars, lock), folder, needed, bars)
 
@@ -728,7 +728,7 @@ def _is_intact(folder: Path, needed: str, *, full: bool) -> bool:
     return _find_single_match(installation.files, needed) is not None and not find_differences(installation, full=full)
 
 
-def _check_replaceable(folder: Path, needed: str) -> None:
+def _check_folder_is_replaceable(folder: Path, needed: str) -> None:
     """Raise an error for a folder that `install` did not make, which must not be replaced."""
     if folder.is_symlink() or not folder.is_dir():
         _refuse_folder_not_created_by_install(folder, needed)
@@ -884,10 +884,10 @@ def _refuse_changed_files(folder: Path, differences: Sequence[str] = (_NO_RECORD
 
 
 def _find_environment_nvrtc(cuda: Cuda) -> Path | None:
-    return _find_on_import_path(_NVRTC_FILE[cuda])
+    return _find_file_on_import_path(_NVRTC_FILE[cuda])
 
 
-def _find_on_import_path(file: str) -> Path | None:
+def _find_file_on_import_path(file: str) -> Path | None:
     candidates = (Path(entry) / file for entry in sys.path if os.path.isabs(entry))
     return next((path for path in candidates if path.is_file()), None)
 
@@ -907,7 +907,7 @@ _CUBLAS: dict[Cuda, tuple[str, str]] = {
 
 
 def _find_environment_cublas(cuda: Cuda) -> Path | None:
-    return _find_on_import_path(_CUBLAS[cuda][0])
+    return _find_file_on_import_path(_CUBLAS[cuda][0])
 
 
 # The cache folder

@@ -57,7 +57,7 @@ def unpack_wheel(wheel: Path, tree: Path, bars: Progress) -> None:
                 target = tree / member.filename
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, target.open("xb") as sink:
-                    found = _copy_hashed(source, sink, bars, task)
+                    found = _copy_and_hash(source, sink, bars, task)
                 if base64.urlsafe_b64encode(found).rstrip(b"=").decode() != recorded:
                     refuse_wheel(wheel, f"the SHA-256 of {member.filename} is not the one in its RECORD")
                 status = target.stat()
@@ -112,7 +112,7 @@ def _split_wheel_name(wheel: Path) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def _copy_hashed(source: IO[bytes], sink: IO[bytes], bars: Progress, task: TaskID) -> bytes:
+def _copy_and_hash(source: IO[bytes], sink: IO[bytes], bars: Progress, task: TaskID) -> bytes:
     digest = hashlib.sha256()
     while chunk := source.read(_CHUNK_BYTES):
         digest.update(chunk)
@@ -129,8 +129,8 @@ def _iterate_checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[
     for member in members:
         if fault := _find_member_problem(member):
             refuse_wheel(wheel, f"{member.filename[:_MAX_NAME_BYTES]!r} {fault}")
-    _check_names(wheel, [member.filename for member in members])
-    _check_sizes(wheel, members)
+    _check_member_names(wheel, [member.filename for member in members])
+    _check_member_sizes(wheel, members)
     recorded = _read_record(wheel, archive)
     files = {member.filename: member for member in members if not member.is_dir()}
     kept = {name: member for name, member in files.items() if name.startswith("nvidia/")}
@@ -169,7 +169,7 @@ def _find_member_problem(member: zipfile.ZipInfo) -> str:
     return ""
 
 
-def _check_names(wheel: Path, names: list[str]) -> None:
+def _check_member_names(wheel: Path, names: list[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         refuse_wheel(wheel, f"it has two files of the same name: {twice[0]!r}")
@@ -181,7 +181,7 @@ def _check_names(wheel: Path, names: list[str]) -> None:
                 refuse_wheel(wheel, f"{above!r} is both a file and a folder")
 
 
-def _check_sizes(wheel: Path, members: list[zipfile.ZipInfo]) -> None:
+def _check_member_sizes(wheel: Path, members: list[zipfile.ZipInfo]) -> None:
     packed = sum(member.compress_size for member in members)
     unpacked = sum(member.file_size for member in members)
     if packed > wheel.stat().st_size:

@@ -83,10 +83,10 @@ def _make_program_runner(
         raise click.UsageError(f"--output needs an existing folder, there is no folder {where.parent}")
     profile = None if target is None else find_profile(target)
     options = {"profile": profile, "run_query": ask, "measure": measure, "budget_s": budget}
-    return lambda: _run_and_watch(start, target, where, form, options)
+    return lambda: _run_program_and_watch_calls(start, target, where, form, options)
 
 
-def _run_and_watch(
+def _run_program_and_watch_calls(
     start: Callable[[], Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]
 ) -> None:
     if target is not None:

@@ -191,7 +191,7 @@ def _check_architecture(call: TorchCall, machine: Machine, release: TorchRelease
     return (f"sm_{machine.sm}: this torch uses cuDNN attention on sm_{low} to sm_{high}", cure)
 
 
-def _check_dropout_steps(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
+def _check_dropout_is_multiple_of_16th(call: TorchCall, machine: Machine, release: TorchRelease) -> GateResult:
     if call.dropout * 16 == math.floor(call.dropout * 16):
         return None
     return (
@@ -326,7 +326,7 @@ GATES: dict[str, GateCheck] = {
     "dtype": _check_dtype,
     "mask": _check_mask,
     "architecture": _check_architecture,
-    "dropout-steps": _check_dropout_steps,
+    "dropout-steps": _check_dropout_is_multiple_of_16th,
     "zero-length": _check_zero_length,
     "last-stride": _check_last_stride,
     "batch-and-heads": _check_batch_and_heads,
@@ -464,15 +464,15 @@ def find_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer | None =
     if machine.live and machine.cudnn is None:
         return Blocker("build", "this torch was built without cuDNN (for ROCm, or without CUDA)", "a torch for CUDA")
     if call.kind != "sdpa":
-        return _find_blocker_of_calls_except_sdpa(call, machine)
+        return _find_blocker_of_call_other_than_sdpa(call, machine)
     if call.q.form == "jagged":
-        return _find_jagged_blocker(call, machine, answer)
+        return _find_blocker_of_jagged_call(call, machine, answer)
     gate = _find_first_blocker(call, machine)
     if answer.cudnn is None:
-        ordered = _find_earlier_backend(call, machine, answer)
+        ordered = _find_backend_tried_before_cudnn(call, machine, answer)
         return ordered if gate is None or (not gate.sure and ordered is not None and ordered.sure) else gate
     if answer.cudnn:
-        return _find_earlier_backend(call, machine, answer)
+        return _find_backend_tried_before_cudnn(call, machine, answer)
     told = find_condition_by_message(answer.words)
     if gate is not None and told is not None and told != gate.gate:  # torch knows better
         found = None
@@ -554,7 +554,7 @@ def _find_first_blocker_in_release(call: TorchCall, machine: Machine, release: T
     return None
 
 
-def _find_earlier_backend(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
+def _find_backend_tried_before_cudnn(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
     """Return a blocker if torch prefers another usable backend to cuDNN; None if cuDNN comes first."""
     if machine.sm is None and answer.choice is None:
         return None  # no GPU, so nothing that could come first
@@ -584,7 +584,7 @@ def _make_backend_order_blocker(order: tuple[str, ...], what: str, machine: Mach
     return Blocker("order", f"torch tries {', '.join(order)} in this order: {what}", cure, sure=sure)
 
 
-def _find_blocker_of_calls_except_sdpa(call: TorchCall, machine: Machine) -> Blocker | None:
+def _find_blocker_of_call_other_than_sdpa(call: TorchCall, machine: Machine) -> Blocker | None:
     if call.kind == "flex":
         return Blocker(
             "flex",
@@ -612,7 +612,7 @@ def _find_blocker_of_calls_except_sdpa(call: TorchCall, machine: Machine) -> Blo
     )
 
 
-def _find_jagged_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
+def _find_blocker_of_jagged_call(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
     if not call.switches.cudnn or call.q.device != "cuda":
         return _find_first_blocker(call, machine)
     before = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
@@ -641,7 +641,7 @@ def find_other_blockers(call: TorchCall, machine: Machine, first: Blocker) -> tu
             with contextlib.suppress(IndexError, ValueError):  # of dims that an earlier gate refuses
                 if (seen := GATES[name](call, machine, release)) is not None:
                     found.setdefault(name, Blocker(name, *seen))
-    if first.gate != "order" and (last := _find_earlier_backend(call, machine, TorchAnswer())) is not None:
+    if first.gate != "order" and (last := _find_backend_tried_before_cudnn(call, machine, TorchAnswer())) is not None:
         found["order"] = last
     return tuple(found.values())
 

@@ -82,12 +82,12 @@ def _make_training_step(
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
     x = torch.randn(sequences, length, width, device=device, dtype=dtype)
 
-    def step() -> None:
+    def run_training_step() -> None:
         optimizer.zero_grad(set_to_none=True)
         model(x).float().square().mean().backward()
         optimizer.step()
 
-    return step, calls
+    return run_training_step, calls
 
 
 def find_median_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -197,15 +197,15 @@ def _measure_call_overhead(device: str, calls: int = 500, turns: int = 40) -> li
 
     q, k, v = (torch.zeros(1, 12, 64, 64, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
 
-    def call() -> None:
+    def call_attention() -> None:
         torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     found = []
     for _ in range(turns):
-        plain = measure_step_time(call, calls, device)
+        plain = measure_step_time(call_attention, calls, device)
         with why_not_cudnn(run_query=False):
-            call()
-            found.append(measure_step_time(call, calls, device).thread - plain.thread)
+            call_attention()
+            found.append(measure_step_time(call_attention, calls, device).thread - plain.thread)
     return [round(1e6 * one, 3) for one in find_median_interval(found)]
 
 

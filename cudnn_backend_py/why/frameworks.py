@@ -1,4 +1,4 @@
-"""What torch and cudnn-frontend would do with an attention graph: choose cuDNN, refuse, or select an engine."""
+"""What torch, TransformerEngine and cudnn-frontend would do with an attention graph: use cuDNN, refuse, or select."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..system.version import Version, VersionTuple
 from .calls import Machine, TensorFacts, TorchCall, TorchSwitches
 from .conditions import RELEASES, find_blocker
 from .frontend_rules import describe_frontend
+from .transformer_engine_rules import TRANSFORMER_ENGINE, describe_transformer_engine
 
 __all__ = ["describe_frameworks"]
 
@@ -18,7 +19,7 @@ _CUDA_OF_TORCH_WHEELS = (13, 0)  # of torch's newest wheels
 
 
 def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[str, str]:
-    """Describe what the newest known torch and cudnn-frontend would do, in a line each; empty without attention.
+    """Describe what the newest known release of each framework would do, as a predicate; empty without attention.
 
     Parameters
     ----------
@@ -31,12 +32,15 @@ def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[st
     torch = RELEASES[-1].since
     machine = Machine((*torch, 0), version, sm, _CUDA_OF_TORCH_WHEELS)
     return {
-        f"torch {'.'.join(map(str, torch))}": _describe_torch(use.problem, use.backward, machine),
+        f"torch {'.'.join(map(str, torch))}": _describe_torch_decision(use.problem, use.backward, machine),
+        f"TransformerEngine {'.'.join(map(str, TRANSFORMER_ENGINE))}": describe_transformer_engine(
+            use.problem, version, sm, backward=use.backward
+        ),
         "cudnn-frontend 1.32": describe_frontend(use.problem, Version(*version), sm, backward=use.backward),
     }
 
 
-def _describe_torch(problem: Attention, backward: bool, machine: Machine) -> str:
+def _describe_torch_decision(problem: Attention, backward: bool, machine: Machine) -> str:
     """Return what torch's ``scaled_dot_product_attention`` would do with a problem on a machine."""
     if unknown := _find_unknown_options(problem):
         return f"scaled_dot_product_attention has no {' and no '.join(unknown)}"

@@ -66,7 +66,7 @@ def _make_strides_like(q: TensorFacts, dims: tuple[int, ...]) -> tuple[int, ...]
     return tuple(strides)
 
 
-def _make_problem(call: TorchCall) -> Attention:
+def _make_attention_problem(call: TorchCall) -> Attention:
     """Return the attention problem that a call computes.
 
     Raises
@@ -116,7 +116,7 @@ def build_graphs(call: TorchCall, version: VersionTuple | None = None, sm: int |
     GraphError
         Where cuDNN has no such attention.
     """
-    problem = _make_problem(call)
+    problem = _make_attention_problem(call)
     made = [sdpa_forward(problem, version=version, sm=sm, allow_hazards=True)]
     if call.training:
         made.append(sdpa_backward(problem, version=version, sm=sm, allow_hazards=True))
@@ -155,7 +155,9 @@ def query_cudnn(
     cause = worst.cause
     return CallVerdict(
         str(worst.outcome.value),
-        "" if cause is None or worst.supported else _add_graph_name(worst.graph, verdicts, cause.headline),
+        ""
+        if cause is None or worst.supported
+        else _prepend_graph_name_to_headline(worst.graph, verdicts, cause.headline),
         "" if cause is None or worst.supported else cause.advice,
         faults,
         took if build and worst.supported else None,
@@ -164,5 +166,5 @@ def query_cudnn(
     )
 
 
-def _add_graph_name(graph: str, verdicts: Sequence[object], headline: str) -> str:
+def _prepend_graph_name_to_headline(graph: str, verdicts: Sequence[object], headline: str) -> str:
     return headline if len(verdicts) == 1 else f"{graph}: {headline}"

@@ -188,11 +188,11 @@ def query_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> TorchAnsw
     """Return torch's report for a call with these tensors, including exceptions."""
     if torch.backends.cuda.is_built() and q.is_cuda and call.q.device == "cuda":
         with contextlib.suppress(AttributeError), torch._C.DisableTorchFunction():
-            return _query_with_tensors(q, k, v, mask, call)
+            return _query_backend_choice_with_tensors(q, k, v, mask, call)
     return TorchAnswer()
 
 
-def _query_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> TorchAnswer:
+def _query_backend_choice_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> TorchAnswer:
     if call.autocast:
         wanted = getattr(torch, call.autocast)
         q, k, v = (_cast_tensor(one, wanted) for one in (q, k, v))
@@ -234,7 +234,7 @@ def query_with_fake_tensors(call: TorchCall) -> TorchAnswer:
         return TorchAnswer()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with _use_switches(call), FakeTensorMode():
+    with _use_attention_settings_of_call(call), FakeTensorMode():
         made = [
             torch.empty_strided(one.dims, one.strides, dtype=getattr(torch, one.dtype), device="cuda").requires_grad_(
                 one.requires_grad
@@ -252,18 +252,18 @@ def query_with_fake_tensors(call: TorchCall) -> TorchAnswer:
 
 
 @contextlib.contextmanager
-def _use_switches(call: TorchCall) -> Iterator[None]:
+def _use_attention_settings_of_call(call: TorchCall) -> Iterator[None]:
     """During a block, set torch's settings as they were in a call; restore them afterwards."""
     before = read_switches()
     try:
-        _set_switches(call.switches)
+        _set_attention_settings(call.switches)
         with torch.set_grad_enabled(call.grad_enabled):
             yield
     finally:
-        _set_switches(before)
+        _set_attention_settings(before)
 
 
-def _set_switches(switches: TorchSwitches) -> None:
+def _set_attention_settings(switches: TorchSwitches) -> None:
     cuda = torch.backends.cuda
     cuda.enable_cudnn_sdp(switches.cudnn)
     cuda.enable_flash_sdp(switches.flash)

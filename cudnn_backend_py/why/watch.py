@@ -143,15 +143,15 @@ class AttentionCallWatch:
         registry.wrap_after_import(
             "torch.nn.attention.flex_attention",
             "flex_attention",
-            self._make_recorder_without_inner_calls(self._record_flex_attention),
+            self._make_recorder_of_outermost_calls(self._record_flex_attention),
         )
         registry.wrap_after_import(
             "torch.nn.attention.varlen",
             "varlen_attn",
-            self._make_recorder_without_inner_calls(self._record_varlen_attention),
+            self._make_recorder_of_outermost_calls(self._record_varlen_attention),
         )
         registry.run_after_import("torch.nn.attention.varlen", self._wrap_varlen_out)
-        registry.run_after_import("torch._dynamo.output_graph", self._watch_compiler)
+        registry.run_after_import("torch._dynamo.output_graph", self._watch_graphs_compiled_by_torch)
 
     def _wrap_operators(self) -> None:
         """Wrap attention operators in ``torch.ops.aten``: the general one, and those of each backend."""
@@ -189,7 +189,7 @@ class AttentionCallWatch:
 
         return FunctionWrapper(record_call)
 
-    def _make_recorder_without_inner_calls(self, note: Callable[..., None]) -> FunctionWrapper:
+    def _make_recorder_of_outermost_calls(self, note: Callable[..., None]) -> FunctionWrapper:
         """Return a wrapper that records a call of a public function, but no calls inside it."""
 
         def record_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -390,7 +390,7 @@ class AttentionCallWatch:
     def _wrap_varlen_out(self) -> None:
         varlen = sys.modules["torch.nn.attention.varlen"]
         if hasattr(varlen, "varlen_attn_out"):  # older ones have none
-            record_call = self._make_recorder_without_inner_calls(
+            record_call = self._make_recorder_of_outermost_calls(
                 lambda _, *args, **named: self._record_varlen_attention(*args, **named)
             )
             self._registry.wrap(varlen, "varlen_attn_out", record_call)
@@ -402,7 +402,7 @@ class AttentionCallWatch:
 
     # Compiled programs
 
-    def _watch_compiler(self) -> None:
+    def _watch_graphs_compiled_by_torch(self) -> None:
         graphs = getattr(sys.modules["torch._dynamo.output_graph"], "OutputGraph", None)
         original = getattr(graphs, "call_user_compiler", None)
         if graphs is None or original is None:
@@ -414,13 +414,13 @@ class AttentionCallWatch:
 
         @functools.wraps(original)
         def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-            groups = watch._record_graph(module)
+            groups = watch._record_calls_in_compiled_graph(module)
             made = original(graph, module, *args, **kwargs)
             return _wrap_to_count_calls(made, [group.counter for group in groups]) if groups else made
 
         self._registry.replace(graphs, "call_user_compiler", call_user_compiler)
 
-    def _record_graph(self, module: Any) -> list[CallGroup]:
+    def _record_calls_in_compiled_graph(self, module: Any) -> list[CallGroup]:
         if self._thread.known is None:
             return []
         found: list[CallGroup] = []
@@ -460,7 +460,7 @@ def _make_tensor_guard(given: tuple[Any, ...]) -> Callable[..., bool] | None:
 
 
 @dataclass
-class _GraphSettings:
+class _TorchSettingsInGraph:
     """The settings of torch at an attention call in a graph: gradients, backends, autocast."""
 
     grad: bool
@@ -468,7 +468,7 @@ class _GraphSettings:
     autocast: dict[str, Any]
 
 
-def _make_group_of_node(node: Any, state: _GraphSettings) -> CallGroup:
+def _make_group_of_node(node: Any, state: _TorchSettingsInGraph) -> CallGroup:
     def read_value(one: Any) -> Any:
         return one.meta.get("example_value") if isinstance(one, torch.fx.Node) else one
 
@@ -516,7 +516,7 @@ def _find_call_kind(node: Any) -> CallKind:
     return "flex" if "flex_attention" in name else "varlen" if "varlen" in name else "sdpa"
 
 
-def _find_attention_nodes(module: Any) -> Iterator[tuple[Any, _GraphSettings]]:
+def _find_attention_nodes(module: Any) -> Iterator[tuple[Any, _TorchSettingsInGraph]]:
     """Yield the attention calls of a dynamo graph, each with the settings at that point."""
     autocast = {}
     for device in ("cuda", "cpu"):
@@ -543,12 +543,14 @@ def _find_attention_nodes(module: Any) -> Iterator[tuple[Any, _GraphSettings]]:
         elif name == "_set_grad_enabled":
             grad = bool(node.args[0])
         elif name == "_sdpa_kernel":
-            switches = _apply_sdpa_kernel(switches, *node.args, **node.kwargs)
+            switches = _apply_sdpa_kernel_context_manager(switches, *node.args, **node.kwargs)
         elif name in ("scaled_dot_product_attention", "flex_attention", "_varlen_attn", "_varlen_attn_out"):
-            yield node, _GraphSettings(grad, switches, dict(autocast))
+            yield node, _TorchSettingsInGraph(grad, switches, dict(autocast))
 
 
-def _apply_sdpa_kernel(switches: TorchSwitches, backends: Any, set_priority: bool = False) -> TorchSwitches:
+def _apply_sdpa_kernel_context_manager(
+    switches: TorchSwitches, backends: Any, set_priority: bool = False
+) -> TorchSwitches:
     names = [one.name.partition("_")[0].lower() for one in backends]
     allowed = {name: name in names for name in ("cudnn", "flash", "efficient", "math")}
     order = switches.order

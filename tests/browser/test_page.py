@@ -66,7 +66,9 @@ def compute_contrast(page: Page, selector: str) -> float:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_page_fits_and_reports_no_errors(browser: Browser, file: Path, tmp_path: Path, width: int, dark: bool) -> None:
+def test_page_fits_the_window_and_logs_no_errors(
+    browser: Browser, file: Path, tmp_path: Path, width: int, dark: bool
+) -> None:
     page = browser.open(file, width=width, dark=dark)
     assert page.evaluate(WIDTHS) == [width, width]
     picture = tmp_path / f"page-{width}-{'dark' if dark else 'light'}.png"
@@ -135,7 +137,7 @@ def test_the_unfold_button_opens_all_details_of_its_graph(page: Page) -> None:
     assert page.evaluate("document.querySelector('.unfold').textContent") == "Fold all"
 
 
-def test_text_filter_hides_other_rows(page: Page) -> None:
+def test_text_filter_shows_only_matching_cells(page: Page) -> None:
     assert (page.evaluate(COUNT), page.evaluate(SHOWN)) == ("45 of 45", 44)
     page.evaluate("document.querySelector('[name=text]').focus()")
     page.write("HEAD DIM 20")

@@ -15,13 +15,13 @@ from typing import Any
 from cudnn_backend_py import Graph
 from cudnn_backend_py.graph.serial import graph_from_json
 
-__all__ = ["PUBLIC_CASES", "PublicCase", "has_words"]
+__all__ = ["PUBLIC_CASES", "PublicStatementCase", "has_words"]
 
 CASES_FILE = Path(__file__).parent / "data" / "public.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicCase:
+class PublicStatementCase:
     """A public statement about a graph: the query, the truth, and what an answer must and must not say."""
 
     name: str
@@ -51,5 +51,7 @@ def has_words(text: str, words: list[str]) -> bool:
 
 
 PUBLIC_CASES = [
-    PublicCase(**case) for case in json.loads(CASES_FILE.read_text(encoding="utf-8"))["cases"] if "graph" in case
+    PublicStatementCase(**case)
+    for case in json.loads(CASES_FILE.read_text(encoding="utf-8"))["cases"]
+    if "graph" in case
 ]

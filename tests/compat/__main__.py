@@ -16,7 +16,7 @@ from cudnn_backend_py.info import find_commit
 
 from .compare import compare_runs, print_comparison, read_run
 from .notebooks import read_run_facts, run_notebooks
-from .run import REPOSITORY, RunOptions, make_environment, run_files
+from .run import REPOSITORY, RunOptions, make_environment, run_test_files
 from .scope import TEST_FILES
 from .surface import FACTS_FILE, read_public_api
 
@@ -64,7 +64,7 @@ def run_tests(
     )  # newer versions moved or removed some of these files
     chosen = tuple(name for name in files or there if name not in exclude)
     plan = RunOptions(files=chosen, tests=tests.resolve(), path=path and path.resolve(), **options)  # type: ignore[arg-type]
-    run_files(plan, Console())
+    run_test_files(plan, Console())
 
 
 @main.command("compare")

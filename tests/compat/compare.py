@@ -45,7 +45,7 @@ def read_run(path: Path) -> RunResults:
         line = json.loads(text)
         if "run" in line:
             run = line["run"]
-            _check_equal_facts(about, run, ("module", "module version", *_FACTS_IN_COMMON), str(path))
+            _check_equal_run_facts(about, run, ("module", "module version", *_FACTS_IN_COMMON), str(path))
             commits.setdefault(run.get("our commit", "unknown"))
             about = about or {name: value for name, value in run.items() if name not in ("sample", "part")}
         else:
@@ -64,7 +64,7 @@ def read_run(path: Path) -> RunResults:
     return about, rows
 
 
-def _check_equal_facts(one: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str], where: str) -> None:
+def _check_equal_run_facts(one: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str], where: str) -> None:
     for name in names:
         if name in one and name in other and one[name] != other[name]:
             raise click.UsageError(f"{where}: {name} is {one[name]} and {other[name]}, give runs of one and the same")
@@ -106,7 +106,7 @@ def find_differences(theirs: TestRow, ours: TestRow | None, exceptions: bool = T
         found.append("graphs differ")
     if (
         exceptions
-        and not _is_better(theirs, ours)
+        and not _is_our_result_better(theirs, ours)
         and (_list_error_kinds(theirs), theirs["errors_in_all"]) != (_list_error_kinds(ours), ours["errors_in_all"])
     ):
         found.append("exceptions differ")
@@ -135,14 +135,14 @@ def _count_outcomes(rows: Iterable[TestRow]) -> dict[str, int]:
     return counts
 
 
-def _is_better(theirs: TestRow, ours: TestRow | None) -> bool:
+def _is_our_result_better(theirs: TestRow, ours: TestRow | None) -> bool:
     if ours is None:
         return False
     passes = ours["outcome"] == "passed" and theirs["outcome"] != "passed"
     return bool(passes or ours["executes"] > theirs["executes"])
 
 
-def _has_graphs(row: TestRow | None) -> bool:
+def _has_recorded_graphs(row: TestRow | None) -> bool:
     return bool(row and row.get("graphs"))
 
 
@@ -152,7 +152,7 @@ def _find_reason_of_intended_difference(test: str) -> str | None:
     return next((why for (of, part), why in INTENDED_DIFFERENCES.items() if of == file and part in name), None)
 
 
-def _summarize_row(row: TestRow | None) -> dict[str, Any] | None:
+def _summarize_test_row(row: TestRow | None) -> dict[str, Any] | None:
     if row is None:
         return None
     brief = {name: row[name] for name in ("outcome", "reason", "stage", "executes")}
@@ -174,7 +174,7 @@ def compare_runs(theirs: RunResults, ours: RunResults, exceptions: bool = True) 
     click.UsageError
         If cuDNN, GPU, torch, marker or seed of the two differ.
     """
-    _check_equal_facts(theirs[0], ours[0], (*_FACTS_IN_COMMON, "torch", "mark", "seed"), "theirs and ours")
+    _check_equal_run_facts(theirs[0], ours[0], (*_FACTS_IN_COMMON, "torch", "mark", "seed"), "theirs and ours")
     files: dict[str, Any] = {}
     for name in dict.fromkeys(row["file"] for row in (*theirs[1].values(), *ours[1].values())):
         left = {key: row for key, row in theirs[1].items() if row["file"] == name}
@@ -185,8 +185,10 @@ def compare_runs(theirs: RunResults, ours: RunResults, exceptions: bool = True) 
             "theirs": _count_outcomes(left.values()),
             "ours": _count_outcomes(right.values()),
             "worse": len(worse),
-            "better": sum(_is_better(row, right.get(key)) for key, row in left.items()),
-            "graphs compared": sum(_has_graphs(row) and _has_graphs(right.get(key)) for key, row in left.items()),
+            "better": sum(_is_our_result_better(row, right.get(key)) for key, row in left.items()),
+            "graphs compared": sum(
+                _has_recorded_graphs(row) and _has_recorded_graphs(right.get(key)) for key, row in left.items()
+            ),
             "only in ours": len(right.keys() - left.keys()),
             "on purpose": {
                 key: why for key, ways in found.items() if ways and (why := _find_reason_of_intended_difference(key))
@@ -196,8 +198,8 @@ def compare_runs(theirs: RunResults, ours: RunResults, exceptions: bool = True) 
                 {
                     "id": key,
                     "ways": worse[key],
-                    "theirs": _summarize_row(left[key]),
-                    "ours": _summarize_row(right.get(key)),
+                    "theirs": _summarize_test_row(left[key]),
+                    "ours": _summarize_test_row(right.get(key)),
                     "graphs": find_first_difference(left[key].get("graphs"), right.get(key, {}).get("graphs")),
                 }
                 for key in list(worse)[:MAX_LISTED_IDS]
@@ -222,7 +224,7 @@ def print_comparison(data: Mapping[str, Any], console: Console) -> None:
     for head in (*heads, "worse", "better"):
         table.add_column(head, justify="right")
     for name, file in (*data["files"].items(), ("all", data["total"])):
-        cells = [_format_counts(file["theirs"], file["ours"], head) for head in heads]
+        cells = [_format_result_counts(file["theirs"], file["ours"], head) for head in heads]
         table.add_row(name, *cells, str(file["worse"]), str(file["better"]))
     console.print(table)
     for name, file in data["files"].items():
@@ -232,7 +234,7 @@ def print_comparison(data: Mapping[str, Any], console: Console) -> None:
             console.print(f"on purpose: {test}: {why}", highlight=False, markup=False)
 
 
-def _format_counts(theirs: Mapping[str, int], ours: Mapping[str, int], head: str) -> str:
+def _format_result_counts(theirs: Mapping[str, int], ours: Mapping[str, int], head: str) -> str:
     def count_results(counts: Mapping[str, int]) -> int:
         return counts[head] + (counts["crashed"] + counts["not run"] if head == "failed" else 0)
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from .scope import LARGE_TEST_FILES
 
-__all__ = ["REPOSITORY", "RunOptions", "make_environment", "run_files"]
+__all__ = ["REPOSITORY", "RunOptions", "make_environment", "run_test_files"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -50,7 +50,7 @@ class RunOptions:
     our_commit: str = "unknown"
 
 
-def run_files(plan: RunOptions, console: Console) -> None:
+def run_test_files(plan: RunOptions, console: Console) -> None:
     """Run every file, and write ``plan.out``: a line about the run, then one line for each test."""
     environment = _make_pytest_environment(plan)
     rows: list[dict[str, Any]] = []

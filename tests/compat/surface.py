@@ -343,7 +343,7 @@ def _is_equivalent_default(theirs: str | None, mine: str | None) -> bool:
 def render_name_differences_page(facts: Mapping[str, Any], ours: ModuleType) -> str:
     """Return the documentation page (Markdown) of missing and different names."""
     found = find_differences(facts, ours)
-    total = _count_names(facts)
+    total = _count_public_names(facts)
     lines = [
         f"# Names of cudnn-frontend {facts['version']}",
         "",
@@ -376,6 +376,6 @@ def render_name_differences_page(facts: Mapping[str, Any], ours: ModuleType) -> 
     return "\n".join(lines)
 
 
-def _count_names(facts: Mapping[str, Any]) -> int:
+def _count_public_names(facts: Mapping[str, Any]) -> int:
     parameters = sum(1 + len(item or ()) for item in facts["signatures"].values())
     return len(facts["names"]) + sum(map(len, facts["enums"].values())) + parameters

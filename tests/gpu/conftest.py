@@ -11,7 +11,7 @@ from cudnn_backend_py.errors import NotSupported
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
-def _skip_if_refused() -> Generator[None, object, object]:
+def _skip_if_cudnn_refuses_a_graph() -> Generator[None, object, object]:
     """Run a test or its fixtures; skip it if cuDNN refuses a graph on a GPU without measured expectations."""
     try:
         return (yield)
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
     """Limit each test process to CUDNN_BACKEND_GPU_MEMORY_GB; the first process occupies the rest of GPU memory."""
-    from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, allocate_above_limit, limit_torch_memory
+    from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, limit_torch_memory, occupy_memory_above_limit
 
     if not os.environ.get(MEMORY_LIMIT_VARIABLE):
         yield
@@ -42,7 +42,7 @@ def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
         yield
         return
-    with allocate_above_limit(processes=int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))):
+    with occupy_memory_above_limit(processes=int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))):
         yield
 
 
@@ -54,10 +54,10 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
         if why := find_memory_skip_reason(marker.args[0], get_free_memory()):
             pytest.skip(why)
-    return (yield from _skip_if_refused())
+    return (yield from _skip_if_cudnn_refuses_a_graph())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
     """Skip a test if cuDNN refuses one of its graphs on this architecture."""
-    return (yield from _skip_if_refused())
+    return (yield from _skip_if_cudnn_refuses_a_graph())

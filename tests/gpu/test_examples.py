@@ -26,7 +26,7 @@ REPORTED_ERROR_PATTERN = re.compile(r"error of (\S+) (\S+) of its size")
 
 
 @pytest.mark.parametrize("name", MAX_ERRORS)
-def test_the_example_agrees_with_the_interpreter(name: str) -> None:
+def test_example_results_agree_with_the_interpreter(name: str) -> None:
     since, words = NEEDED_VERSIONS.get(name, ((9, 0, 0), ""))
     done = run_python([str(ROOT / "examples" / f"{name}.py")])
     assert_program_succeeded(done)
@@ -40,7 +40,7 @@ def test_the_example_agrees_with_the_interpreter(name: str) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the program uses memory of torch")
-def test_a_program_of_level_0_executes_a_plan() -> None:
+def test_the_level0_execute_example_runs_a_plan() -> None:
     done = run_python([str(ROOT / "examples" / "level0_execute.py")])
     assert_program_succeeded(done)
     [(_, error)] = REPORTED_ERROR_PATTERN.findall(done.stdout)

@@ -9,7 +9,7 @@ from cudnn_backend_py.graph.attention.backward import build_composite_backward
 from cudnn_backend_py.graph.attention.problem import Attention
 from cudnn_backend_py.graph.ir import Graph, Pointwise, Reduction
 from cudnn_backend_py.graph.replace import replace_tensors
-from cudnn_backend_py.known_issues.attention_backward import find_row_sums
+from cudnn_backend_py.known_issues.attention_backward import find_row_sums_of_o_times_do
 
 from .attention_graphs import make_attention_backward
 from .example import BASE_OPTIONS, Examples, Reproduction
@@ -53,7 +53,7 @@ _BIAS_GRADIENT_OPTIONS: dict[str, Any] = {"bias": (1, 2, 128, 128), "dbias": Tru
 def _make_backward_with_scaled_row_sums(value: float | None) -> Graph:
     """Return a backward pass with its row sums multiplied by a number, or not multiplied for None."""
     graph = build_composite_backward(Attention(**BASE_OPTIONS), None)
-    sums = find_row_sums(graph)
+    sums = find_row_sums_of_o_times_do(graph)
     assert sums is not None
     if value is not None:
         factor = graph.tensor("row_factor")

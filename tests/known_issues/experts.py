@@ -14,7 +14,7 @@ from .example import Examples
 __all__ = ["EXPERTS"]
 
 
-def _make_matmul_per_group(data_type: DataType) -> Graph:
+def _make_grouped_matmul(data_type: DataType) -> Graph:
     """Return one matmul per group of tokens."""
     g = GraphBuilder("experts", io_type=data_type)
     g.operation(
@@ -77,8 +77,8 @@ EXPERTS: dict[str, Examples] = {
         fixed=lambda: _make_gathered_moe_matmul(DataType.INT64),
     ),
     "moe-matmul-fp8": Examples(
-        reproductions={"": lambda: _make_matmul_per_group(DataType.FP8_E4M3)},
-        unaffected=lambda: _make_matmul_per_group(DataType.HALF),
+        reproductions={"": lambda: _make_grouped_matmul(DataType.FP8_E4M3)},
+        unaffected=lambda: _make_grouped_matmul(DataType.HALF),
     ),
     "experts-and-matmul": Examples(
         reproductions={"": lambda: _make_moe_matmul_of_four_experts(matmul=True)},

@@ -104,7 +104,7 @@ def _make_maximum_of_squared_matmul(*, copied: bool) -> Graph:
     return g.graph()
 
 
-def _make_thin_matmul_with_selection(*, rows: int = 1, select: bool = True, relus: int = 0) -> Graph:
+def _make_matmul_with_binary_select(*, rows: int = 1, select: bool = True, relus: int = 0) -> Graph:
     """Return a matmul with few rows, then a selection by a mask between it and another tensor, then ReLUs."""
     g, whole = GraphBuilder("product", io_type=DataType.HALF), (1, rows, 32)
     c = g.matmul(
@@ -208,13 +208,13 @@ MATMUL: dict[str, Examples] = {
         fixed=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF, rows=1, strides=(1024, 1, 128)),
     ),
     "vector-product-select": Examples(
-        reproductions={"": _make_thin_matmul_with_selection},
-        unaffected=lambda: _make_thin_matmul_with_selection(rows=2),
-        fixed=lambda: _make_thin_matmul_with_selection(select=False),
+        reproductions={"": _make_matmul_with_binary_select},
+        unaffected=lambda: _make_matmul_with_binary_select(rows=2),
+        fixed=lambda: _make_matmul_with_binary_select(select=False),
     ),
     "vector-product-select-among-many": Examples(
-        reproductions={"": lambda: _make_thin_matmul_with_selection(relus=4)},
-        unaffected=lambda: _make_thin_matmul_with_selection(select=False, relus=4),
-        fixed=lambda: _make_thin_matmul_with_selection(select=False, relus=4),
+        reproductions={"": lambda: _make_matmul_with_binary_select(relus=4)},
+        unaffected=lambda: _make_matmul_with_binary_select(select=False, relus=4),
+        fixed=lambda: _make_matmul_with_binary_select(select=False, relus=4),
     ),
 }

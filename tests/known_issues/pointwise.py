@@ -27,14 +27,14 @@ def _make_bias_graph(dims: tuple[int, ...], bias: tuple[int, ...], strides: Sequ
     return g.graph()
 
 
-def _make_index_sum_graph(axis: int) -> Graph:
+def _make_gen_index_add_graph(axis: int) -> Graph:
     g = GraphBuilder("index", io_type=DataType.FLOAT)
     x = g.tensor("x", (4, 6, 8))
     g.pointwise(PointwiseMode.ADD, g.pointwise(PointwiseMode.GEN_INDEX, x, axis=axis), x, name="y", virtual=False)
     return g.graph()
 
 
-def _make_reduction_graph(to: tuple[int, ...]) -> Graph:
+def _make_sum_reduction_graph(to: tuple[int, ...]) -> Graph:
     g = GraphBuilder("summed")
     x = g.tensor("x", (8, 2, 3, 8, 2), strides="channels_last")
     g.reduction(ReduceTensorOp.ADD, x, to, name="y", virtual=False, data_type=DataType.FLOAT, strides=channels_last(to))
@@ -81,16 +81,16 @@ POINTWISE: dict[str, Examples] = {
         fixed=lambda: _make_relu_graph((2, 8, 2, 4), (64, 1, 32, 8)),
     ),
     "index-of-matrices": Examples(
-        reproductions={"": lambda: _make_index_sum_graph(0)},
-        unaffected=lambda: _make_index_sum_graph(1),
-        fixed=lambda: _make_index_sum_graph(1),
+        reproductions={"": lambda: _make_gen_index_add_graph(0)},
+        unaffected=lambda: _make_gen_index_add_graph(1),
+        fixed=lambda: _make_gen_index_add_graph(1),
     ),
     "reduction-of-five-dims": Examples(
         reproductions={
-            "": lambda: _make_reduction_graph((8, 1, 3, 8, 1)),
-            "others": lambda: _make_reduction_graph((1, 2, 1, 1, 2)),
+            "": lambda: _make_sum_reduction_graph((8, 1, 3, 8, 1)),
+            "others": lambda: _make_sum_reduction_graph((1, 2, 1, 1, 2)),
         },
-        unaffected=lambda: _make_reduction_graph((8, 1, 3, 8, 2)),
-        fixed=lambda: _make_reduction_graph((8, 1, 3, 8, 2)),
+        unaffected=lambda: _make_sum_reduction_graph((8, 1, 3, 8, 2)),
+        fixed=lambda: _make_sum_reduction_graph((8, 1, 3, 8, 2)),
     ),
 }

@@ -23,7 +23,7 @@ def _make_bilinear_upsampling(data_type: DataType) -> Graph:
     return g.graph()
 
 
-def _make_pool(kind: DataType, *, before: bool = False) -> Graph:
+def _make_pooling_graph(kind: DataType, *, before: bool = False) -> Graph:
     """Return a pooling of an image, optionally after a ReLU."""
     g = GraphBuilder("pool", io_type=kind)
     x = g.tensor("x", (2, 64, 7, 13), strides="channels_last")
@@ -42,7 +42,7 @@ def _make_average_pool_gradient(sizes: tuple[int, ...]) -> Graph:
     return g.graph()
 
 
-def _make_pool_of_sizes(
+def _make_pooling_of_sizes(
     sizes: tuple[int, ...],
     window: int | tuple[int, ...] = 3,
     mode: ResampleMode = ResampleMode.MAXPOOL,
@@ -94,14 +94,14 @@ RESAMPLING: dict[str, Examples] = {
         fixed=lambda: _make_bilinear_upsampling(DataType.FLOAT),
     ),
     "pooling-of-bfloat16": Examples(
-        reproductions={"": lambda: _make_pool(DataType.BFLOAT16)},
-        unaffected=lambda: _make_pool(DataType.HALF),
-        fixed=lambda: _make_pool(DataType.HALF),
+        reproductions={"": lambda: _make_pooling_graph(DataType.BFLOAT16)},
+        unaffected=lambda: _make_pooling_graph(DataType.HALF),
+        fixed=lambda: _make_pooling_graph(DataType.HALF),
     ),
     "pooling-behind-elementwise": Examples(
-        reproductions={"": lambda: _make_pool(DataType.HALF, before=True)},
-        unaffected=lambda: _make_pool(DataType.HALF),
-        fixed=lambda: _make_pool(DataType.HALF),
+        reproductions={"": lambda: _make_pooling_graph(DataType.HALF, before=True)},
+        unaffected=lambda: _make_pooling_graph(DataType.HALF),
+        fixed=lambda: _make_pooling_graph(DataType.HALF),
     ),
     "pooling-gradient-over-one-dim": Examples(
         reproductions={"": lambda: _make_average_pool_gradient((15,))},
@@ -109,9 +109,9 @@ RESAMPLING: dict[str, Examples] = {
         fixed=lambda: _make_average_pool_gradient((7, 15)),
     ),
     "pooling-over-one-dim": Examples(
-        reproductions={"": lambda: _make_pool_of_sizes((13,), stride=2)},
-        unaffected=lambda: _make_pool_of_sizes((1, 13), (1, 3), stride=(1, 2)),
-        fixed=lambda: _make_pool_of_sizes((1, 13), (1, 3), stride=(1, 2)),
+        reproductions={"": lambda: _make_pooling_of_sizes((13,), stride=2)},
+        unaffected=lambda: _make_pooling_of_sizes((1, 13), (1, 3), stride=(1, 2)),
+        fixed=lambda: _make_pooling_of_sizes((1, 13), (1, 3), stride=(1, 2)),
     ),
     "bilinear-three-dims": Examples(
         reproductions={"": lambda: _make_bilinear_resampling((5, 6, 7))},
@@ -135,7 +135,7 @@ RESAMPLING: dict[str, Examples] = {
     ),
     "average-pool-padded-behind": Examples(
         reproductions={
-            "": lambda: _make_pool_of_sizes(
+            "": lambda: _make_pooling_of_sizes(
                 (6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, strides="packed", stride=2, padding=0, post_padding=1
             ),
             "gradient": lambda: _make_padded_average_pool_gradient((9, 4), (5, 3), padding=1, post_padding=2),
@@ -143,10 +143,10 @@ RESAMPLING: dict[str, Examples] = {
                 (7, 4, 4), (3, 1, 2), padding=0, post_padding=(1, 0, 2)
             ),
         },
-        unaffected=lambda: _make_pool_of_sizes(
+        unaffected=lambda: _make_pooling_of_sizes(
             (6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, strides="packed", stride=2, padding=1, post_padding=0
         ),
-        fixed=lambda: _make_pool_of_sizes(
+        fixed=lambda: _make_pooling_of_sizes(
             (6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, stride=2, padding=0, post_padding=1
         ),
     ),

@@ -81,7 +81,7 @@ def binding_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def run_with_binding(binding_folder: Path, program: str, **names: str) -> tuple[list[object], list[str]]:
+def run_program_with_copied_binding(binding_folder: Path, program: str, **names: str) -> tuple[list[object], list[str]]:
     head = "".join(f"{name} = {value!r}\n" for name, value in {"FOLDER": str(binding_folder), **names}.items())
     done = run_python(["-I", "-c", head + ALONE + program + SAY], cwd=binding_folder, check=True)
     found, modules = json.loads(done.stdout.splitlines()[-1])
@@ -89,13 +89,15 @@ def run_with_binding(binding_folder: Path, program: str, **names: str) -> tuple[
 
 
 def test_descriptors_can_be_set_and_read(binding_folder: Path) -> None:
-    assert run_with_binding(binding_folder, LEVEL_0)[0] == [[1, 8, 8]]
+    assert run_program_with_copied_binding(binding_folder, LEVEL_0)[0] == [[1, 8, 8]]
 
 
 @pytest.mark.parametrize(("target", "sm"), [("h100", 90), ("a100", 80)])
 @pytest.mark.parametrize("kind", ["matmul", "attention"])
 def test_graphs_are_judged_and_built_for_described_gpus(binding_folder: Path, kind: str, target: str, sm: int) -> None:
-    (preferred, fallback, built), modules = run_with_binding(binding_folder, JUDGE_AND_BUILD, KIND=kind, TARGET=target)
+    (preferred, fallback, built), modules = run_program_with_copied_binding(
+        binding_folder, JUDGE_AND_BUILD, KIND=kind, TARGET=target
+    )
     assert isinstance(preferred, int)
     assert isinstance(fallback, int)
     assert preferred > 0
@@ -105,4 +107,4 @@ def test_graphs_are_judged_and_built_for_described_gpus(binding_folder: Path, ki
 
 
 def test_attention_with_a_known_issue_is_refused(binding_folder: Path) -> None:
-    assert run_with_binding(binding_folder, HAZARD)[0] == ["attention-hazard"]
+    assert run_program_with_copied_binding(binding_folder, HAZARD)[0] == ["attention-hazard"]

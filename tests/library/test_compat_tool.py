@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.compat.__main__ import main
 from tests.compat.compare import MAX_LISTED_IDS, compare_runs, find_differences, read_run
 from tests.compat.recorder import Recorder
-from tests.compat.run import RunOptions, make_missing_row, run_files
+from tests.compat.run import RunOptions, make_missing_row, run_test_files
 from tests.compat.scope import INTENDED_DIFFERENCES, LARGE_TEST_FILES, TEST_FILES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_intended_differences_are_counted_separately_with_the_reason() -> None:
     assert {file for file, _ in INTENDED_DIFFERENCES} <= set(TEST_FILES)
 
 
-def test_exceptions_can_be_left_out_of_the_comparison() -> None:
+def test_compare_can_ignore_differences_of_raised_exceptions() -> None:
     assert (
         find_differences(
             make_test_result_row("t", "skipped", 0, "ValueError"),
@@ -142,18 +142,20 @@ def test_runs_with_different_settings_are_not_compared(tmp_path: Path) -> None:
         read_run(tmp_path / "runs")
 
 
-class CompiledGraph:
+class FakeCompiledGraph:
     def get_knobs_for_engine(self, engine: int) -> None:
         raise RuntimeError(f"no engine {engine}")
 
 
 class ForwardingGraph:
     def __getattr__(self, name: str) -> Any:
-        return getattr(CompiledGraph(), name)
+        return getattr(FakeCompiledGraph(), name)
 
 
 def test_exceptions_of_forwarded_calls_are_recorded() -> None:
-    module: Any = SimpleNamespace(pygraph=ForwardingGraph, _pybind_module=SimpleNamespace(backend_graph=CompiledGraph))
+    module: Any = SimpleNamespace(
+        pygraph=ForwardingGraph, _pybind_module=SimpleNamespace(backend_graph=FakeCompiledGraph)
+    )
     recorder = Recorder(module)
     with pytest.raises(RuntimeError, match="no engine 3"):
         ForwardingGraph().get_knobs_for_engine(3)
@@ -174,7 +176,7 @@ OTHER = {**SHOWN, "tensors": {"a": {"dim": [1, 4, 8], "uid": 1}}}
         (None, [SHOWN], []),
     ],
 )
-def test_different_executed_graphs_are_reported(theirs: Any, ours: Any, ways: list[str]) -> None:
+def test_differences_of_executed_graphs_are_reported(theirs: Any, ours: Any, ways: list[str]) -> None:
     assert (
         find_differences({**make_test_result_row(), "graphs": theirs}, {**make_test_result_row(), "graphs": ours})
         == ways
@@ -290,7 +292,7 @@ def test_every_test_has_one_line_even_one_that_crashes_its_process(run_lines: li
     assert rows["test_fails"]["reason"].startswith("AssertionError: drew 0.")
 
 
-def test_the_line_of_a_test_has_its_last_stage_and_caught_exceptions(run_lines: list[dict[str, Any]]) -> None:
+def test_a_tests_line_has_its_last_stage_and_caught_exceptions(run_lines: list[dict[str, Any]]) -> None:
     rows = {line["id"].partition("::")[2]: line for line in run_lines[1:]}
     assert (rows["test_plans"]["stage"], rows["test_plans"]["errors"]) == ("build_operation_graph", [])
     caught = rows["test_swallows"]["errors"]
@@ -314,7 +316,7 @@ def test_a_test_file_that_cannot_be_run_gets_a_line(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     out = tmp_path / "out.jsonl"
     plan = RunOptions(module="frontend", tests=tmp_path, out=out, files=("test_broken.py",), mark="", limit_s=60)
-    run_files(plan, Console(quiet=True))
+    run_test_files(plan, Console(quiet=True))
     lines = [json.loads(line) for line in out.read_text().splitlines()[1:]]
     assert [(line["id"], line["outcome"]) for line in lines] == [("test_broken.py", "failed")]
     assert lines[0]["reason"].startswith("ImportError")

@@ -121,7 +121,7 @@ ENDS_THE_PROCESS = {  # by signal
 }
 
 
-def list_reproductions(version: tuple[int, int, int]) -> set[str]:
+def list_known_issue_reproductions(version: tuple[int, int, int]) -> set[str]:
     """Return the reproductions of this version's known issues that use only operations it supports."""
     return {
         name
@@ -131,14 +131,16 @@ def list_reproductions(version: tuple[int, int, int]) -> set[str]:
     }
 
 
-def test_every_reproduction_runs_with_an_available_version() -> None:
-    assert list_reproductions(V9_19) | list_reproductions(library().version) == set(REPRODUCTIONS)
+def test_each_known_issue_reproduction_has_an_available_version() -> None:
+    assert list_known_issue_reproductions(V9_19) | list_known_issue_reproductions(library().version) == set(
+        REPRODUCTIONS
+    )
 
 
 @pytest.mark.parametrize("older", [OLDER, NEWEST], ids=["9.19.0", "newest"])
-def test_cudnn_accepts_the_reproductions(older: bool) -> None:
+def test_cudnn_supports_the_known_issue_reproductions(older: bool) -> None:
     """Judged on sm_90: if cuDNN refused a reproduction, the known issue would be harmless."""
-    names = sorted(list_reproductions(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
+    names = sorted(list_known_issue_reproductions(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
     for step, selected in (("check", names), ("build", COMPILED)):
         done = run_python(["-c", JUDGE, step, *selected], environment=make_example_environment(older), check=True)
         version, verdicts = json.loads(done.stdout)
@@ -152,7 +154,7 @@ def test_cudnn_accepts_the_reproductions(older: bool) -> None:
         (name, older)
         for name in ENDS_THE_PROCESS
         for older in (OLDER, NEWEST)
-        if not older or name in list_reproductions(V9_19)
+        if not older or name in list_known_issue_reproductions(V9_19)
     ],
 )
 def test_some_known_issues_crash_when_a_plan_is_built(name: str, older: bool) -> None:

@@ -90,7 +90,7 @@ def make_graph_function(**changes: Any) -> Callable[[], Any]:
     return make_graph
 
 
-def finalize_twice() -> None:
+def finalize_descriptor_twice() -> None:
     tensor().finalize()
 
 
@@ -230,7 +230,7 @@ ROWS: dict[str, Row] = {
     "set after finalize": (
         lambda: tensor().set(Attr.TENSOR_UNIQUE_ID, 2), UsageError, "descriptor-finalized", "UNIQUE_ID cannot be set",
     ),
-    "finalize twice": (finalize_twice, UsageError, "descriptor-finalized", "already finalized"),
+    "finalize twice": (finalize_descriptor_twice, UsageError, "descriptor-finalized", "already finalized"),
     "initialize after finalize": (
         lambda: capi.cudnnBackendInitialize(tensor()), UsageError, "descriptor-finalized", "TENSOR",
     ),
@@ -510,14 +510,14 @@ def _list_attributes_of_each_type() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("kind", "attribute", "count"), [*_list_attributes_of_each_type()])
 @pytest.mark.parametrize("wrong", [object(), 1 + 2j, b"bytes", {"a": 1}, print], ids=lambda value: type(value).__name__)
-def test_wrong_element_type_is_refused_for_each_type(kind: D, attribute: Attr, count: int, wrong: Any) -> None:
+def test_each_attribute_refuses_a_wrong_element_type(kind: D, attribute: Attr, count: int, wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"is not |takes text|std::vector|takes the bytes") as caught:
         Descriptor(kind).set(attribute, [wrong] * count)
     assert caught.value.code in ("wrong-element-type", "attribute-takes-cpp-object", "constant-not-bytes")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in D if kind is not UNCREATABLE], ids=lambda kind: kind.name)
-def test_every_kind_refuses_use_after_close(kind: D) -> None:
+def test_every_descriptor_type_refuses_use_after_close(kind: D) -> None:
     descriptor = close(Descriptor(kind))
     descriptor.close()
     assert descriptor.closed

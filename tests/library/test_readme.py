@@ -34,7 +34,7 @@ def run_in_checkout(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY_ROOT, env=environment, check=False)
 
 
-def make_line_pattern(shown: str) -> str:
+def make_pattern_of_shown_line(shown: str) -> str:
     """Return the regular expression of a shown line, with ``...`` for any text."""
     return ".*".join(re.escape(part) for part in shown.split("..."))
 
@@ -48,7 +48,9 @@ def find_unprinted_line(shown: str, printed: str) -> str | None:
             gap = True
             continue
         reach = lines[at:] if gap else lines[at : at + 1]
-        hit = next((index for index, text in enumerate(reach) if re.fullmatch(make_line_pattern(line), text)), None)
+        hit = next(
+            (index for index, text in enumerate(reach) if re.fullmatch(make_pattern_of_shown_line(line), text)), None
+        )
         if hit is None:
             return line
         at, gap = at + hit + 1, False
@@ -63,7 +65,7 @@ def test_python_blocks_print_the_output_in_their_comments(block: CodeBlock) -> N
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(line for _, line in list_command_lines("sh")))
-def test_shell_commands_of_the_pages_run(command: str) -> None:
+def test_shell_commands_of_the_docs_pages_succeed(command: str) -> None:
     arguments = shlex.split(command, comments=True)
     assert arguments[1] in RUNNABLE, f"{command!r} must be in a console block"
     done = run_in_checkout(*arguments)
@@ -82,12 +84,12 @@ def demo_output() -> str:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorials/refusal.md"])
-def test_demo_prints_the_shown_output(page: str, demo_output: str) -> None:
+def test_demo_prints_the_output_shown_in_the_docs(page: str, demo_output: str) -> None:
     [shown] = [block.text for block in CODE_BLOCKS if (block.page, block.language) == (page, "text")]
     assert find_unprinted_line(shown, demo_output) is None
 
 
-def test_demo_prints_the_lines_of_the_first_page(demo_output: str) -> None:
+def test_demo_prints_the_lines_shown_on_the_docs_index_page(demo_output: str) -> None:
     [shown] = [block.text for block in CODE_BLOCKS if (block.page, block.language) == ("docs/index.md", "text")]
     lines = [" ".join(line.split()) for line in re.sub(r"\n +", " ", shown).splitlines()]
     assert len(lines) == 3

@@ -121,7 +121,7 @@ def copy(tmp_path: Path) -> RepositoryCopy:
     return RepositoryCopy(tmp_path / "copy")
 
 
-def add_operation_as_documented(copy: RepositoryCopy) -> None:
+def add_operation_by_documented_recipe(copy: RepositoryCopy) -> None:
     """Add an operation that reverses the order of the elements along an axis."""
     attribute = "    CUDNN_ATTR_OPERATION_TRANSPOSE_XDESC "
     descriptor = "    CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR "
@@ -355,7 +355,7 @@ def explain_full_moon(case: RefusalCase, reason: Reason) -> Cause | None:
 
 
 RECIPES: Mapping[str, Callable[[RepositoryCopy], None]] = {
-    "an operation": add_operation_as_documented,
+    "an operation": add_operation_by_documented_recipe,
     "a pointwise mode": add_pointwise_mode_by_documented_recipe,
     "a data type": add_data_type_by_documented_recipe,
     "a known issue": add_known_issue_by_documented_recipe,
@@ -365,11 +365,11 @@ RECIPES: Mapping[str, Callable[[RepositoryCopy], None]] = {
 }
 
 
-def test_every_recipe_of_the_page_is_tested() -> None:
+def test_every_documented_recipe_is_tested() -> None:
     assert list(STATED) == list(RECIPES)
 
 
 @pytest.mark.parametrize("title", RECIPES)
-def test_a_recipe_edits_the_files_that_it_states(title: str, copy: RepositoryCopy) -> None:
+def test_a_documented_recipe_edits_exactly_its_stated_files(title: str, copy: RepositoryCopy) -> None:
     RECIPES[title](copy)
     copy.check_edited_files(title)

@@ -56,7 +56,7 @@ def single_thread_answers() -> list[dict[str, Any]]:
     return [judge_as_dict(*question) for question in QUESTIONS]
 
 
-def test_verdicts_of_sixteen_threads_agree_with_the_serial_ones(single_thread_answers: list[dict[str, Any]]) -> None:
+def test_verdicts_of_sixteen_threads_equal_serial_verdicts(single_thread_answers: list[dict[str, Any]]) -> None:
     for round_number in range(3):
         count = max(THREADS, len(QUESTIONS))
         together = run_in_threads(lambda number: judge_as_dict(*QUESTIONS[number % len(QUESTIONS)]), count)
@@ -102,7 +102,7 @@ def test_one_operation_graph_and_config_serve_many_threads() -> None:
     assert len(set(lists)) == 1
 
 
-def test_the_capture_of_each_thread_has_only_its_own_graph() -> None:
+def test_the_log_capture_of_each_thread_has_only_its_graph() -> None:
     def capture_graph(number: int) -> tuple[str, list[str]]:
         name = NAMES[number % len(NAMES)]
         graph: Graph = VARIED_GRAPHS[name]()

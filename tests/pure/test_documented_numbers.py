@@ -91,7 +91,7 @@ def test_host_times_of_torch_operators_equal_the_record(way: str) -> None:
     assert make_table_row(way, *("-" if one is None else f"{one['median_us']:.1f}" for one in found)) in EXECUTION
 
 
-def test_host_times_in_the_text_equal_the_record() -> None:
+def test_host_times_quoted_in_page_text_equal_the_record() -> None:
     us = read_record("torch-calls-h200-cudnn-9.19.0.json")["us"]
     loop = us[f"{PACKED}: no gradients"]["C loop"]["median_us"]
     assert f"A C loop over the plan of the packed call takes {loop:.1f}." in EXECUTION

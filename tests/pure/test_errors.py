@@ -23,7 +23,7 @@ from cudnn_backend_py.errors import (
     NotSupported,
     NotSupportedStatus,
     UsageError,
-    status_text,
+    format_status,
 )
 from cudnn_backend_py.generated.enums import AttributeName, DescriptorType, Status
 
@@ -167,7 +167,7 @@ def test_a_missing_message_of_cudnn_is_reported() -> None:
     [(Status.SUCCESS, "CUDNN_STATUS_SUCCESS (0)"), (3999, "status unknown to this package (3999)")],
 )
 def test_status_text_has_name_and_number(status: Status | int, text: str) -> None:
-    assert status_text(status) == text
+    assert format_status(status) == text
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_values_are_given_by_position_or_name_and_have_defaults() -> None:
         (Point, (1,), {"nte": ""}, r"Point has no field nte; did you mean note\? It has x, y, note"),
     ],
 )
-def test_the_error_for_wrong_fields_names_them(
+def test_the_error_names_the_wrong_fields(
     kind: Any, values: tuple[Any, ...], named: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TypeError, match=message):
@@ -90,7 +90,7 @@ def test_functions_of_dataclasses_accept_a_frozen_value() -> None:
     assert dataclasses.replace(value, x=5).note == "here"
 
 
-def test_a_frozen_dataclass_can_inherit_from_a_value() -> None:
+def test_a_frozen_dataclass_can_inherit_from_a_frozen_value() -> None:
     @dataclasses.dataclass(frozen=True)
     class PointWithZ(Point):
         z: int = 3

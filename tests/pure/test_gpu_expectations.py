@@ -16,7 +16,9 @@ from tests.support.gpu_requirements import EXPECTED_COUNTS, MEASURED_GPUS, OTHER
 USED = {
     name
     for path in (ROOT / "tests" / "gpu").rglob("*.py")
-    for name in re.findall(r"\bget_smallest_accepted_count\(\s*\"([^\"]+)\"", path.read_text(encoding="utf-8"))
+    for name in re.findall(
+        r"\bget_minimum_expected_count_on_this_gpu\(\s*\"([^\"]+)\"", path.read_text(encoding="utf-8")
+    )
 }
 
 

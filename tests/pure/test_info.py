@@ -33,7 +33,7 @@ def test_recorded_command_contains_no_absolute_path(words, command, tmp_path):
     assert str(tmp_path) not in done.stdout
 
 
-def test_recorded_commit_is_that_of_the_repository(tmp_path, monkeypatch):
+def test_recorded_commit_names_the_head_of_the_repository(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDNN_BACKEND_COMMIT", raising=False)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert find_commit(tmp_path) == "unknown"

@@ -32,8 +32,8 @@ print(json.dumps({{
 ALL_NAMES = "import cudnn_backend_py; [getattr(cudnn_backend_py, name) for name in cudnn_backend_py.__all__]"
 LOAD_THE_STUB = """
 import ctypes
-from cudnn_backend_py.native.driver import find_stub
-ctypes.CDLL(find_stub())
+from cudnn_backend_py.native.driver import find_driver_stub
+ctypes.CDLL(find_driver_stub())
 """
 
 
@@ -77,10 +77,10 @@ def test_building_a_graph_loads_neither_library_nor_numpy() -> None:
     assert not [name for name in found["ours"] if name.startswith("cudnn_backend_py.diagnose")]
 
 
-def test_a_loaded_library_would_be_detected() -> None:
-    from cudnn_backend_py.native.driver import find_stub
+def test_loaded_library_check_detects_the_driver_stub() -> None:
+    from cudnn_backend_py.native.driver import find_driver_stub
 
-    stub = find_stub()
+    stub = find_driver_stub()
     assert stub is not None, "the driver stub was not built: tests need a C compiler"
     assert run_and_list_loaded_modules(LOAD_THE_STUB)["libraries"] == [stub.name]
 

@@ -15,7 +15,7 @@ EXECUTION_BLOCKS = [block for block in CODE_BLOCKS if block.page == "docs/how-to
 ONLY_IN_PYTHON = {"ENGINEHEUR_DEVICEPROP", "EXECUTION_PLAN_DEVICEPROP"}  # for --target
 
 
-def read_program_lines(name: str) -> str:
+def read_example_program_lines(name: str) -> str:
     """Return the lines of an example without their indents."""
     return "\n".join(line.strip() for line in (ROOT / "examples" / name).read_text(encoding="utf-8").splitlines())
 
@@ -36,14 +36,14 @@ def test_a_cpp_block_is_followed_by_the_same_calls_in_python(cpp: CodeBlock, pyt
 
 
 def test_python_blocks_are_parts_of_the_example_and_have_all_its_calls() -> None:
-    program = read_program_lines("level0_two_matmul.py")
+    program = read_example_program_lines("level0_two_matmul.py")
     shown = [remove_indents(part) for _, python in PAIRS for part in python.text.split("\n\n")]
     assert [part for part in shown if part not in program] == []
     calls = [line for line in program.splitlines() if "capi.cudnn" in line and "device" not in line]
     assert [line for line in calls if not any(line in part for part in shown) and "LastError" not in line] == []
 
 
-def test_the_block_about_execution_is_a_part_of_its_example() -> None:
+def test_documented_execution_code_is_part_of_its_example() -> None:
     [block] = EXECUTION_BLOCKS
-    assert remove_indents(block.text).strip() in read_program_lines("level0_execute.py")
+    assert remove_indents(block.text).strip() in read_example_program_lines("level0_execute.py")
     assert "capi.cudnnBackendExecute(handle, plan, pack)" in block.text

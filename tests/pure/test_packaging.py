@@ -33,7 +33,7 @@ def test_package_data_pattern_matches_files(pattern: str) -> None:
     assert list(PACKAGE.glob(pattern))
 
 
-def test_every_other_file_of_the_package_is_package_data() -> None:
+def test_every_non_python_package_file_is_package_data() -> None:
     made = (".py", ".pyc", ".so")
     files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in made}
     assert files == {path for pattern in PATTERNS for path in PACKAGE.glob(pattern)}

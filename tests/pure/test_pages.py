@@ -28,7 +28,7 @@ from tests.support.pages import (
     list_command_lines,
     read_code_blocks,
 )
-from tools.records.ten_tasks import GPU_TASKS, RECORD_PATH, TASKS, UserTask, write_files
+from tools.records.ten_tasks import GPU_TASKS, RECORD_PATH, TASKS, UserTask, write_task_files
 
 from ..support.records import read_record
 
@@ -78,7 +78,7 @@ def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
-def test_command_and_its_options_exist(page: str, line: str) -> None:
+def test_documented_command_and_its_options_exist(page: str, line: str) -> None:
     words = shlex.split(line.partition(" > ")[0], comments=True)
     while re.match(r"[A-Z][A-Z0-9_]*=", words[0]):
         words = words[1:]
@@ -123,7 +123,7 @@ def test_json_and_toml_blocks_are_valid(block: CodeBlock) -> None:
 
 @pytest.mark.parametrize("task", [*TASKS, *GPU_TASKS], ids=lambda task: task.task)
 def test_commands_of_recorded_user_tasks_are_on_the_documentation_page(task: UserTask, tmp_path: Path) -> None:
-    write_files(task, tmp_path)
+    write_task_files(task, tmp_path)
     page = " ".join(PAGE_TEXTS[task.page].split())
     assert [command for command in task.commands if command not in page] == []
 

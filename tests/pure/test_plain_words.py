@@ -96,11 +96,11 @@ LEFT: dict[str, int] = {
     "benchmarks": 6,
     "cudnn_backend_py/audit": 44,
     "cudnn_backend_py/cli": 53,
-    "cudnn_backend_py/diagnose": 313,
+    "cudnn_backend_py/diagnose": 311,
     "cudnn_backend_py/execution": 14,
     "cudnn_backend_py/frontend": 59,
     "cudnn_backend_py/graph": 26,
-    "cudnn_backend_py/importers": 22,
+    "cudnn_backend_py/importers": 21,
     "cudnn_backend_py/interpreter": 5,
     "cudnn_backend_py/known_issues": 23,
     "cudnn_backend_py/native": 36,
@@ -132,24 +132,23 @@ LEFT: dict[str, int] = {
     "tests/pure/frontend": 3,
     "tests/pure/importers": 4,
     "tests/pure/interpreter": 4,
-    "tests/pure/known_issues": 8,
     "tests/pure/rewrite": 1,
     "tests/pure/system": 3,
     "tests/pure/tuning": 5,
     "tests/pure/versions": 1,
     "tests/pure/why": 11,
     "tests/support": 6,
-    "tools": 19,
+    "tools": 17,
 }
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_folder_has_no_more_unclear_phrases_than_before(folder: str) -> None:
+def test_folder_has_no_more_unclear_phrases_than_recorded(folder: str) -> None:
     found = list_lines_with_unclear_phrases(folder)
     assert len(found) <= LEFT.get(folder, 0), found[-20:]
 
 
-def test_all_other_files_have_no_more_unclear_phrases_than_before() -> None:
+def test_files_outside_counted_folders_gain_no_unclear_phrases() -> None:
     others = [
         line
         for line in list_lines_with_unclear_phrases()

@@ -13,7 +13,7 @@ from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose import Outcome, render_text
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.remedy import Remedies
-from cudnn_backend_py.diagnose.report.attention_page import _format_code
+from cudnn_backend_py.diagnose.report.attention_page import _format_inline_code
 from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_remedies
 from cudnn_backend_py.diagnose.verdict import Basis, Cause
 from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
@@ -24,7 +24,7 @@ from tests.support.damaged_texts import HOSTILE_TEXTS, assert_safe_to_print
 from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
 
 
-def test_control_characters_and_other_separators_are_escaped() -> None:
+def test_control_characters_and_unusual_separators_are_escaped() -> None:
     for code in range(sys.maxunicode + 1):
         letter = chr(code)
         kind = unicodedata.category(letter)
@@ -115,9 +115,9 @@ def test_report_of_a_log_with_hostile_names_is_printable(name: str) -> None:
 
 
 def test_markdown_code_spans_cannot_be_closed_by_their_text() -> None:
-    assert _format_code("plain") == "`plain`"
-    assert _format_code("a `b`` c") == "``` a `b`` c ```"
-    assert _format_code("a\n# b") == r"`a\n# b`"
+    assert _format_inline_code("plain") == "`plain`"
+    assert _format_inline_code("a `b`` c") == "``` a `b`` c ```"
+    assert _format_inline_code("a\n# b") == r"`a\n# b`"
 
 
 @pytest.mark.parametrize("what", ["graph", "tensor", "operation"])

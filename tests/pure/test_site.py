@@ -103,7 +103,7 @@ def test_patterns_for_the_browser_have_no_inline_flags() -> None:
     assert either.search("block.scale e4m3")
 
 
-def test_keys_of_reasons_ignore_numbers_and_punctuation() -> None:
+def test_search_keys_of_reasons_ignore_numbers_and_punctuation() -> None:
     assert make_search_key("must be (1, 128, 8) but found (1, 128, 5) at: d != 8") == make_search_key(
         "must be (2,64,8), but found 1 7 9 at d != 8"
     )

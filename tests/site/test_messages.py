@@ -40,7 +40,7 @@ def enter_search_text(page: Page, text: str) -> None:
     )
 
 
-def test_messages_of_public_threads_lead_to_their_entries(browser: Browser) -> None:
+def test_search_finds_entries_of_messages_quoted_in_discussions(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
     texts = json.dumps([row["text"] for row in ROWS])
     found = page.evaluate(f"Promise.all({texts}.map(window.findCudnnReason))")

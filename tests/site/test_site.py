@@ -73,7 +73,9 @@ def find_accessibility_violations(page: Page) -> list[list[str]]:
 @pytest.mark.parametrize("name", PAGES + MORE)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_page_fits_and_reports_no_errors(browser: Browser, tmp_path: Path, name: str, width: int, dark: bool) -> None:
+def test_page_fits_the_window_and_reports_no_errors(
+    browser: Browser, tmp_path: Path, name: str, width: int, dark: bool
+) -> None:
     page = browser.open(SITE / name, width=width, dark=dark)
     assert page.evaluate(WIDTHS) == [width, width]
     text, ground = map(compute_luminance, page.evaluate(COLOURS))
@@ -113,7 +115,7 @@ FOCUS = """(() => { const at = document.activeElement; const box = at.getBoundin
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_keys_reach_the_links_of_the_page_and_focus_is_visible(browser: Browser, width: int) -> None:
+def test_keyboard_reaches_all_links_and_focus_is_visible(browser: Browser, width: int) -> None:
     page = browser.open(SITE / "tutorials" / "index.html", width=width)
     wanted = set(page.evaluate("[...document.querySelectorAll('article td a')].map((link) => link.href)"))
     assert len(wanted) == len([*(SITE / "tutorials").glob("*.html")]) - 1  # all except the list itself
@@ -220,7 +222,7 @@ def test_page_of_reasons_explains_a_pasted_message(browser: Browser) -> None:
     assert "only Hopper is supported" in page.evaluate("document.querySelector('#reason-found').innerText")
 
 
-def collect_reasons_outside_the_table() -> list[Reason]:
+def collect_refusal_reasons_not_in_the_table() -> list[Reason]:
     """Return distinct refusal reasons of the available cuDNN for random graphs not used for the page's table."""
     found: dict[str, Reason] = {}
     for _, verdict in judge_random_graphs(FRESH_SEED):
@@ -234,7 +236,7 @@ def test_search_finds_reasons_of_the_available_cudnn(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
     places = {entry.anchor for entry in list_reason_entries()} | {rule.anchor for rule in list_rules()}
     hows: dict[str, list[str]] = {}
-    for reason in collect_reasons_outside_the_table():
+    for reason in collect_refusal_reasons_not_in_the_table():
         found = find_reason_entry(page, str(reason))
         assert found["anchor"] in places
         hows.setdefault(found["how"], []).append(str(reason))
@@ -243,7 +245,7 @@ def test_search_finds_reasons_of_the_available_cudnn(browser: Browser) -> None:
     assert led >= 0.95 * WANTED, {how: texts for how, texts in hows.items() if how != "its entry"}
 
 
-def test_every_entry_is_found_by_its_own_text(browser: Browser) -> None:
+def test_every_reason_entry_is_found_by_its_own_text(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
     texts = [f"{entry.status}: {entry.text}" for entry in list_reason_entries()]
     found = page.evaluate(f"Promise.all({json.dumps(texts)}.map(window.findCudnnReason))")

@@ -281,7 +281,7 @@ def make_attention_case(p: Attention, rng: np.random.Generator, *, backward: boo
         keep = 1 - float(np.float32(p.dropout))
         case.mask = dropout_mask(seed, offset, (p.batch, p.heads, p.seq_q, p.seq_kv), keep)
     if p.page_size is not None:
-        _add_pages(case, rng)
+        _add_paged_keys_and_values(case, rng)
     return case
 
 
@@ -340,7 +340,7 @@ def _add_block_scaled_values(case: AttentionCase, rng: np.random.Generator) -> N
     case.values["do_f16"] = case.values.get("do_true", case.values["do"])
 
 
-def _add_pages(case: AttentionCase, rng: np.random.Generator) -> None:
+def _add_paged_keys_and_values(case: AttentionCase, rng: np.random.Generator) -> None:
     """Copy K and V into pages in random order; page memory after the last token is NaN."""
     p, size = case.problem, case.problem.page_size
     assert size is not None

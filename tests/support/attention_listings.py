@@ -384,7 +384,7 @@ def find_difference(listing: AttentionGraphListing, logged: Mapping[str, Any]) -
 # Finalizing and judging with cuDNN
 
 
-def log_graph(graph: Graph, target: Target) -> dict[str, Any]:
+def finalize_and_read_logged_graph(graph: Graph, target: Target) -> dict[str, Any]:
     """Finalize the graph and return cuDNN's log record of it."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, target)
@@ -411,7 +411,7 @@ def log_and_judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) ->
     with use_target("h100-sxm") as target:
         for key, graph in graphs.items():
             try:
-                found[key] = {"log": log_graph(graph, target)}
+                found[key] = {"log": finalize_and_read_logged_graph(graph, target)}
             except CudnnStatusError as error:
                 found[key] = {"refused": str(error)}
     for key in judge:
@@ -440,12 +440,15 @@ def find_text_difference(listing: AttentionGraphListing, logged: Mapping[str, An
     Numbers of tensors and the order of lines are ignored; tensors in memory have the names of the listing's graph.
     """
     names = {tensor.uid: tensor.name for tensor in listing.graph.tensors if not re.search(r"\b[vcu]\d+$", tensor.name)}
-    texts = _normalize_numbering(listing.lines), _normalize_numbering(_ListingWriter(logged, names).write_lines())
+    texts = (
+        _name_tensors_by_definition(listing.lines),
+        _name_tensors_by_definition(_ListingWriter(logged, names).write_lines()),
+    )
     odd = [sorted((Counter(one) - Counter(other)).elements()) for one, other in (texts, texts[::-1])]
     return f"listed {odd[0]}, written {odd[1]}" if any(odd) else None
 
 
-def _normalize_numbering(lines: Iterable[str]) -> list[str]:
+def _name_tensors_by_definition(lines: Iterable[str]) -> list[str]:
     """Return the lines with virtual tensors named by a hash of their definition, and constants by their type.
 
     Every mention of a tensor has its description, not only the first.

@@ -147,7 +147,7 @@ def run_attention_case(
             runs.append(run)
             continue
         try:
-            _run_graph(case, case.graph(form, chosen, allow_hazards=True), run)
+            _run_graph_and_compare_results(case, case.graph(form, chosen, allow_hazards=True), run)
         except Exception as error:  # an error is a result of the run, too
             run.outcome = "refused" if "newer-than-library" in getattr(error, "code", "") else "failed"
             run.words = f"{type(error).__name__}: {error}"[:600]
@@ -157,7 +157,7 @@ def run_attention_case(
     return runs
 
 
-def _run_graph(case: AttentionCase, graph: Graph, run: AttentionRun) -> None:
+def _run_graph_and_compare_results(case: AttentionCase, graph: Graph, run: AttentionRun) -> None:
     plan = build_first_plan(graph)
     if isinstance(plan, str):
         run.words = plan
@@ -267,7 +267,7 @@ def _stop_child(child: subprocess.Popen[str]) -> None:
     child.wait()
 
 
-def _serve_cases() -> None:
+def _run_attention_cases_from_stdin() -> None:
     """Run each case read from stdin, and print its results as one JSON line."""
     for line in sys.stdin:
         runs = run_attention_case(*json.loads(line))
@@ -275,4 +275,4 @@ def _serve_cases() -> None:
 
 
 if __name__ == "__main__":
-    _serve_cases()
+    _run_attention_cases_from_stdin()

@@ -141,7 +141,7 @@ def prepend_pointwise(name: str, mode: PointwiseMode, data_type: DataType | None
     return edit_graph
 
 
-def append_sums(name: str, keep: tuple[int, ...]) -> GraphEdit:
+def append_sum_reduction(name: str, keep: tuple[int, ...]) -> GraphEdit:
     """Return an edit that adds the sums of an output, over all axes except `keep`."""
 
     def edit_graph(graph: Graph) -> Graph:
@@ -217,7 +217,11 @@ CAUSE_CASES: tuple[RefusalCauseCase, ...] = (
         "wgrad f16 scale bias relu before", "h100", split_convolution_into_groups("dw", 2), words="group"
     ),
     _make_refusal_cause_case(
-        "conv f16 bias relu", "h100", split_convolution_into_groups("w", 4), append_sums("out", (1,)), words="extra"
+        "conv f16 bias relu",
+        "h100",
+        split_convolution_into_groups("w", 4),
+        append_sum_reduction("out", (1,)),
+        words="extra",
     ),
     _make_refusal_cause_case("conv f32 nchw bias relu", "h100", edit_tensor("y", data_type=T.HALF), words="y float16"),
     _make_refusal_cause_case(
@@ -337,7 +341,7 @@ CAUSE_CASES: tuple[RefusalCauseCase, ...] = (
         "built experts, gathered", "a100", edit_operation(_EXPERTS, math_prec=T.DOUBLE), words="comput double"
     ),
     _make_refusal_cause_case("mul f16", "b200", edit_tensor("b", strides=make_column_major_strides), words="b strides"),
-    _make_refusal_cause_case("pointwise chain f16", "b200", append_sums("y", (0, 1)), words="extra"),
+    _make_refusal_cause_case("pointwise chain f16", "b200", append_sum_reduction("y", (0, 1)), words="extra"),
     _make_refusal_cause_case(
         "pointwise chain f16", "b200", edit_operation("y", compute_type=T.BOOLEAN), words="y boolean comput"
     ),

@@ -24,7 +24,7 @@ class DescriptorCount:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def not_destroyed(self) -> int:
+    def undestroyed_count(self) -> int:
         """Return the number of descriptors that are not destroyed yet."""
         return self.created - self.destroyed
 

@@ -65,7 +65,7 @@ def _make_scalar_tensor(kind: data_type, rank: int = 4, **options: Any) -> tenso
     return tensor([1] * rank, [1] * rank, kind, **options)
 
 
-class _ProblemTensors:
+class _AttentionProblemTensors:
     """The frontend tensors of an attention problem, created as a user creates them."""
 
     def __init__(self, p: Attention) -> None:
@@ -95,7 +95,7 @@ class _ProblemTensors:
         return self.make_packed_tensor((1, self.p.heads, 1, 1), FLOAT)
 
 
-def _make_common_options(made: _ProblemTensors, *, fp8: bool, backward: bool) -> dict[str, Any]:
+def _make_common_options(made: _AttentionProblemTensors, *, fp8: bool, backward: bool) -> dict[str, Any]:
     p = made.p
     left, right = ("left_bound", "right_bound") if fp8 else ("diagonal_band_left_bound", "diagonal_band_right_bound")
     corner = diagonal_alignment.BOTTOM_RIGHT if p.alignment == "bottom_right" else diagonal_alignment.TOP_LEFT
@@ -133,7 +133,7 @@ def call_frontend_attention(
     recorder: RecordingGraph, p: Attention, *, backward: bool, unified: bool
 ) -> dict[str, tensor]:
     """Call the frontend's attention method for a problem; return the outputs by name, with the problem's layouts."""
-    made = _ProblemTensors(p)
+    made = _AttentionProblemTensors(p)
     fp8 = p.is_fp8
     options = _make_common_options(made, fp8=fp8, backward=backward)
     inputs = {name: made.make_input_or_output(name) for name in ("q", "k", "v")}
@@ -167,7 +167,7 @@ def _choose_output_type(p: Attention) -> DataType:
     return p.output_type
 
 
-def _make_forward_options(made: _ProblemTensors, options: dict[str, Any], *, unified: bool) -> tuple[str, ...]:
+def _make_forward_options(made: _AttentionProblemTensors, options: dict[str, Any], *, unified: bool) -> tuple[str, ...]:
     p = made.p
     kinds = attention_implementation
     options |= {"generate_stats": p.stats, "implementation": kinds.UNIFIED if unified else kinds.COMPOSITE}
@@ -182,14 +182,14 @@ def _make_forward_options(made: _ProblemTensors, options: dict[str, Any], *, uni
     return "o", "stats"
 
 
-def _make_forward_scales(made: _ProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
+def _make_forward_scales(made: _AttentionProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
     for name in ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o"):
         options[name] = _make_scalar_tensor(FLOAT)
     options["generate_stats"] = made.p.stats
     return "o", "stats", "amax_s", "amax_o"
 
 
-def _make_backward_options(made: _ProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
+def _make_backward_options(made: _AttentionProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
     p = made.p
     options["use_deterministic_algorithm"] = p.deterministic
     options |= {"max_total_seq_len_q": p.max_total_seq_q, "max_total_seq_len_kv": p.max_total_seq_kv}

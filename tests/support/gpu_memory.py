@@ -14,10 +14,10 @@ from cudnn_backend_py.native.cuda import Memory, call_driver, on_device
 
 __all__ = [
     "MEMORY_LIMIT_VARIABLE",
-    "allocate_above_limit",
     "find_memory_skip_reason",
     "get_free_memory",
     "limit_torch_memory",
+    "occupy_memory_above_limit",
 ]
 
 MEMORY_LIMIT_VARIABLE = "CUDNN_BACKEND_GPU_MEMORY_GB"
@@ -51,7 +51,7 @@ def limit_torch_memory(device: int = 0) -> None:
         torch.cuda.set_per_process_memory_fraction(min(limit / query_memory(device)[1], 1.0), device)
 
 
-def allocate_above_limit(processes: int, device: int = 0) -> Memory:
+def occupy_memory_above_limit(processes: int, device: int = 0) -> Memory:
     """Allocate the memory of a GPU above the limits of `processes`; freeing the returned memory ends the limit."""
     held, limit = Memory(device), read_memory_limit()
     if limit is not None and (rest := query_memory(device)[0] - limit * processes) > 0:

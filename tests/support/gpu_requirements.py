@@ -24,7 +24,7 @@ __all__ = [
     "assert_program_succeeded",
     "find_first_engine_config",
     "get_current_sm",
-    "get_smallest_accepted_count",
+    "get_minimum_expected_count_on_this_gpu",
     "list_measured_gpus",
     "needs_two_gpus",
     "require_fused_attention",
@@ -63,7 +63,7 @@ def are_expectations_measured_on_this_gpu() -> bool:
     return (get_current_sm(), library().version_text) in MEASURED_GPUS
 
 
-def get_smallest_accepted_count(what: str) -> int:
+def get_minimum_expected_count_on_this_gpu(what: str) -> int:
     """Return the smallest accepted count of a row of ``expected.toml`` for this architecture and cuDNN version."""
     from cudnn_backend_py import library
 

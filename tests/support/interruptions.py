@@ -73,7 +73,7 @@ def make_matmul_graph() -> Graph:
     return g.graph()
 
 
-class IndexNumber:
+class CustomIndexInteger:
     """An integer class with its own ``__index__``, which runs Python code when it is read."""
 
     def __init__(self, value: int) -> None:
@@ -83,18 +83,18 @@ class IndexNumber:
         return self.value
 
 
-class IndexSequence:
-    """A sequence class with its own ``tolist``, which returns `IndexNumber` items."""
+class CustomIndexIntegerSequence:
+    """A sequence class with its own ``tolist``, which returns `CustomIndexInteger` items."""
 
     ndim = 1
 
     def __init__(self, *values: int) -> None:
-        self.values = [IndexNumber(value) for value in values]
+        self.values = [CustomIndexInteger(value) for value in values]
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, index: int) -> IndexNumber:
+    def __getitem__(self, index: int) -> CustomIndexInteger:
         return self.values[index]
 
     def tolist(self) -> list[Any]:
@@ -120,7 +120,9 @@ def use_descriptors() -> object:
 def set_attributes_from_custom_number_types() -> object:
     """Set attributes from values of classes with their own conversion methods."""
     for uid in range(1, 9):
-        made = _make_tensor_descriptor(IndexNumber(uid), IndexSequence(2, 8, 64), IndexSequence(512, 64, 1))
+        made = _make_tensor_descriptor(
+            CustomIndexInteger(uid), CustomIndexIntegerSequence(2, 8, 64), CustomIndexIntegerSequence(512, 64, 1)
+        )
         assert made.get(Attr.TENSOR_UNIQUE_ID) == uid
     return None
 
@@ -145,13 +147,13 @@ def capture_query_log() -> object:
         return len(OperationGraph(make_matmul_graph(), open_target("sm90")).heuristics("A").configs)
 
 
-def query_reasons() -> object:
+def query_refusal_reasons() -> object:
     """Query the reasons of a refusal, as `explain` does."""
     found = OperationGraph(make_matmul_graph(), open_target("sm89")).heuristics("A", reasons=True)
     return found.candidates, len(found.configs), found.answer.text
 
 
-def forward_log() -> object:
+def forward_log_to_python_logger() -> object:
     """Forward cuDNN's log to a logger."""
     with capture_log(logger="tests.interruptions"):
         return _make_tensor_descriptor(7).get(Attr.TENSOR_UNIQUE_ID)
@@ -191,8 +193,8 @@ WORK_FUNCTIONS: dict[str, WorkFunction] = {
         set_attributes_from_custom_number_types,
         call_c_functions,
         capture_query_log,
-        query_reasons,
-        forward_log,
+        query_refusal_reasons,
+        forward_log_to_python_logger,
         explain_refused_graph,
         explain_supported_graph,
         build_one_plan,
@@ -416,7 +418,7 @@ def interrupt_randomly(
     measured: dict[str, tuple[Any, float, int]] = {}
     for _ in range(count):
         method = draw.choice(methods or (*INTERRUPTION_METHODS, "thread"))
-        name = "forward_log" if method == "logger" else draw.choice(works or tuple(WORK_FUNCTIONS))
+        name = "forward_log_to_python_logger" if method == "logger" else draw.choice(works or tuple(WORK_FUNCTIONS))
         if method in ("trace", "profile") and name in SLOW_WORK_NAMES:
             method = "signal"
         if name not in measured:

@@ -226,7 +226,7 @@ def _change_uids(data: Json, rng: random.Random) -> None:
 
 
 @_register_change(weight=3)
-def _change_flags(data: Json, rng: random.Random) -> None:
+def _change_tensor_flags(data: Json, rng: random.Random) -> None:
     values = rng.choice(
         (
             {"virtual": True, "by_value": None, "value": None, "scratch": None},
@@ -291,7 +291,7 @@ def _set_operation_field(data: Json, rng: random.Random) -> None:
 
 
 @_register_change(weight=3)
-def _change_number(data: Json, rng: random.Random) -> None:
+def _change_number_in_operation(data: Json, rng: random.Random) -> None:
     places: list[tuple[Any, Any]] = []
     for op in data["operations"]:
         for item in _find_all_dicts(op):

@@ -6,7 +6,7 @@ import argparse
 import itertools
 import time
 
-from tests.torture.harness import AREAS, run_area
+from tests.torture.harness import AREAS, run_rounds_of_area
 
 
 def main() -> int:
@@ -27,10 +27,10 @@ def main() -> int:
     failed = 0
     for area in areas:
         if chosen.rounds is not None:
-            report = run_area(area, range(chosen.seed, chosen.seed + chosen.rounds))
+            report = run_rounds_of_area(area, range(chosen.seed, chosen.seed + chosen.rounds))
         else:
             share = chosen.minutes * 60 / len(areas)
-            report = run_area(area, itertools.count(chosen.seed), until=time.monotonic() + share)
+            report = run_rounds_of_area(area, itertools.count(chosen.seed), until=time.monotonic() + share)
         print("\n".join(report.list_report_lines()), flush=True)
         failed += len(report.failures)
     return 1 if failed else 0

@@ -116,7 +116,7 @@ def _run_command(arguments: list[str], folder: Path, interrupt_after_s: float | 
         except subprocess.TimeoutExpired:
             child.kill()
             raise BrokenGuarantee(f"{arguments} did not end in {COMMAND_LIMIT_S:g} s") from None
-    left = _end_remaining_processes(mark)
+    left = _kill_remaining_marked_processes(mark)
     code = child.returncode
     if code == -signal.SIGINT and interrupt_after_s is not None:
         code = 130  # Ctrl-C during Python's exit, after it removed its signal handlers
@@ -132,7 +132,7 @@ def _run_command(arguments: list[str], folder: Path, interrupt_after_s: float | 
     return code
 
 
-def _end_remaining_processes(mark: str) -> list[str]:
+def _kill_remaining_marked_processes(mark: str) -> list[str]:
     """Kill the marked processes that still run at the time limit, and return their ids."""
     deadline = time.monotonic() + _CHILD_EXIT_LIMIT_S
     while found := _find_marked_processes(mark):

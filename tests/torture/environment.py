@@ -43,9 +43,9 @@ import json, sys
 from dataclasses import asdict
 from cudnn_backend_py import explain
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
-from tests.torture.environment import make_graphs
+from tests.torture.environment import make_environment_dependent_graphs
 name, target = sys.argv[1:]
-cell = Cell.from_verdict(explain(make_graphs()[name], target))
+cell = Cell.from_verdict(explain(make_environment_dependent_graphs()[name], target))
 print("\\n" + json.dumps(asdict(cell)))
 """
 
@@ -54,9 +54,10 @@ import json, sys
 from dataclasses import asdict
 from pathlib import Path
 from cudnn_backend_py.diagnose import matrix
-from tests.torture.environment import make_graphs
+from tests.torture.environment import make_environment_dependent_graphs
 names, targets, versions, cache = json.loads(sys.argv[1])
-found = matrix({name: make_graphs()[name] for name in names}, targets, versions, cache=Path(cache), progress=False)
+graphs = make_environment_dependent_graphs()
+found = matrix({name: graphs[name] for name in names}, targets, versions, cache=Path(cache), progress=False)
 print("\\n" + json.dumps([[*place, asdict(cell)] for place, cell in found.cells.items()]))
 """
 
@@ -74,7 +75,7 @@ def run_random_round(seed: int, folder: Path, steps: int = STEPS_PER_ROUND) -> C
 
 
 @cache
-def make_graphs() -> dict[str, Graph]:
+def make_environment_dependent_graphs() -> dict[str, Graph]:
     """Return graphs with verdicts that depend on the target, the version, or the environment variable for TF32."""
     tf32 = GraphBuilder("tf32", io_type=DataType.FLOAT)
     product = tf32.matmul(tf32.tensor("a", (2, 16, 3)), tf32.tensor("b", (2, 3, 17)))
@@ -121,7 +122,7 @@ class ChangingEnvironment:
         self.own = ""
         self.place = folder
         self.number = 0
-        self.sources = {version: self._copy_source(version) for version in SOURCE_VERSIONS}
+        self.sources = {version: self._copy_installed_version(version) for version in SOURCE_VERSIONS}
         for name in ("one", "two"):
             (folder / name).mkdir()
             self._write_target(folder / name / "t.json", self.chance.choice(TARGETS))
@@ -130,7 +131,7 @@ class ChangingEnvironment:
         os.environ.pop(TF32_VARIABLE, None)
         self.change_working_folder()
         self._install_patch_version(0, SOURCE_VERSIONS[0])
-        self.change_library_of_environment_variable()
+        self.replace_library_named_by_variable()
 
     def __enter__(self) -> ChangingEnvironment:
         self.judge = Judge()
@@ -154,7 +155,7 @@ class ChangingEnvironment:
             ),
             *(
                 self.change_irrelevant_variable,
-                self.change_library_of_environment_variable,
+                self.replace_library_named_by_variable,
                 self.change_patch_versions,
                 self.change_file_times,
             ),
@@ -167,7 +168,7 @@ class ChangingEnvironment:
                 self.judge_in_children,
                 self.judge_in_threads,
             ),
-            *(self.judge_in_processes, self.judge_during_change, self.judge_in_new_process),
+            *(self.judge_in_process_pool, self.judge_during_environment_change, self.judge_in_new_process),
         ]
         for _ in range(steps):
             for _ in range(self.chance.randrange(3)):
@@ -206,7 +207,7 @@ class ChangingEnvironment:
         if os.environ.pop(name, None) is None:
             os.environ[name] = self.chance.choice(("0", "1"))
 
-    def change_library_of_environment_variable(self) -> None:
+    def replace_library_named_by_variable(self) -> None:
         """Replace the library files of ``CUDNN_BACKEND_LIBRARY`` by files with the same sizes and times."""
         self.own = self.chance.choice(SOURCE_VERSIONS)
         self._link_files(self.sources[self.own] / "lib", self.folder / "own")
@@ -227,7 +228,7 @@ class ChangingEnvironment:
             moment = self.chance.choice((0, 10**9, 4 * 10**9))
             os.utime(file, (moment, moment))
 
-    def _copy_source(self, version: str) -> Path:
+    def _copy_installed_version(self, version: str) -> Path:
         """Copy an installed version; with hard links, the times of the installed files would change."""
         installed = require_installed(version)
         copy = self.folder / "sources" / version
@@ -274,12 +275,12 @@ class ChangingEnvironment:
         return self.targets[self.place / target] if target.endswith(".json") else target
 
     def make_random_matrix_query(self) -> tuple[dict[str, Graph], list[str], dict[str, str]]:
-        names = self.chance.sample(list(make_graphs()), self.chance.randrange(1, 5))
+        names = self.chance.sample(list(make_environment_dependent_graphs()), self.chance.randrange(1, 5))
         targets = ["t.json", self.chance.choice(TARGETS), str(self.chance.choice(list(self.targets)))]
         versions = self.list_versions()
         chosen = self.chance.sample(list(versions), min(len(versions), self.chance.randrange(1, 5)))
         return (
-            {name: make_graphs()[name] for name in names},
+            {name: make_environment_dependent_graphs()[name] for name in names},
             targets[: self.chance.randrange(1, 4)],
             {one: versions[one] for one in chosen},
         )
@@ -333,7 +334,7 @@ class ChangingEnvironment:
             "an executor of threads", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.threads)
         )
 
-    def judge_in_processes(self) -> None:
+    def judge_in_process_pool(self) -> None:
         drawn = self.make_random_matrix_query()
         self.check_matrix_cells(
             "an executor of processes", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.processes)
@@ -348,12 +349,12 @@ class ChangingEnvironment:
         lines = json.loads(done.stdout.splitlines()[-1])
         self.check_matrix_cells("a new process", wanted, {tuple(place): Cell.from_dict(cell) for *place, cell in lines})
 
-    def judge_during_change(self) -> None:
+    def judge_during_environment_change(self) -> None:
         """Check that answers are all from before a change or all from after it, or report changed library files."""
         drawn = self.make_random_matrix_query()
         before = self.find_expected_answers(drawn)
         change: Callable[[], None] = self.chance.choice(
-            (self.change_tf32_variable, self.change_library_of_environment_variable)
+            (self.change_tf32_variable, self.replace_library_named_by_variable)
         )
         with self._make_change_during_block(change):
             try:

@@ -31,7 +31,7 @@ from cudnn_backend_py.diagnose.breakdown import break_down
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.report.attention_page import render_page
 from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix
-from cudnn_backend_py.diagnose.surveys.baseline import _update_expected_tables, read_baseline
+from cudnn_backend_py.diagnose.surveys.baseline import _update_expected_verdict_tables, read_baseline
 from cudnn_backend_py.diagnose.surveys.matrix import Matrix
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.frontend.notebooks import read_cells
@@ -130,7 +130,7 @@ def _read_target(path: Path) -> str:
 
 def _read_baseline(path: Path) -> str:
     found = read_baseline(path)
-    _update_expected_tables(path.read_text(encoding="utf-8"), {})
+    _update_expected_verdict_tables(path.read_text(encoding="utf-8"), {})
     return str(len(found.list_cell_keys()))
 
 

@@ -44,10 +44,10 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
                 continue
             graph = drawn
             question = Query(graph, rng.choice(TARGETS), version, build=rng.random() < 0.01)
-            counts += _judge_and_check(judge, question, shown=rng.random() < 0.2)
-            counts += _check_without_cudnn(graph, question, rng)
+            counts += _judge_and_check_verdict(judge, question, shown=rng.random() < 0.2)
+            counts += _check_graph_without_cudnn(graph, question, rng)
             if seed // len(VERSIONS) % 10 == 0:
-                counts += _check_two_processes(judge, other, question)
+                counts += _check_two_processes_agree(judge, other, question)
         if seed // len(VERSIONS) % 10 == 5:
             counts += _check_remedies(graph, version, folder)
     return counts
@@ -58,7 +58,7 @@ def _make_broken_guarantee(question: Query, what: str) -> BrokenGuarantee:
     return BrokenGuarantee(f"{what}\n{asked}\n{json.dumps(graph_to_json(question.graph))}")
 
 
-def _judge_and_check(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
+def _judge_and_check_verdict(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
     """Judge a graph, and check that the verdict is consistent."""
     try:
         verdict = judge.run_query(question)
@@ -86,7 +86,7 @@ def _judge_and_check(judge: Judge, question: Query, *, shown: bool) -> Counter[s
     return +counts
 
 
-def _check_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
+def _check_graph_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
     """Run the checks that need no cuDNN."""
     names = {tensor.name for tensor in graph.tensors}
     with collect_error_reports() as lines:
@@ -103,7 +103,7 @@ def _check_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> C
     return Counter({"known issues": len(known_issues), "findings of lint": len(found), "changes": len(tried)})
 
 
-def _check_two_processes(judge: Judge, other: Judge, question: Query) -> Counter[str]:
+def _check_two_processes_agree(judge: Judge, other: Judge, question: Query) -> Counter[str]:
     """Check that two processes give the same verdict on a query."""
     first, second = judge.run_query(question), other.run_query(question)
     if "cudnn-crashed" in (code := {one.cause.code for one in (first, second) if one.cause}) and len(code) > 1:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["AREAS", "VERSIONS", "BrokenGuarantee", "Report", "load_round_function", "run_area", "run_round"]
+__all__ = ["AREAS", "VERSIONS", "BrokenGuarantee", "Report", "load_round_function", "run_round", "run_rounds_of_area"]
 
 AREAS = (
     *("level0", "interruptions", "graphs", "remedies", "judge", "environment"),
@@ -56,7 +56,7 @@ def run_round(area: str, seed: int) -> Counter[str]:
         return load_round_function(area)(seed, Path(folder))
 
 
-def run_area(area: str, seeds: Sequence[int] | Iterator[int], *, until: float = float("inf")) -> Report:
+def run_rounds_of_area(area: str, seeds: Sequence[int] | Iterator[int], *, until: float = float("inf")) -> Report:
     """Run rounds until all seeds are used or ``time.monotonic()`` exceeds `until`; any exception is a failure."""
     report = Report(area)
     for seed in seeds:

@@ -38,8 +38,8 @@ __all__ = [
     "FORGERIES",
     "check_damaged_installations",
     "check_forged_wheels",
-    "kill_installs",
-    "kill_unpacking",
+    "kill_install_processes",
+    "kill_unpacking_processes",
     "run_random_round",
 ]
 
@@ -57,9 +57,9 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
     chance = random.Random(seed)
     counts = check_forged_wheels(chance, folder / "forged")
     counts += check_damaged_installations(chance, folder / "damaged")
-    counts += kill_unpacking(chance, folder / "unpacked")
+    counts += kill_unpacking_processes(chance, folder / "unpacked")
     if seed % ROUNDS_PER_WHOLE_INSTALL == 0:
-        counts += kill_installs(chance, folder / "killed")
+        counts += kill_install_processes(chance, folder / "killed")
     return counts
 
 
@@ -105,11 +105,11 @@ def _make_zip_directory_entry_change(
 ) -> Callable[[bytearray], None]:
     """Return a function that changes bytes of a file's entry in the central directory, at an offset."""
 
-    def change(data: bytearray) -> None:
+    def change_zip_directory(data: bytearray) -> None:
         start = data.rindex(name) - 46
         data[start + offset : start + offset + len(value)] = value
 
-    return change
+    return change_zip_directory
 
 
 def _write_zip_bomb(wheel: Path) -> None:
@@ -301,7 +301,7 @@ def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[
 # Killed installs
 
 
-def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
+def kill_unpacking_processes(chance: random.Random, folder: Path) -> Counter[str]:
     """Kill a process that installs and removes a wheel, and check that the version is then intact or absent."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels", files=LARGE_FILES)
@@ -355,7 +355,7 @@ versions.verify(installed)
 """
 
 
-def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
+def kill_install_processes(chance: random.Random, folder: Path) -> Counter[str]:
     """Kill one of two installs of a version, and check that the other and the next one succeed."""
     counts: Counter[str] = Counter()
     index = folder / "index"

@@ -16,7 +16,9 @@ __all__ = ["run_random_round"]
 
 INTERRUPTIONS_PER_ROUND = 100
 METHODS_IN_PYTHON = "signal,callback,logger,thread"
-WORKS_IN_PYTHON = "use_descriptors,call_c_functions,capture_query_log,forward_log,query_reasons"
+WORKS_IN_PYTHON = (
+    "use_descriptors,call_c_functions,capture_query_log,forward_log_to_python_logger,query_refusal_reasons"
+)
 WITHOUT_COMPILED_PROGRAM = (
     "from cudnn_backend_py.native import compiled\n"
     "compiled.find_compiled_libraries = lambda name: []\n"

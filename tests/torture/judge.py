@@ -84,8 +84,8 @@ class _JudgeRound:
     def run_steps(self) -> Counter[str]:
         rare = [
             *(self.interrupt_query, self.interrupt_query, self.interrupt_many_queries, self.interrupt_many_queries),
-            *(self.interrupt_query_twice, self.judge_with_short_limit, self.kill_child_during_query),
-            *(self.judge_in_fork, self.fork_during_query, self.judge_in_threads, self.judge_in_tasks),
+            *(self.interrupt_query_twice, self.judge_with_short_time_limit, self.kill_child_during_query),
+            *(self.judge_in_fork, self.fork_during_query, self.judge_in_threads, self.judge_in_asyncio_tasks),
         ]
         for number in range(STEPS_PER_ROUND):
             if number % EVENT_INTERVAL_STEPS == EVENT_INTERVAL_STEPS - 1:
@@ -120,7 +120,7 @@ class _JudgeRound:
     def interrupt_query(self, moment: float | None = None) -> None:
         """Raise an exception in a signal handler at a random moment of a query."""
         kind = self.chance.choice(INTERRUPTIONS)
-        self._run_interrupted_by_exception(
+        self._run_action_interrupted_by_exception(
             kind,
             lambda: self.check_query_verdict(*self.run_random_query(self.judge.run_query)),
             moment or self.make_random_delay_s(),
@@ -136,14 +136,14 @@ class _JudgeRound:
         """Raise a second exception while the first one is handled and the child process is being ended."""
         kind = self.chance.choice(INTERRUPTIONS)
         again = float(10 ** self.chance.uniform(-5, -2.5))
-        self._run_interrupted_by_exception(
+        self._run_action_interrupted_by_exception(
             kind,
             lambda: self.check_query_verdict(*self.run_random_query(self.judge.run_query)),
             self.make_random_delay_s(),
             again,
         )
 
-    def _run_interrupted_by_exception(
+    def _run_action_interrupted_by_exception(
         self, kind: type[BaseException], act: Callable[[], object], first: float, again: float
     ) -> None:
         def raise_exception(_number: int, _frame: FrameType | None) -> None:
@@ -163,7 +163,7 @@ class _JudgeRound:
                 raise
             self.counts["interrupted by a signal"] += 1
 
-    def judge_with_short_limit(self) -> None:
+    def judge_with_short_time_limit(self) -> None:
         hurried = Judge(limit_s=self.make_random_delay_s())
         hurried._processes = self.judge._processes  # use those of the other judge, with a shorter limit
         self.check_query_verdict(*self.run_random_query(hurried.run_query), whole=False)
@@ -186,7 +186,7 @@ class _JudgeRound:
         """Use the same judge in a forked process, and in the parent at the same time."""
         child = os.fork()
         if child == 0:
-            _check_and_exit(lambda: self.check_query_verdict(*self.run_random_query(self.judge.run_query)))
+            _run_check_and_exit(lambda: self.check_query_verdict(*self.run_random_query(self.judge.run_query)))
         self.check_query_verdict(*self.run_random_query(self.judge.run_query))
         self._wait_for_fork(child)
         self.counts["queries"] += 1
@@ -213,7 +213,7 @@ class _JudgeRound:
                 raise
             os._exit(1)
         if os.getpid() != parent:
-            _check_and_exit(lambda: self.check_query_verdict(question, verdict))
+            _run_check_and_exit(lambda: self.check_query_verdict(question, verdict))
         self.check_query_verdict(question, verdict)
         for child in children:
             self._wait_for_fork(child)
@@ -234,7 +234,7 @@ class _JudgeRound:
         self.counts["queries"] += len(chosen)
         self.counts["queries of threads"] += len(chosen)
 
-    def judge_in_tasks(self) -> None:
+    def judge_in_asyncio_tasks(self) -> None:
         """Run queries as asyncio tasks in threads, and cancel some."""
         chosen = [self.chance.choice(make_distinct_queries()) for _ in range(2)]
         limits = [self.chance.choice((None, self.make_random_delay_s())) for _ in chosen]
@@ -245,10 +245,10 @@ class _JudgeRound:
             except TimeoutError:
                 self.counts["tasks cancelled"] += 1
 
-        async def run_all() -> None:
+        async def run_all_queries() -> None:
             await asyncio.gather(*map(run_query, chosen, limits))
 
-        asyncio.run(run_all())
+        asyncio.run(run_all_queries())
         self.counts["queries"] += len(chosen)
 
 
@@ -264,7 +264,7 @@ def _run_handler_after(handler: Callable[[int, FrameType | None], Any], seconds:
         signal.signal(signal.SIGALRM, before)
 
 
-def _check_and_exit(check: Callable[[], None]) -> None:
+def _run_check_and_exit(check: Callable[[], None]) -> None:
     """Run a check and end the forked process, with exit code 0 if it passes."""
     code = 1
     try:

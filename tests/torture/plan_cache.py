@@ -21,7 +21,7 @@ from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, make_plan_
 from cudnn_backend_py.system.private_folder import KeyedRecordFolder
 from tests.torture.harness import BrokenGuarantee
 
-__all__ = ["fill_disk", "kill_writers", "run_random_round"]
+__all__ = ["fill_disk", "kill_cache_writers", "run_random_round"]
 
 CACHE_LIMIT_BYTES = 20_000_000
 LARGEST_ENTRY_BYTES = 2_000_000  # size of the largest entry; its file is hardly larger
@@ -35,9 +35,9 @@ _fork_context = multiprocessing.get_context("fork")
 def run_random_round(seed: int, folder: Path) -> Counter[str]:
     """Run one round: damage entries, kill writers at the size limit, fill a disk; every tenth uses real plans too."""
     chance = random.Random(seed)
-    counts = damage_entries(chance, folder / "damage")
+    counts = damage_cache_entries(chance, folder / "damage")
     with _mount_small_disk(folder / "stampede", 4 * CACHE_LIMIT_BYTES) as (place, kind):
-        counts += kill_writers(chance, place / "plans", 1.0)
+        counts += kill_cache_writers(chance, place / "plans", 1.0)
         counts[f"killed writers on {kind}"] += 1
     counts += fill_disk(chance, folder / "full")
     if seed % ROUNDS_PER_REAL_PLAN == 0:
@@ -66,7 +66,7 @@ def _flip_bits(chance: random.Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def _move_bytes(chance: random.Random, data: bytes) -> bytes:
+def _swap_byte_ranges(chance: random.Random, data: bytes) -> bytes:
     first, second = sorted(chance.sample(range(len(data) + 1), 2))
     return data[second:] + data[first:second] + data[:first]
 
@@ -76,7 +76,7 @@ CONTENT_DAMAGE: dict[str, Callable[[random.Random, bytes], bytes]] = {
     "cut": lambda chance, data: data[: chance.randrange(len(data))],
     "cut in front": lambda chance, data: data[chance.randrange(1, len(data)) :],
     "grow": lambda chance, data: data + chance.randbytes(chance.randrange(1, 100)),
-    "move": _move_bytes,
+    "move": _swap_byte_ranges,
     "zeros": lambda chance, data: bytes(len(data)),
     "schema": lambda chance, data: data.replace(b"plan 1 ", b"plan %d " % chance.randrange(2, 99), 1),
     "hash only": lambda chance, data: data[: data.index(b"\n") + 1],
@@ -84,7 +84,7 @@ CONTENT_DAMAGE: dict[str, Callable[[random.Random, bytes], bytes]] = {
 FILE_REPLACEMENTS = ("swap", "link", "pipe", "folder", "open to others", "gone")
 
 
-def damage_entries(chance: random.Random, folder: Path) -> Counter[str]:
+def damage_cache_entries(chance: random.Random, folder: Path) -> Counter[str]:
     """Damage one entry after the other, and check that a read returns the written data or nothing."""
     counts: Counter[str] = Counter()
     files = open_plan_files(folder, 1 << 20)
@@ -177,7 +177,7 @@ def damage_records_of_cudnn_plans(chance: random.Random, folder: Path) -> Counte
 # Many writers at the size limit
 
 
-def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
+def kill_cache_writers(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
     """Kill and restart random writer processes while another process records the used disk space."""
     largest, done = (
         _fork_context.Value("q", 0, lock=False),
@@ -187,7 +187,7 @@ def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter
     watcher = _fork_context.Process(target=_record_disk_usage, args=(folder, largest, stop))
     watcher.start()
     counts: Counter[str] = Counter()
-    writers = [_start_writer(chance, folder, done) for _ in range(WRITER_COUNT)]
+    writers = [_start_cache_writer(chance, folder, done) for _ in range(WRITER_COUNT)]
     try:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -200,7 +200,7 @@ def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter
                     f"a writer ended by itself with {writers[place].exitcode}: see what it wrote to stderr"
                 )
             counts["writers killed"] += 1
-            writers[place] = _start_writer(chance, folder, done)
+            writers[place] = _start_cache_writer(chance, folder, done)
     finally:
         for writer in writers:
             writer.kill()
@@ -225,7 +225,7 @@ def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter
     return counts
 
 
-def _start_writer(chance: random.Random, folder: Path, done: Any) -> Any:
+def _start_cache_writer(chance: random.Random, folder: Path, done: Any) -> Any:
     writer = _fork_context.Process(target=_write_and_read_entries, args=(folder, chance.getrandbits(32), done))
     writer.start()
     return writer
@@ -298,7 +298,7 @@ def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     with _mount_small_disk(place, 1 << 20) as (folder, kind):
         if os.path.ismount(folder):
-            counts += _write_until_refused(chance, open_plan_files(folder / "plans", CACHE_LIMIT_BYTES))
+            counts += _write_entries_until_refused(chance, open_plan_files(folder / "plans", CACHE_LIMIT_BYTES))
             counts[f"filled {kind}"] += 1
     child = _fork_context.Process(target=_fill_with_file_size_limit, args=(place / "limited", chance.getrandbits(32)))
     child.start()
@@ -309,7 +309,7 @@ def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
     return counts
 
 
-def _write_until_refused(chance: random.Random, files: KeyedRecordFolder) -> Counter[str]:
+def _write_entries_until_refused(chance: random.Random, files: KeyedRecordFolder) -> Counter[str]:
     refused = 0
     kept: dict[str, dict[str, Any]] = {}
     for key in PLAN_KEYS:
@@ -336,7 +336,7 @@ def _fill_with_file_size_limit(folder: Path, seed: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
-        _write_until_refused(random.Random(seed), open_plan_files(folder, CACHE_LIMIT_BYTES))
+        _write_entries_until_refused(random.Random(seed), open_plan_files(folder, CACHE_LIMIT_BYTES))
     except (BrokenGuarantee, CudnnBackendError) as error:
         print(error, flush=True)
         os._exit(1)

@@ -34,7 +34,7 @@ from cudnn_backend_py.tuning.trial.expectation import compute_expectation
 __all__ = [
     "OutputDifferences",
     "PlanOrRefusal",
-    "compare_interpreters",
+    "compare_exact_and_perturbed_runs",
     "find_plan",
     "is_context_lost",
     "run_and_compare",
@@ -219,7 +219,7 @@ def _make_input_data(graph: Graph, kind: str, seed: int) -> dict[str | int, Numb
     return make_inputs(graph, kind, seed | 1 if kind == "hostile" else seed)
 
 
-def compare_interpreters(graph: Graph, kind: str, seed: int) -> OutputDifferences:
+def compare_exact_and_perturbed_runs(graph: Graph, kind: str, seed: int) -> OutputDifferences:
     """Compare an exact run of the interpreter with the results that a kernel may give."""
     inputs = _make_input_data(graph, kind, seed)
     expected = compute_expectation(graph, kind, inputs, seed, None)

@@ -103,7 +103,7 @@ class RandomGraphBuilder:
         options.setdefault("strides", self.layout(tuple(dims)))
         return self.g.tensor(self.g.make_unused_name(stem), tuple(dims), kind, **options)
 
-    def make_virtual_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+    def make_virtual_result_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
         """Return the options of a virtual result, with strides like those of a stored tensor without gaps."""
         strides = self.layout(dims)
         sound = sorted(strides) == sorted(
@@ -112,7 +112,7 @@ class RandomGraphBuilder:
         made: dict[str, Any] = {"virtual": True, "strides": strides if sound else packed_strides(dims)}
         return made | ({} if kind is None else {"data_type": kind})
 
-    def make_stored_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+    def make_stored_result_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
         """Return the options of a stored result."""
         made: dict[str, Any] = {"virtual": False, "strides": self.layout(dims)}
         return made | ({} if kind is None else {"data_type": kind})
@@ -183,9 +183,9 @@ class RandomGraphBuilder:
         kind = self.choose_output_type() if kind is None else kind
         reduces = self.make_random_bool(reduce)
         if not length and not reduces:
-            return make(self.make_stored_options(dims, kind))
+            return make(self.make_stored_result_options(dims, kind))
         spills = self.make_random_bool(0.12)  # the output of the operation is also stored
-        z = make(self.make_stored_options(dims, kind) if spills else self.make_virtual_options(dims))
+        z = make(self.make_stored_result_options(dims, kind) if spills else self.make_virtual_result_options(dims))
         return self.add_elementwise_chain(z, length, channel=channel, kind=kind, reduces=reduces)
 
     def add_elementwise_chain(
@@ -202,9 +202,11 @@ class RandomGraphBuilder:
         earlier = [z]
         for step in range(length):
             last = step == length - 1 and not reduces and not virtual
-            options = self.make_stored_options(z.dims, kind) if last else self.make_virtual_options(z.dims)
+            options = (
+                self.make_stored_result_options(z.dims, kind) if last else self.make_virtual_result_options(z.dims)
+            )
             if not last and self.make_random_bool(0.06):
-                options = self.make_stored_options(z.dims, self.g.io_type if kind is None else kind)
+                options = self.make_stored_result_options(z.dims, self.g.io_type if kind is None else kind)
             z = self.add_elementwise(z, options, channel=channel, earlier=earlier)
             earlier.append(z)
         return self.add_reduction(z, virtual=False) if reduces else z
@@ -217,7 +219,7 @@ class RandomGraphBuilder:
         what = self.choose_weighted(
             {"smooth": 6, "arithmetic": 7, "select": 0.7, "gradient": 1.2, "positive": 0.7, "rough": 0.4}
         )
-        between = self.make_virtual_options(dims)
+        between = self.make_virtual_result_options(dims)
         if what == "arithmetic":
             mode = self.choose(*ARITHMETIC_MODES)
             b = self.choose_operand(dims, channel=channel, earlier=[] if mode is _P.DIV else earlier)
@@ -299,5 +301,7 @@ class RandomGraphBuilder:
         if operator in (_R.MUL, _R.MUL_NO_ZEROS) and count > 64:
             operator = _R.ADD
         kind = DataType.DOUBLE if self.g.io_type is DataType.DOUBLE else DataType.FLOAT
-        options = self.make_virtual_options(dims, kind) if virtual else self.make_stored_options(dims, kind)
+        options = (
+            self.make_virtual_result_options(dims, kind) if virtual else self.make_stored_result_options(dims, kind)
+        )
         return self.g.reduction(operator, x, dims, **options)

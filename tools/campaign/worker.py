@@ -27,7 +27,7 @@ from .graphs import ATTENTION_FAMILIES, make_random_graph
 from .plan_check import (
     OutputDifferences,
     PlanOrRefusal,
-    compare_interpreters,
+    compare_exact_and_perturbed_runs,
     find_plan,
     is_context_lost,
     run_and_compare,
@@ -56,7 +56,7 @@ class _Worker:
             self.target = open_target(name)
         return self.target
 
-    def judge_request(self, request: dict[str, Any], say: AnswerWriter) -> None:
+    def judge_requested_graph(self, request: dict[str, Any], say: AnswerWriter) -> None:
         """Judge a graph and report the result; if outputs are wrong, also report each smaller failing graph."""
         target = self.open(request["target"])
         if self._is_context_lost(target):
@@ -81,17 +81,17 @@ class _Worker:
         if got.config is None:
             say(outcome="refused", words=got.words[-_MAX_MESSAGE_LENGTH:], **line)
             if not target.is_live:
-                self._judge_without_device(graph, kinds, request, say)
+                self._compare_interpreters_without_gpu(graph, kinds, request, say)
             return
         if got.plan is None or not target.is_live:
             if got.plan is not None:
                 got.plan.close()
             say(outcome="accepted", **line)
-            self._judge_without_device(graph, kinds, request, say)
+            self._compare_interpreters_without_gpu(graph, kinds, request, say)
             return
         say(outcome="accepted", faults=_find_known_issue_codes(graph, got, ()), **line)
         try:
-            self._judge_on_device(graph, got, kinds, request, say)
+            self._run_and_compare_on_gpu(graph, got, kinds, request, say)
         finally:
             got.plan.close()
 
@@ -99,12 +99,14 @@ class _Worker:
     def _is_context_lost(target: Target) -> bool:
         return target.handle is not None and is_context_lost(target.handle.device or 0)
 
-    def _judge_without_device(self, graph: Graph, kinds: list[str], request: dict[str, Any], say: AnswerWriter) -> None:
+    def _compare_interpreters_without_gpu(
+        self, graph: Graph, kinds: list[str], request: dict[str, Any], say: AnswerWriter
+    ) -> None:
         """Report whether the exact and the rounding interpreter agree."""
         for kind in kinds if request["interpret"] else ():
             began = time.perf_counter()
             try:
-                found = compare_interpreters(graph, kind, request["seed"])
+                found = compare_exact_and_perturbed_runs(graph, kind, request["seed"])
             except CudnnBackendError as error:
                 say(outcome="not interpreted", data=kind, words=str(error)[:_MAX_MESSAGE_LENGTH])
                 return
@@ -117,7 +119,7 @@ class _Worker:
                     largest=_find_largest_error(found),
                 )
 
-    def _judge_on_device(
+    def _run_and_compare_on_gpu(
         self, graph: Graph, got: PlanOrRefusal, kinds: list[str], request: dict[str, Any], say: AnswerWriter
     ) -> None:
         assert got.plan is not None
@@ -250,4 +252,4 @@ def _find_known_issue_codes(graph: Graph, got: PlanOrRefusal, wrong: Sequence[st
 def main() -> None:
     """Judge the graphs that the parent process requests, until it closes the pipe."""
     warnings.simplefilter("ignore", KnownIssueWarning)
-    serve(_Worker().judge_request)
+    serve(_Worker().judge_requested_graph)

@@ -263,12 +263,12 @@ def _read_attribute_entry(text: str) -> DocumentedAttribute:
         types=types or None,
         count=_read_count(text),
         role="output" if output else None,
-        required=_read_required(text),
+        required=_read_whether_required(text),
         element=kinds or None,
     )
 
 
-def _read_required(text: str) -> bool | None:
+def _read_whether_required(text: str) -> bool | None:
     if re.search(r"Optional attribute|attribute is optional|Default (value )?is|Read-only|Get-only", text):
         return False
     if re.search(r"Required only|required for|Required to be set before finalization if", text):

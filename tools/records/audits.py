@@ -100,7 +100,7 @@ def audit_program_and_its_stored_cases(name: str, versions: Sequence[str], reduc
         }
 
 
-def summarize_for_record(row: dict[str, Any]) -> dict[str, Any]:
+def summarize_audit_for_record(row: dict[str, Any]) -> dict[str, Any]:
     """Return the findings for the record, without paths and report texts."""
     report = row["report"]
     found = {name: row[name] for name in ("name", "ok", "seconds", "fault", "is_nan", "modes") if name in row}
@@ -166,17 +166,17 @@ def _make_workloads() -> dict[str, Callable[[], Any]]:
     torch.manual_seed(0)
     q, k, v = (torch.randn(4, 1024, 16, 64, device="cuda", dtype=torch.bfloat16).transpose(1, 2) for _ in range(3))
 
-    def attend_by_torch() -> None:
+    def run_torch_attention() -> None:
         with torch.no_grad():
             torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    def attend_by_operators() -> None:
+    def run_attention_operators() -> None:
         with torch.no_grad():
             torch_ops.attention(q, k, v, causal=True)
 
     found: dict[str, Callable[[], Any]] = {
-        "torch's attention": attend_by_torch,
-        "the operators": attend_by_operators,
+        "torch's attention": run_torch_attention,
+        "the operators": run_attention_operators,
         "training step": _make_training_step(),
         "forward pass": _make_training_step(training=False),
         "the frontend": _make_convolution_step(),
@@ -215,12 +215,12 @@ def _make_training_step(training: bool = True) -> Callable[[], None]:
     if not training:
         return torch.no_grad()(lambda: model(x))  # type: ignore[no-any-return]
 
-    def step() -> None:
+    def run_training_step() -> None:
         model(x).float().square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    return step
+    return run_training_step
 
 
 def _make_convolution_step() -> Callable[[], None]:
@@ -399,7 +399,7 @@ def main() -> int:
             print(row["name"], "ok" if row["ok"] else "NOT", row["seconds"], row.get("faults"), asked_of, flush=True)
             if not row["ok"]:
                 print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
-        record["programs"] = [summarize_for_record(row) for row in rows]
+        record["programs"] = [summarize_audit_for_record(row) for row in rows]
     else:  # 'counting' needs no GPU
         record["unsampled_ns"] = measure_unsampled_call_cost()
         print(f"an unsampled call takes more, in ns: {record['unsampled_ns']}", flush=True)

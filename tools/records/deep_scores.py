@@ -234,7 +234,7 @@ def _run_groups_in_children(cases: list[VeryLowScoresCase], until: float) -> lis
     return found
 
 
-def make_record(found: list[dict[str, Any]]) -> dict[str, Any]:
+def make_low_scores_record(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the record: counts, and every case that does not agree."""
     wrong = [item for item in found if item["outcome"] not in ("agrees", "refused")]
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
@@ -275,7 +275,7 @@ def main() -> None:
     cases = make_very_low_scores_cases(target.library.version)[:: arguments.every]
     target.close()
     random.Random(0).shuffle(cases)  # so that cases of every kind run before the time is over
-    record = make_record(list(run_cases_in_children(cases, arguments.workers, arguments.seconds)))
+    record = make_low_scores_record(list(run_cases_in_children(cases, arguments.workers, arguments.seconds)))
     write_record(record, arguments.record)
     print(json.dumps({key: record[key] for key in ("outcomes", "named", "engines")}))
 

@@ -102,7 +102,7 @@ def compute_number_spacing(values: Array, kind: DataType) -> Array:
     return np.asarray(np.exp2(np.maximum(exponent, low) - bits))
 
 
-def find_differences(
+def find_differences_from_interpreter(
     case: EdgeCase, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, str]:
     """Return the positions where an output differs from the interpreter's, and the counts by kind as text."""
@@ -192,7 +192,7 @@ def run_edge_case(case: EdgeCase, folder: Path | None = None) -> CaseRecord:
         for name, raw in run_graph(graph, plan, values).items():
             kind = graph.tensor(name).data_type
             found = raw if is_integer(kind) else decode(raw, kind)
-            wrong, words = find_differences(case, graph, name, found, want[name], exact[name], values)
+            wrong, words = find_differences_from_interpreter(case, graph, name, found, want[name], exact[name], values)
             record["elements"] += raw.size
             if words:
                 record["outcome"] = "differs"

@@ -42,7 +42,7 @@ def describe_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
     return (listed or "no") + (" (other versions not judged)" if unknown else "")
 
 
-def _remove_hazards_and_remarks(found: Matrix) -> dict[str, Any]:
+def _remove_known_issues_and_remarks(found: Matrix) -> dict[str, Any]:
     data, left = found.to_dict(), ("hazards", "remarks")
     return data | {"cells": [{key: cell[key] for key in cell if key not in left} for cell in data["cells"]]}
 
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("versions", nargs="+")
     versions = {find_version_number(name).partition("-")[0]: name for name in parser.parse_args().versions}
     found = matrix({name: case.make() for name, case in TYPICAL_GRAPHS.items()}, JUDGED_TARGETS, versions)
-    data = _remove_hazards_and_remarks(found)
+    data = _remove_known_issues_and_remarks(found)
     rows = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in data.pop("cells"))
     head = json.dumps(data, indent=1).removesuffix("\n}")
     SUPPORT_TABLE_PATH.write_text(f'{head},\n "cells": [\n{rows}\n]}}\n', encoding="utf-8")

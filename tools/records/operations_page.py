@@ -30,7 +30,7 @@ __all__ = [
     "describe_outcome",
     "make_operations_page",
     "read_gpu_and_version",
-    "read_records",
+    "read_gpu_run_outcomes",
 ]
 
 D = DescriptorType
@@ -62,7 +62,7 @@ def _describe_supported_gpus(kind: DescriptorType) -> str:
     return "; ".join([*([", ".join(found)] if found else ["none"]), *notes])
 
 
-def read_records() -> dict[str, dict[str, dict[str, Any]]]:
+def read_gpu_run_outcomes() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the outcome of each graph in the GPU records, by GPU and cuDNN version."""
     found = {}
     for path in RECORD_PATHS:
@@ -105,7 +105,7 @@ def _describe_gpu_runs(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
 def make_operations_table() -> str:
     found = {case.kind for case in TYPICAL_GRAPHS.values()}
     supported = {case.kind for case in TYPICAL_GRAPHS.values() if case.supported}
-    records = read_records()
+    records = read_gpu_run_outcomes()
     ran = {
         TYPICAL_GRAPHS[name].kind
         for graphs in records.values()
@@ -145,7 +145,7 @@ def _format_table_row(*cells: str) -> str:
 
 def make_graphs_table() -> str:
     """Return the table of the typical graphs in tests/support/typical_graphs.py."""
-    records = read_records()
+    records = read_gpu_run_outcomes()
     lines = [
         f"| graph | operation | {' | '.join(('described GPUs', 'reason of a refusal', *records))} |",
         "|---" * (4 + len(records)) + "|",

@@ -178,7 +178,7 @@ def _capture_standard_error() -> Iterator[list[str]]:
             said.append(file.read().decode(errors="replace"))
 
 
-def report_backends(case: dict[str, Any], torch: Any) -> dict[str, Any]:
+def query_usable_backends(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     """Return which of cuDNN, flash and efficient attention torch can use for a case, and which it selects."""
     call = make_sdpa_arguments(case, torch)
     cuda = torch.backends.cuda
@@ -205,9 +205,9 @@ def report_backends(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     return answer
 
 
-def _report_backends_or_error(case: dict[str, Any], torch: Any) -> dict[str, Any]:
+def _query_usable_backends_or_error(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     try:
-        return report_backends(case, torch)
+        return query_usable_backends(case, torch)
     except Exception as error:  # torch cannot make the tensors
         return {"unmade": f"{type(error).__name__}: {str(error)[:200]}"}
 
@@ -219,7 +219,7 @@ def main(path: str, number: int = 320) -> None:
     # this makes torch set its priority order
     torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.half, device="cuda")] * 3)
     cases = make_random_cases(number)
-    answers = [_report_backends_or_error(case, torch) for case in cases]
+    answers = [_query_usable_backends_or_error(case, torch) for case in cases]
     major, minor = torch.cuda.get_device_capability()
     record = {
         "torch": torch.__version__,

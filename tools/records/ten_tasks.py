@@ -204,7 +204,7 @@ GPU_TASKS = (
 )
 
 
-def write_files(task: UserTask, folder: Path) -> None:
+def write_task_files(task: UserTask, folder: Path) -> None:
     """Write the files that the page describes."""
     for name, source in task.files.items():
         place = folder / name
@@ -216,7 +216,7 @@ def write_files(task: UserTask, folder: Path) -> None:
             place.write_text(block.text, encoding="utf-8")
 
 
-def look_up_reason(folder: Path) -> str:
+def look_up_reason_on_built_page(folder: Path) -> str:
     """Paste an error text into the built page of reasons, and return the text of the entry found."""
     with Browser(folder) as browser:
         page = browser.open(REPOSITORY_ROOT / "site" / "tables" / "reasons.html")
@@ -230,9 +230,9 @@ def look_up_reason(folder: Path) -> str:
 
 def run_task(task: UserTask, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Run the task's commands, and return the time and the output line."""
-    write_files(task, folder)
+    write_task_files(task, folder)
     begun = time.monotonic()
-    said, code = (look_up_reason(folder), 0) if not task.commands else ("", 0)
+    said, code = (look_up_reason_on_built_page(folder), 0) if not task.commands else ("", 0)
     for command in task.commands:
         done = subprocess.run(
             shlex.split(command), cwd=folder, env=dict(environment), capture_output=True, text=True, check=False

@@ -30,7 +30,7 @@ ATTENTION_SIZES = ((512, 64, True), (2048, 64, False), (2048, 128, True), (8192,
 TOKENS, WIDTH, AT_ONCE = 16384, 2048, 4
 
 
-def make_all_graphs() -> dict[str, Graph]:
+def make_random_and_attention_graphs() -> dict[str, Graph]:
     """Return random graphs and attention graphs by name."""
     found = make_random_graphs(GRAPH_COUNT)
     for seq, dim, causal in ATTENTION_SIZES:
@@ -56,7 +56,7 @@ def find_graphs_with_changed_time(ratios: Mapping[str, float | None]) -> list[st
     return [name for name, one in ratios.items() if one is not None and not 1 / SLOWDOWN_LIMIT <= one <= SLOWDOWN_LIMIT]
 
 
-def time_in_new_processes(
+def time_graphs_in_new_processes(
     names: Iterable[str], random_graphs: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
 ) -> dict[str, float | None]:
     """Return by graph the ratio of new to old time, measured in new processes."""
@@ -77,8 +77,8 @@ def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float
     first = {name: compute_time_ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}
     changed = find_graphs_with_changed_time(first)
     names = sorted(first, key=lambda name: name not in changed)
-    again = time_in_new_processes(names, random_graphs, (old, new), until)
-    same = time_in_new_processes(names, random_graphs, (old, old), until)
+    again = time_graphs_in_new_processes(names, random_graphs, (old, new), until)
+    same = time_graphs_in_new_processes(names, random_graphs, (old, old), until)
     changes = {
         one["graph"]: {
             "effect": one["effect"],
@@ -112,7 +112,7 @@ def main() -> None:
     what, folder, *more = sys.argv[1:]
     if what == "graphs":
         Path(folder).mkdir()
-        for name, graph in make_all_graphs().items():
+        for name, graph in make_random_and_attention_graphs().items():
             save_graph(graph, Path(folder) / f"{name.replace(' ', '-')}.json")
         return
     checked, file, seconds = more

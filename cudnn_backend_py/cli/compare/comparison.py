@@ -279,7 +279,7 @@ class Comparison:
         return shlex.join(["cudnn-backend", "plan", "compare", self.what, *versions, *target, *much])
 
 
-def _make_package_contenders(
+def _make_contenders_of_this_package(
     p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
 ) -> Iterator[tuple[str, Callable[[], Any], Any]]:
     """Yield (name, call, context) for our functions that can run a problem; add tags to `plans`."""
@@ -315,7 +315,7 @@ def _make_torch_contenders(
     scores = p.batch * p.heads * p.seq_q * p.seq_kv
     backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MAX_SCORES]
     found: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
-    for name, call, context in _make_package_contenders(p, direction, buffers, plans):
+    for name, call, context in _make_contenders_of_this_package(p, direction, buffers, plans):
         found[name] = call, context or nullcontext
     for name, call, context in make_torch_calls(p, direction, buffers, backends):
         found[name] = call, context
@@ -341,7 +341,7 @@ def _make_comparison_row(
     host: dict[str, dict[str, float]] = {}
     configs: dict[str, list[dict[str, Any]]] = {}
     for name, child in children.items():
-        title = _format_row_title(child)
+        title = _format_cudnn_version_title(child)
         configs[title] = _time_built_configs(built[name], child, rounds)
         notes += [f"{title}: {built[name].refused}"] * (built[name].refused != "")
         for suffix, one in _select_first_and_fastest_config(configs[title]):
@@ -370,7 +370,7 @@ def _make_comparison_row(
     }
 
 
-def _format_row_title(child: TimedPlans) -> str:
+def _format_cudnn_version_title(child: TimedPlans) -> str:
     return f"cuDNN {child.child_properties['cudnn']}"
 
 
@@ -418,9 +418,9 @@ def _make_row_without_gpu(case: ComparisonCase, children: Mapping[str, TimedPlan
     with ThreadPoolExecutor(len(children)) as pool:
         for child, built in pool.map(lambda child: (child, _build_plan(child, case)), children.values()):
             if built.refused:
-                notes.append(f"{_format_row_title(child)}: {built.refused}")
+                notes.append(f"{_format_cudnn_version_title(child)}: {built.refused}")
             else:
-                plans[_format_row_title(child)] = ", ".join(config["tag"] for config in built.configs)
+                plans[_format_cudnn_version_title(child)] = ", ".join(config["tag"] for config in built.configs)
     return {**_make_common_row_fields(case), "plans": plans, "notes": notes}
 
 
@@ -537,7 +537,7 @@ def run_comparison(
 
     def make_partial_record() -> RecordTables:
         return RecordTables(
-            {**record, "rows": rows, "seconds": round(before + time.perf_counter() - began, 1)}, format_all_tables
+            {**record, "rows": rows, "seconds": round(before + time.perf_counter() - began, 1)}, make_comparison_tables
         )
 
     with ExitStack() as held:
@@ -684,7 +684,7 @@ def _list_unstarted_cases(record: Mapping[str, Any]) -> list[str]:
     return [f"{left} of {record.get('cases')} cases were not started: the time limit was reached"] if left > 0 else []
 
 
-def format_all_tables(record: Mapping[str, Any]) -> list[Table]:
+def make_comparison_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of GPU and host times, if any, and of the plans."""
     plans = BorderlessTextTable("shape", "direction", "plans")
     for row in record["rows"]:
@@ -699,7 +699,7 @@ def format_text(record: Mapping[str, Any]) -> str:
         *_list_missing_rows(record, ""),
         f"again: {record['command']}",
     )
-    return render_as_text(*format_all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
+    return render_as_text(*make_comparison_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _format_shape_with_plans(row: Mapping[str, Any]) -> str:

@@ -79,7 +79,7 @@ class _RefusedHeadDims:
         return f"at most {limit} is supported on sm_{self.case.target.sm}"
 
 
-def _explain_by_one_smaller_dim(refused: _RefusedHeadDims) -> Cause | None:
+def _explain_by_reducing_one_head_dim(refused: _RefusedHeadDims) -> Cause | None:
     """Return the cause if reducing one of the two head dims makes the graph supported."""
     case = refused.case
     if not refused.limits or refused.multiple:
@@ -116,7 +116,7 @@ def _explain_by_padding(refused: _RefusedHeadDims) -> Cause | None:
     return refused.blame(refused.wrong, needed, Basis.MEASURED, detail, f"{change.title} ({change.effect})")
 
 
-def _explain_by_multiple(refused: _RefusedHeadDims) -> Cause | None:
+def _explain_by_required_multiple(refused: _RefusedHeadDims) -> Cause | None:
     """Return the cause if a head dim is not the multiple that cuDNN's message names."""
     case = refused.case
     if not refused.multiple or refused.size % refused.multiple == 0:
@@ -127,7 +127,7 @@ def _explain_by_multiple(refused: _RefusedHeadDims) -> Cause | None:
     return refused.blame(refused.wrong, f"a multiple of {refused.multiple} is needed", basis, detail, remedy)
 
 
-def _explain_by_limit(refused: _RefusedHeadDims) -> Cause | None:
+def _explain_by_verified_limit(refused: _RefusedHeadDims) -> Cause | None:
     """Return the cause if the graph is supported with its head dim reduced to a limit that cuDNN names."""
     case = refused.case
     for limit in sorted(refused.limits, reverse=True):
@@ -147,12 +147,12 @@ def _explain_by_stated_limit(refused: _RefusedHeadDims) -> Cause | None:
 
 # Tried in this order; those that query cuDNN least come first.
 _HEAD_DIM_EXPLANATIONS: tuple[Callable[[_RefusedHeadDims], Cause | None], ...] = (
-    _explain_by_one_smaller_dim,
+    _explain_by_reducing_one_head_dim,
     _explain_by_padding,
     lambda refused: blame_other_options(refused.case, "head dim"),
-    _explain_by_multiple,
+    _explain_by_required_multiple,
     lambda refused: blame_combined_options(refused.case, "head dim") if refused.limits else None,
-    _explain_by_limit,
+    _explain_by_verified_limit,
     _explain_by_stated_limit,
 )
 

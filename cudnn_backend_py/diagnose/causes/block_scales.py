@@ -70,17 +70,17 @@ def explain_scale_dims(case: RefusalCase) -> Cause | None:
     Since
         9.14.
     """
-    if not case.measure or not has_block_scales(case.graph) or _is_accepted(case.graph, case.target):
+    if not case.measure or not has_block_scales(case.graph) or _is_operation_graph_accepted(case.graph, case.target):
         return None
     change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
-    if change is None or not _is_accepted(change.graph, case.target):
+    if change is None or not _is_operation_graph_accepted(change.graph, case.target):
         return None
     headline = describe_found_and_needed_values(case.graph, change)
     detail = "with these dims cuDNN accepts the operation graph; whether an engine supports it was not asked"
     return Cause("shape", headline, Basis.MEASURED, detail, change.advice, "not asked")
 
 
-def _is_accepted(graph: Graph, target: Target) -> bool:
+def _is_operation_graph_accepted(graph: Graph, target: Target) -> bool:
     """Return whether cuDNN accepts a graph as an operation graph, for which engines can be listed."""
     try:
         OperationGraph(graph, target)

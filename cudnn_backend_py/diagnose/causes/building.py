@@ -79,7 +79,7 @@ def _format_build_detail(case: RefusalCase, what: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Variation:
+class _GraphVariation:
     """A change that may make a plan compile, with texts for headline, detail and remedy."""
 
     change: Change
@@ -88,8 +88,8 @@ class _Variation:
     remedy: str
 
 
-def _find_buildable_variation(case: RefusalCase) -> _Variation | None:
-    for one in _list_variations(case.graph):
+def _find_buildable_variation(case: RefusalCase) -> _GraphVariation | None:
+    for one in _list_graph_variations(case.graph):
         if (
             one.change.title not in case.wrong_claims
             and case.supports(one.change.graph)
@@ -99,7 +99,7 @@ def _find_buildable_variation(case: RefusalCase) -> _Variation | None:
     return None
 
 
-def _list_variations(graph: Graph) -> Iterator[_Variation]:
+def _list_graph_variations(graph: Graph) -> Iterator[_GraphVariation]:
     for change in iterate_changes(graph, BUILD_CHANGE_KINDS):
         if len(change.graphs) != 1:
             continue
@@ -110,4 +110,4 @@ def _list_variations(graph: Graph) -> Iterator[_Variation]:
             found = f"{change.tensors[0]} is {'summed in float32' if '=True' in title else 'written by its matmul'}"
         elif change.kind == "smaller_head_dim":
             found = re.sub(r": (\d+) -> \d+", r" is \1", change.title)
-        yield _Variation(change, found, title, change.advice)
+        yield _GraphVariation(change, found, title, change.advice)

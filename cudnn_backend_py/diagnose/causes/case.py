@@ -379,7 +379,7 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
     after = {tensor.name: tensor for tensor in change.graph.tensors}
     for tensor in graph.tensors:
         if tensor.name in change.tensors and tensor.name in after:
-            for what, found, needed in _list_differences(tensor, after[tensor.name]):
+            for what, found, needed in _list_tensor_differences(tensor, after[tensor.name]):
                 groups.setdefault((what, found, needed), []).append(tensor)
     parts = []
     for (what, found, needed), tensors in groups.items():
@@ -408,7 +408,7 @@ def _format_other_tensors_with_layout(graph: Graph, change: Change, layout: str)
 _MIN_IMAGE_RANK = 4  # dims from which on there are pixels
 
 
-def _list_differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
+def _list_tensor_differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
     if old.rank != new.rank:
         yield "dims", str(list(old.dims)), str(list(new.dims))
         return
@@ -491,7 +491,7 @@ _WORDS_OF_CAUSES = {
 }
 
 
-def format_quote_for_cause_code(code: str, reason: Reason) -> str:
+def format_reason_quote_for_cause_code(code: str, reason: Reason) -> str:
     """Return the quoted reason if it is about causes of this code; else an empty text."""
     words = _WORDS_OF_CAUSES.get(code)
     return format_quote(reason) if words is None or re.search(words, format_statement(reason)) else ""
@@ -500,7 +500,7 @@ def format_quote_for_cause_code(code: str, reason: Reason) -> str:
 def blame_change(code: str, case: RefusalCase, change: Change, reason: Reason | None = None) -> Cause:
     """Return the cause proven by a successful change."""
     headline = describe_found_and_needed_values(case.graph, change) + (
-        format_quote_for_cause_code(code, reason) if reason else ""
+        format_reason_quote_for_cause_code(code, reason) if reason else ""
     )
     detail = "with only this changed, cuDNN supports the graph"
     return Cause(code, headline, Basis.MEASURED, detail, change.advice)

@@ -46,7 +46,7 @@ from .rules import (
     explain_overlap,
     explain_pattern_removed,
     explain_two_graphs,
-    format_architectures,
+    format_architecture_support,
     format_supporting_targets_remedy,
     get_rule_name,
 )
@@ -92,7 +92,7 @@ def find_cause(
         a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
     build
         Whether a variation counts only if a plan of it can be built; how many are is bounded by a
-        :class:`.case.PlanBudget`.
+        :class:`.case.PlanBudget`. If that measures no cause, variations count that pass their support check.
     step
         Called with each variation that is built, before it is.
     """
@@ -100,8 +100,24 @@ def find_cause(
     cause = _apply_message_rules(case)
     if cause is not None:
         return _add_remedy_check_note(case, cause)
-    cause = _name_missing_matmul(case, _find_cause_in_fork(case, _find_most_certain_cause))
-    return _add_remedy_check_note(case, _blame_missing_device_or_keep(case, cause))
+    case, found = _find_cause_with_affordable_check(case, _find_most_certain_cause)
+    cause = _name_missing_matmul(case, found)
+    return _add_remedy_check_note(case, _blame_missing_device_or_keep_cause(case, cause))
+
+
+def _find_cause_with_affordable_check(
+    case: RefusalCase, find: Callable[[RefusalCase], Cause | None]
+) -> tuple[RefusalCase, Cause | None]:
+    """Search for the cause; where plans measure none, variations need only pass their support check.
+
+    The plan budget may end a search before the variation that shows the cause. Returns the case that was used, too.
+    """
+    cause = _find_cause_in_fork(case, find)
+    if case.budget is None or (cause is not None and cause.basis is Basis.MEASURED):
+        return case, cause
+    unbuilt = dataclasses.replace(case, budget=None, unusual=None)
+    other = _find_cause_in_fork(unbuilt, find)
+    return (unbuilt, other) if other is not None and other.basis is Basis.MEASURED else (case, cause)
 
 
 def find_build_cause(
@@ -190,7 +206,7 @@ def find_graph_cause(
     """Return why cuDNN refused the operation graph itself; None if no rule matches its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = _make_refusal_case(refused, graph, target, modes, measure, build, step)
-    cause = _add_remedy_check_note(case, _find_cause_in_fork(case, _find_graph_cause_in_process))
+    cause = _add_remedy_check_note(*_find_cause_with_affordable_check(case, _find_graph_cause_in_process))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
@@ -200,7 +216,7 @@ def _find_cause_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause |
     Without querying cuDNN where that does not help.
     """
 
-    def find_cause_and_reports(one: RefusalCase) -> tuple[Cause | None, list[str], dict[str, Change]]:
+    def find_cause_and_error_reports(one: RefusalCase) -> tuple[Cause | None, list[str], dict[str, Change]]:
         with collect_error_reports() as lines:
             return find(one), lines, one.claims
 
@@ -212,7 +228,7 @@ def _find_cause_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause |
                 case, crashing_variations=deadly, claims={}, count=partial(_VARIATION_NUMBER.pack_into, shared, 0)
             )
             found = run_in_fork(
-                partial(find_cause_and_reports, one), lambda: None, what=_SEARCH_TITLE, late=late.append
+                partial(find_cause_and_error_reports, one), lambda: None, what=_SEARCH_TITLE, late=late.append
             )
             (number,) = _VARIATION_NUMBER.unpack_from(shared)
             if found is not None or late or number in (0, *deadly) or len(deadly) == _MAX_CRASHING_VARIATIONS:
@@ -244,14 +260,14 @@ def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
     said = _apply_phrase_rules(case)
     if (said is None or said.code == "data-type") and (scales := _apply_rule(explain_scale_dims, case)):
         return scales
-    if nearer := _prefer_unusual_properties(case, said):
+    if nearer := _blame_unusual_properties_unless_named(case, said):
         return nearer
     return (
         said if said is not None and said.basis is Basis.MEASURED else _apply_rule(_blame_single_change, case) or said
     )
 
 
-def _prefer_unusual_properties(case: RefusalCase, said: Cause | None) -> Cause | None:
+def _blame_unusual_properties_unless_named(case: RefusalCase, said: Cause | None) -> Cause | None:
     """Return the refused unusual properties as the cause, unless a measured cause already covers them; else None."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
     if measured and call_and_report_errors(
@@ -289,7 +305,7 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
         if nearest := _apply_rule(rule, case):
             return nearest
     said = _apply_phrase_rules(case)
-    if nearer := _prefer_unusual_properties(case, said):
+    if nearer := _blame_unusual_properties_unless_named(case, said):
         return _add_alternative_changes_to_cause(case, nearer)
     if said is not None and said.basis is Basis.MEASURED:
         return _add_alternative_changes_to_cause(case, said)
@@ -320,7 +336,7 @@ def _add_alternative_changes_to_cause(case: RefusalCase, cause: Cause) -> Cause:
         Any version.
     """
     return call_and_report_errors(
-        "the search for other changes that help", cause, _add_alternative_changes_by_basis, case, cause
+        "the search for other changes that help", cause, _add_alternative_changes_if_measured, case, cause
     )
 
 
@@ -331,7 +347,7 @@ _COMBINABLE_CAUSE_CODES = (
 )  # codes of causes that may be refused only together with something else
 
 
-def _add_alternative_changes_by_basis(case: RefusalCase, cause: Cause) -> Cause:
+def _add_alternative_changes_if_measured(case: RefusalCase, cause: Cause) -> Cause:
     if case.is_attention:
         return _add_change_of_determinism(case, cause)
     if cause.basis is not Basis.MEASURED or cause.code not in _COMBINABLE_CAUSE_CODES:
@@ -348,7 +364,7 @@ def _add_alternative_changes_by_basis(case: RefusalCase, cause: Cause) -> Cause:
         said.append(f"supported {change.title}")
         remedies.append(f"{change.title} ({change.effect})")
     if "sm_" not in cause.headline and (others := case.supporting_architectures):
-        said.append(format_architectures(case, others, graph="the graph as it is"))
+        said.append(format_architecture_support(case, others, graph="the graph as it is"))
         remedies.append(format_supporting_targets_remedy(others))
     said = [one for one in said if one not in cause.headline]
     each = [one for remedy in remedies for one in remedy.split("; or ")]
@@ -396,7 +412,7 @@ def _apply_phrase_rules(case: RefusalCase) -> Cause | None:
     return first
 
 
-def _blame_missing_device_or_keep(case: RefusalCase, other: Cause | None) -> Cause | None:
+def _blame_missing_device_or_keep_cause(case: RefusalCase, other: Cause | None) -> Cause | None:
     """Return the given cause, or a new one if an engine was refused only because there is no device to query.
 
     Problem
@@ -554,7 +570,7 @@ def _blame_change_and_architecture(case: RefusalCase) -> Cause | None:
         others = dataclasses.replace(case, graph=change.graph).supporting_architectures
         if others:
             contrast = describe_found_and_needed_values(case.graph, change)
-            headline = f"{format_architectures(case, others, how=' with another change')}: {contrast}"
+            headline = f"{format_architecture_support(case, others, how=' with another change')}: {contrast}"
             remedy = f"{format_supporting_targets_remedy(others)}; and {change.advice}"
             return Cause(
                 "architecture", headline, Basis.MEASURED, "the graph with this change was judged there", remedy

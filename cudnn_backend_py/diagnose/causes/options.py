@@ -177,14 +177,14 @@ _KNOWN_OPTIONS: dict[str, tuple[str, str]] = {
 _KeyedOptions = Iterator[tuple[str, AttentionOption]]
 
 
-def _make_option(key: str, name: str, plain: Mapping[str, Any], needs: tuple[str, ...] = (), **more: Any) -> Any:
+def _make_keyed_option(key: str, name: str, plain: Mapping[str, Any], needs: tuple[str, ...] = (), **more: Any) -> Any:
     pattern, instead = _KNOWN_OPTIONS[key]
     return key, AttentionOption(name, plain, needs, pattern, instead, **more)
 
 
 def _list_options(p: Attention, *, backward: bool) -> _KeyedOptions:
     """Yield the options of a problem by key, in an order where needed options come first."""
-    yield from _list_type_options(p)
+    yield from _list_data_type_options(p)
     yield from _list_size_options(p)
     yield from _list_mask_options(p)
     yield from _list_length_options(p)
@@ -192,14 +192,16 @@ def _list_options(p: Attention, *, backward: bool) -> _KeyedOptions:
     yield from _list_gradient_options(p) if backward else _list_output_options(p)
 
 
-def _list_type_options(p: Attention) -> _KeyedOptions:
+def _list_data_type_options(p: Attention) -> _KeyedOptions:
     if p.data_type not in HALF_TYPES:
-        wide = "" if p.output_type in (None, p.data_type) else f" with a {_format_type(p.output_type)} output"
+        wide = "" if p.output_type in (None, p.data_type) else f" with a {_format_data_type(p.output_type)} output"
         plain = {"data_type": DataType.HALF, "output_type": DataType.HALF, "mx": False}
-        yield _make_option("data type", f"{'block-scaled ' if p.mx else ''}{_format_type(p.data_type)}{wide}", plain)
+        yield _make_keyed_option(
+            "data type", f"{'block-scaled ' if p.mx else ''}{_format_data_type(p.data_type)}{wide}", plain
+        )
 
 
-def _format_type(kind: DataType | None) -> str:
+def _format_data_type(kind: DataType | None) -> str:
     return "" if kind is None else DATA_TYPES[kind].word or kind.name.lower()
 
 
@@ -208,22 +210,22 @@ def _list_size_options(p: Attention) -> _KeyedOptions:
         same = p.head_dim == p.head_dim_v
         name = f"a head dim of {p.head_dim}" + ("" if same else f" and one of V of {p.head_dim_v}")
         plain = {"head_dim": _PLAIN_HEAD_DIM, "head_dim_v": _PLAIN_HEAD_DIM}
-        yield _make_option("head dim", name, plain, sizes=tuple(plain) if same else (), size=p.head_dim)
+        yield _make_keyed_option("head dim", name, plain, sizes=tuple(plain) if same else (), size=p.head_dim)
     if p.seq_q % _SEQUENCE_MULTIPLE or p.seq_kv % _SEQUENCE_MULTIPLE:
         rounded = {
             name: -(-getattr(p, name) // _SEQUENCE_MULTIPLE) * _SEQUENCE_MULTIPLE for name in ("seq_q", "seq_kv")
         }
-        yield _make_option("sequence", f"sequences of {p.seq_q} (queries) and {p.seq_kv} (keys)", rounded)
+        yield _make_keyed_option("sequence", f"sequences of {p.seq_q} (queries) and {p.seq_kv} (keys)", rounded)
     if (p.kv_heads, p.v_heads) != (p.heads, p.heads):
         heads = f"{p.kv_heads}" if p.kv_heads == p.v_heads else f"{p.kv_heads} (K) and {p.v_heads} (V)"
         plain = {"kv_heads": p.heads, "v_heads": p.heads}
-        yield _make_option("heads", f"{heads} heads of K and V for {p.heads} of Q", plain)
+        yield _make_keyed_option("heads", f"{heads} heads of K and V for {p.heads} of Q", plain)
     by_name: Mapping[str, Any] = {"": p.layout} if isinstance(p.layout, str) else p.layout
     given: set[Any] = {one for name, one in by_name.items() if name != "stats"}
     if given != {"bshd"}:
         named = len(given) == 1 and given <= {*_LAYOUT_NAMES, "packed"}
         name = f"the layout {next(iter(given))}" if named else "the strides of Q, K, V and O"
-        yield _make_option("layout", name, {"layout": "bshd"})
+        yield _make_keyed_option("layout", name, {"layout": "bshd"})
 
 
 def _list_mask_options(p: Attention) -> _KeyedOptions:
@@ -231,69 +233,69 @@ def _list_mask_options(p: Attention) -> _KeyedOptions:
     if p.right_bound is not None:
         bounds.append("right bound")
         name = f"a right bound of {p.right_bound}" if p.right_bound else "the causal mask"
-        yield _make_option("right bound", name, {"right_bound": None, "causal": False})
+        yield _make_keyed_option("right bound", name, {"right_bound": None, "causal": False})
     if p.left_bound is not None:
         bounds.append("left bound")
-        yield _make_option("left bound", "the left bound (sliding window)", {"left_bound": None})
+        yield _make_keyed_option("left bound", "the left bound (sliding window)", {"left_bound": None})
     if p.alignment == "bottom_right":
         plain = {"alignment": "top_left"}
-        yield _make_option("alignment", "the mask aligned at the bottom right", plain, tuple(bounds[:1]))
+        yield _make_keyed_option("alignment", "the mask aligned at the bottom right", plain, tuple(bounds[:1]))
     if p.block_mask:
-        yield _make_option("block mask", "the block mask", {"block_mask": False})
+        yield _make_keyed_option("block mask", "the block mask", {"block_mask": False})
 
 
 def _list_length_options(p: Attention) -> _KeyedOptions:
     padded = ("padding",) if p.padding else ()
     if p.padding:
-        yield _make_option("padding", "sequence lengths (padding)", {"padding": False})
+        yield _make_keyed_option("padding", "sequence lengths (padding)", {"padding": False})
     totals = {"max_total_seq_q": None, "max_total_seq_kv": None}
     if p.ragged:
-        yield _make_option("ragged", "ragged offsets", {"ragged": False, "ragged_stats": False, **totals}, padded)
+        yield _make_keyed_option("ragged", "ragged offsets", {"ragged": False, "ragged_stats": False, **totals}, padded)
     if p.ragged_stats:
-        yield _make_option("ragged stats", "ragged statistics", {"ragged_stats": False, **totals}, ("ragged",))
+        yield _make_keyed_option("ragged stats", "ragged statistics", {"ragged_stats": False, **totals}, ("ragged",))
     if p.max_total_seq_q is not None or p.max_total_seq_kv is not None:
         needs = ("ragged stats",) if p.ragged_stats else ("ragged",)
-        yield _make_option("totals", "bounds of the total lengths", totals, needs)
+        yield _make_keyed_option("totals", "bounds of the total lengths", totals, needs)
     if p.page_size is not None:
         plain = {"page_size": None, "pages_k": None, "pages_v": None}
-        yield _make_option("paged", f"paged K and V (pages of {p.page_size})", plain, padded)
+        yield _make_keyed_option("paged", f"paged K and V (pages of {p.page_size})", plain, padded)
 
 
 def _list_input_tensor_options(p: Attention) -> _KeyedOptions:
     if p.score_modifier is not None:
-        yield _make_option("modifier", "the score modifier (soft cap)", {"score_modifier": None})
+        yield _make_keyed_option("modifier", "the score modifier (soft cap)", {"score_modifier": None})
     if p.alibi:
-        yield _make_option("alibi", "ALiBi", {"alibi": False})
+        yield _make_keyed_option("alibi", "ALiBi", {"alibi": False})
     if p.bias is not None:
-        yield _make_option("bias", "the bias", {"bias": None, "dbias": False})
+        yield _make_keyed_option("bias", "the bias", {"bias": None, "dbias": False})
         whole = (*p.bias[:2], p.seq_q, p.seq_kv)
         if p.bias != whole:
-            yield _make_option("bias dims", f"a bias of dims {list(p.bias)}", {"bias": whole}, ("bias",))
+            yield _make_keyed_option("bias dims", f"a bias of dims {list(p.bias)}", {"bias": whole}, ("bias",))
     if p.dropout or p.dropout_mask:
         plain = {"dropout": 0.0, "dropout_mask": False, "rng_dump": False}
-        yield _make_option("dropout", "a given dropout mask" if p.dropout_mask else "dropout", plain)
+        yield _make_keyed_option("dropout", "a given dropout mask" if p.dropout_mask else "dropout", plain)
     if p.dropout and p.seed_type is not DataType.INT64:
-        yield _make_option(
-            "seed type", f"a seed of type {_format_type(p.seed_type)}", {"seed_type": DataType.INT64}, ("dropout",)
+        yield _make_keyed_option(
+            "seed type", f"a seed of type {_format_data_type(p.seed_type)}", {"seed_type": DataType.INT64}, ("dropout",)
         )
     if p.sink:
-        yield _make_option("sink", "the sink", {"sink": False, "dsink": False})
+        yield _make_keyed_option("sink", "the sink", {"sink": False, "dsink": False})
 
 
 def _list_output_options(p: Attention) -> _KeyedOptions:
     outputs = {"stats": "the statistics (stats)", "max": "the row maximum", "sum_exp": "the sum of exponentials"}
     for field, name in outputs.items():
         if getattr(p, field):
-            yield _make_option(field, name, {field: False})
+            yield _make_keyed_option(field, name, {field: False})
     if p.rng_dump:
-        yield _make_option("rng dump", "the dropout mask written", {"rng_dump": False}, ("dropout",))
+        yield _make_keyed_option("rng dump", "the dropout mask written", {"rng_dump": False}, ("dropout",))
 
 
 def _list_gradient_options(p: Attention) -> _KeyedOptions:
     if p.dbias:
-        yield _make_option("dbias", "the gradient of the bias (dbias)", {"dbias": False}, ("bias",))
+        yield _make_keyed_option("dbias", "the gradient of the bias (dbias)", {"dbias": False}, ("bias",))
     if p.dsink:
-        yield _make_option("dsink", "the gradient of the sink (dsink)", {"dsink": False}, ("sink",))
+        yield _make_keyed_option("dsink", "the gradient of the sink (dsink)", {"dsink": False}, ("sink",))
     if p.deterministic:
         name = "a deterministic dQ (without the float32 sum dq_accum)"
-        yield _make_option("deterministic", name, {"deterministic": False})
+        yield _make_keyed_option("deterministic", name, {"deterministic": False})

@@ -60,7 +60,7 @@ def find_refused_options(
     For n options some ``3 n`` questions. More options are taken to be no easier; where answers contradict that
     in a way that matters, None is returned.
     """
-    return _RefusedOptionSearch(tuple(options), needs, run_query).find_all()
+    return _RefusedOptionSearch(tuple(options), needs, run_query).find_refused_sets()
 
 
 class _RefusedOptionSearch:
@@ -95,7 +95,7 @@ class _RefusedOptionSearch:
         implied = {need for one in kept for need in self._add_needed_options([one]) - {one}}
         return tuple(one for one in self.options if one in kept and one not in implied)
 
-    def find_all(self) -> RefusedOptions | None:
+    def find_refused_sets(self) -> RefusedOptions | None:
         plain = self._is_supported_with(())
         if plain is not True:
             return None if plain is None else RefusedOptions(((),))
@@ -114,7 +114,7 @@ class _RefusedOptionSearch:
         several = [one for named in sets if len(named) > 1 for one in named]
         answers = [self._is_supported_with([one]) for one in several]
         if False in answers:  # refused by itself, yet leaving out another helps: it is not that simple
-            return self._search_with_dependents(several[answers.index(False)])
+            return self._search_with_dependent_options(several[answers.index(False)])
         return (
             RefusedOptions(
                 tuple(sets), self._drop_implied_options(cures), None if None in answers or not answers else True
@@ -123,7 +123,7 @@ class _RefusedOptionSearch:
             else None
         )
 
-    def _search_with_dependents(self, option: str) -> RefusedOptions | None:
+    def _search_with_dependent_options(self, option: str) -> RefusedOptions | None:
         """Search again with an option and its dependents joined, as the option may be supported only with them."""
         more = frozenset(one for one in self.options if one != option and option in self._add_needed_options([one]))
         if not more:
@@ -131,7 +131,7 @@ class _RefusedOptionSearch:
         rest = tuple(one for one in self.options if one not in more)
         return _RefusedOptionSearch(
             rest, self.needs, lambda kept: self._is_supported_with(kept | more if option in kept else kept)
-        ).find_all()
+        ).find_refused_sets()
 
     def _find_refused_option_sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
         """Return the options refused alone; if none, one refused set with all options that help if left out."""
@@ -141,7 +141,7 @@ class _RefusedOptionSearch:
         )
         if single:
             return single
-        found = self._find_minimal_set(options, core)
+        found = self._find_minimal_refused_set(options, core)
         return (self._drop_implied_options(found),) if found else ()
 
     def _find_options_refused_alone(self, options: Collection[str]) -> tuple[tuple[str, ...], ...]:
@@ -151,7 +151,7 @@ class _RefusedOptionSearch:
             (one,) for one in alone if not any(need in alone for need in self._add_needed_options([one]) - {one})
         )
 
-    def _find_minimal_set(self, options: frozenset[str], core: frozenset[str]) -> frozenset[str]:
+    def _find_minimal_refused_set(self, options: frozenset[str], core: frozenset[str]) -> frozenset[str]:
         """Return a minimal refused set; empty if it could not be proven minimal.
 
         Those of the core are in every such set.

@@ -19,9 +19,9 @@ from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import try_to_make_graph
 from ...graph.strides import has_overlapping_elements
 from ...plans.refusals import Reason
-from ...rewrite.changes import Change, compute_response_dims, find_attention_dims, iterate_changes, join_names
+from ...rewrite.changes import Change, compute_convolution_output_dims, find_attention_dims, iterate_changes, join_names
 from ...rewrite.changes.change import ATTENTION
-from ...rewrite.changes.layout import align_to_elements
+from ...rewrite.changes.layout import align_tensors_to_element_size
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.shapes import add_missing_norm_tensors
 from ...rewrite.unusual import find_deviations
@@ -37,7 +37,7 @@ from .case import (
     describe_found_and_needed_values,
     format_best_quote,
     format_quote,
-    format_quote_for_cause_code,
+    format_reason_quote_for_cause_code,
     format_statement,
     get_data_type_word,
     is_supported,
@@ -94,7 +94,9 @@ def format_supporting_targets_remedy(others: Sequence[str]) -> str:
     return f"judge for {' or '.join(others[:3])}, with this cuDNN" if others else ""
 
 
-def format_architectures(case: RefusalCase, others: Sequence[str], *, graph: str = "the graph", how: str = "") -> str:
+def format_architecture_support(
+    case: RefusalCase, others: Sequence[str], *, graph: str = "the graph", how: str = ""
+) -> str:
     """Return text such as "sm_90 does not support the graph, sm_100 does", followed by `how`."""
     do = "do" if len(others) > 1 else "does"
     return f"sm_{case.target.sm} does not support {graph}, {', '.join(others)} {do}{how}"
@@ -268,7 +270,7 @@ def explain_convolution_dims(case: RefusalCase, reason: Reason) -> Cause | None:
         if not isinstance(op, Operation) or op.kind not in CONVOLUTIONS:
             continue
         image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
-        needed = compute_response_dims(op)
+        needed = compute_convolution_output_dims(op)
         if needed is not None and needed != response.dims:
             change = case.find_remedy("pad_sequence")
             headline = (
@@ -320,7 +322,7 @@ def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | N
         how = " with other dims" if more is None else " with other dims and another type of the scales"
         contrasts = [describe_found_and_needed_values(case.graph, change)]
         contrasts += [] if more is None else [describe_found_and_needed_values(change.graph, more)]
-        headline = f"{format_architectures(case, others, how=how)}: {'; '.join(contrasts)}{format_quote(reason)}"
+        headline = f"{format_architecture_support(case, others, how=how)}: {'; '.join(contrasts)}{format_quote(reason)}"
         steps = [change.title, *([] if more is None else [more.title])]
         remedy = f"{format_supporting_targets_remedy(others)}; and {'; and '.join(steps)}"
         return Cause("shape", headline, Basis.MEASURED, "the graph with these changes was judged there", remedy)
@@ -619,7 +621,7 @@ def explain_alignment(case: RefusalCase, reason: Reason) -> Cause | None:
     change = case.find_remedy("alignment")
     if change is not None:
         return blame_change("alignment", case, change, reason)
-    if (change := next(align_to_elements(case.graph), None)) is not None:
+    if (change := next(align_tensors_to_element_size(case.graph), None)) is not None:
         # A tensor of a refused type may have an alignment that is too small for that type alone.
         typed = case.find_remedy("data_type", keep=lambda one: {*one.tensors} <= {*change.tensors})
         if typed is not None:
@@ -650,7 +652,7 @@ def explain_misalignment(case: RefusalCase) -> Cause | None:
     Since
         Any version.
     """
-    change = next(align_to_elements(case.graph), None)
+    change = next(align_tensors_to_element_size(case.graph), None)
     if change is None or not case.supports(change.graph):
         return None
     case.store_change_if_exact(change)
@@ -725,10 +727,10 @@ def explain_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
     if not others:
         return None
     what = "" if case.is_attention else f" ({_format_pattern(case.graph)})"
-    where = format_architectures(case, others, graph=f"the graph{what}")
+    where = format_architecture_support(case, others, graph=f"the graph{what}")
     return Cause(
         "architecture",
-        where + format_quote_for_cause_code("architecture", reason),
+        where + format_reason_quote_for_cause_code("architecture", reason),
         Basis.MEASURED,
         "the same graph was judged there",
         format_supporting_targets_remedy(others),

@@ -45,7 +45,7 @@ def blame_options(case: RefusalCase) -> Cause | None:
         return _blame_options_to_remove(case) if options is None and case.is_attention else None
     if not blame.options:
         return None
-    parts = [_describe_refused_set(case, options, one, blame) for one in blame.sets]
+    parts = [_describe_refused_option_set(case, options, one, blame) for one in blame.sets]
     patterns = [options.found[key].pattern for key in blame.options]
     fitting = [
         one for one in case.specific_reasons if any(re.search(pattern, format_statement(one)) for pattern in patterns)
@@ -74,30 +74,30 @@ def _format_options_remedy(case: RefusalCase, options: AttentionOptions, blame: 
 
     if blame.remedies:  # these were queried, but not built
         kept = [key for key in blame.remedies if case.budget is None or is_supported_without([key])]
-        return _format_replacements([options.found[key] for key in kept], " or ")
+        return _format_option_replacements([options.found[key] for key in kept], " or ")
     together = [one[-1] for one in blame.sets]
     return (
-        _format_replacements([options.found[key] for key in together], " and ")
+        _format_option_replacements([options.found[key] for key in together], " and ")
         if is_supported_without(together)
         else ""
     )
 
 
-def _format_replacements(options: Sequence[AttentionOption], word: str) -> str:
+def _format_option_replacements(options: Sequence[AttentionOption], word: str) -> str:
     """Return text that lists replacements of options, first those that preserve the results."""
     dropped = word.join(option.name for option in options if not option.instead)
     found = [option.instead for option in options if option.instead]
     return word.join([*found, *([f"without {dropped}, {OTHER_RESULTS}"] if dropped else [])])
 
 
-def _describe_refused_set(
+def _describe_refused_option_set(
     case: RefusalCase, options: AttentionOptions, keys: Sequence[str], blame: RefusedOptions
 ) -> str:
     """Describe one refused set of options for a headline."""
     names = [options.found[key].name for key in keys]
     where = f"not supported on sm_{case.target.sm}"
     for key in keys:
-        if limit := _describe_supported_sizes(case, options, key, keys):
+        if limit := _describe_supported_option_sizes(case, options, key, keys):
             beside = " together with ".join(options.found[other].name for other in keys if other != key)
             beside = f" together with {beside}" if beside else ""
             return f"{options.found[key].name}{beside}: {where}, {limit}"
@@ -109,7 +109,9 @@ def _describe_refused_set(
 _HEAD_DIM_STEP = 8  # of head dims
 
 
-def _describe_supported_sizes(case: RefusalCase, options: AttentionOptions, key: str, keys: Sequence[str]) -> str:
+def _describe_supported_option_sizes(
+    case: RefusalCase, options: AttentionOptions, key: str, keys: Sequence[str]
+) -> str:
     """Find the supported sizes of an option by judging; return them as text, empty for options without a size."""
     option, kept = options.found[key], options.add_needed_options(keys)
     if not option.sizes:

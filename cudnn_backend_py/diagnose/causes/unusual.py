@@ -78,7 +78,7 @@ def blame_unusual_properties(case: RefusalCase) -> Cause | None:
     extra = [one[0] for one in sets if len(one) == 1 and one[0].aspect == "operation"]
     if len(extra) == len(sets) and (cut := explain_two_graphs(case)):
         return cut
-    parts = [_describe_refused_set(case, one, blame) for one in sets if one[0] not in extra or len(extra) == 1]
+    parts = [_describe_refused_properties(case, one, blame) for one in sets if one[0] not in extra or len(extra) == 1]
     if len(extra) > 1:
         names = ", ".join(one.what.removeprefix("operation ") for one in extra)
         parts.append(f"operations {names} do not fit into this graph")
@@ -93,7 +93,7 @@ def blame_unusual_properties(case: RefusalCase) -> Cause | None:
         headline,
         Basis.MEASURED,
         detail,
-        _format_replacements(case, blame, options, sets),
+        _format_property_replacements(case, blame, options, sets),
     )
 
 
@@ -179,7 +179,7 @@ def _find_smallest_refused_sets(
     return None
 
 
-def _describe_refused_set(case: RefusalCase, one: Sequence[Deviation], blame: RefusedOptions) -> str:
+def _describe_refused_properties(case: RefusalCase, one: Sequence[Deviation], blame: RefusedOptions) -> str:
     """Describe one refused set for a headline."""
     if len(one) == 1:
         (only,) = one
@@ -206,7 +206,7 @@ def _quote_first_message_on_properties(case: RefusalCase, one: Sequence[Deviatio
     return next(filter(None, map(format_quote, fitting)), "")
 
 
-def _format_replacements(
+def _format_property_replacements(
     case: RefusalCase, blame: RefusedOptions, options: dict[str, Deviation], sets: Sequence[Sequence[Deviation]]
 ) -> str:
     """Return text that lists replacements of refused properties, first those that preserve the results."""

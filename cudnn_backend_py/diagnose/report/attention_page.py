@@ -57,7 +57,7 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
     )
     bodies = [f"## {name.capitalize()} pass\n\n" + "\n".join(page.make_table(name)) for name in ("forward", "backward")]
     notes = [f"{number}. {text}" for text, number in page.notes.items()]
-    foot = _PAGE_FOOT.format(files=", ".join(map(_format_code, files)))
+    foot = _PAGE_FOOT.format(files=", ".join(map(_format_inline_code, files)))
     return "\n".join([head, *(f"{body}\n" for body in bodies), "## Reasons\n", *notes, "", foot])
 
 
@@ -145,7 +145,7 @@ class _SupportPage:
         if cell is None or cell.answer == "-":
             return None
         if cell.answer != "yes":
-            return _ANSWER_TEXTS[cell.answer], (_format_code(cell.reason),)
+            return _ANSWER_TEXTS[cell.answer], (_format_inline_code(cell.reason),)
         use = AttentionUse(
             row.problem,
             row.direction == "backward",
@@ -161,7 +161,7 @@ class _SupportPage:
         return ",".join(str(number).translate(_SUPERSCRIPTS) for number in numbers)
 
 
-def _format_code(text: str) -> str:
+def _format_inline_code(text: str) -> str:
     """Return a text as inline Markdown code, with enough backticks around it."""
     shown = printable(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))

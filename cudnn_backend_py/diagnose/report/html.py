@@ -101,7 +101,7 @@ def render_page(
         title=title,
         subtitle=_format_subtitle(verdicts, matrix),
         counts=_count_outcomes(verdicts, matrix),
-        groups=_make_sections(asked),
+        groups=_make_graph_sections(asked),
         matrix=matrix,
         choices=_list_filter_choices(matrix) if matrix is not None else (),
     )
@@ -140,7 +140,7 @@ def render_plan_html(plan: Plan) -> str:
         facts.append(("workspace", f"{plan.workspace_bytes} bytes"))
         facts += [("kernel", str(kernel)) for kernel in plan.kernels() or ()]
     return _render_fragment(
-        card={"title": plan.graph.name, "what": "Plan", "facts": facts}, **_make_drawings(plan.graph, ())
+        card={"title": plan.graph.name, "what": "Plan", "facts": facts}, **_make_drawing_template_values(plan.graph, ())
     )
 
 
@@ -148,14 +148,19 @@ def render_change_html(change: Change) -> str:
     """Return a change with its resulting graph as an HTML fragment."""
     facts = [("kind", change.kind), ("effect", change.effect)]
     return _render_fragment(
-        card={"title": change.title, "what": "Change", "facts": facts}, **_make_drawings(change.graph, change.tensors)
+        card={"title": change.title, "what": "Change", "facts": facts},
+        **_make_drawing_template_values(change.graph, change.tensors),
     )
 
 
 def render_remedies_html(remedies: Sequence[Remedy], before: Graph | None = None) -> str:
     """Return remedies as an HTML fragment, each with a diff from the graph `before` if it is given."""
-    shown = [_make_remedy_view(item, None, before) for item in remedies]
-    drawn = _make_drawings(remedies[0].graph, remedies[0].tensors) if before is None else _make_drawings(before, ())
+    shown = [_make_remedy_template_values(item, None, before) for item in remedies]
+    drawn = (
+        _make_drawing_template_values(remedies[0].graph, remedies[0].tensors)
+        if before is None
+        else _make_drawing_template_values(before, ())
+    )
     return _render_fragment(remedies=shown, unfinished=_explain_unfinished_search(remedies), **drawn)
 
 
@@ -183,7 +188,7 @@ def _render_fragment(**shown: Any) -> str:
     return _render_template("fragment.html.j2", **{**parts, "named": (), "unfinished": "", **shown})
 
 
-def _make_drawings(graph: Graph, named: Sequence[str]) -> dict[str, Any]:
+def _make_drawing_template_values(graph: Graph, named: Sequence[str]) -> dict[str, Any]:
     _make_environment()  # of jinja2, which drawings are marked up for
     return {"drawings": _draw_graphs(graph, named), "named": named}
 
@@ -295,16 +300,16 @@ def _list_filter_choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
     ]
 
 
-def _make_sections(asked: Sequence[_VerdictEntry]) -> list[dict[str, Any]]:
+def _make_graph_sections(asked: Sequence[_VerdictEntry]) -> list[dict[str, Any]]:
     """Return the sections of the page: a drawing and verdicts with remedies for each graph."""
     together: dict[object, list[tuple[int, _VerdictEntry]]] = {}
     for number, item in enumerate(asked, 1):
         verdict, graph, _ = item
         together.setdefault((verdict.graph_text, graph), []).append((number, item))
-    return [_make_section(f"g{number}", mine) for number, mine in enumerate(together.values(), 1)]
+    return [_make_graph_section(f"g{number}", mine) for number, mine in enumerate(together.values(), 1)]
 
 
-def _make_section(anchor: str, mine: Sequence[tuple[int, _VerdictEntry]]) -> dict[str, Any]:
+def _make_graph_section(anchor: str, mine: Sequence[tuple[int, _VerdictEntry]]) -> dict[str, Any]:
     _, (first, graph, _) = mine[0]
     causes = [verdict.cause for _, (verdict, _, _) in mine if verdict.cause is not None]
     said = [line for cause in causes for line in (cause.headline, cause.detail, cause.versions)]
@@ -319,7 +324,7 @@ def _make_section(anchor: str, mine: Sequence[tuple[int, _VerdictEntry]]) -> dic
             {
                 "id": f"v{number}",
                 "verdict": verdict,
-                "remedies": [_make_remedy_view(item, verdict, graph) for item in found],
+                "remedies": [_make_remedy_template_values(item, verdict, graph) for item in found],
                 "unfinished": _explain_unfinished_search(found),
             }
             for number, (verdict, _, found) in mine
@@ -347,7 +352,7 @@ def _draw_graphs(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
     return drawings
 
 
-def _make_remedy_view(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dict[str, Any]:
+def _make_remedy_template_values(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dict[str, Any]:
     """Return the template values of a remedy; with a diff if the original graph or its verdict is known."""
     text = str if graph is None else _format_graph
     after = "\n".join(text(part) for part in remedy.graphs or (remedy.graph,))
@@ -359,12 +364,12 @@ def _make_remedy_view(remedy: Remedy, verdict: Verdict | None, graph: Graph | No
         "claim": remedy.effect_with_check,
         "steps": remedy.steps,
         "verified": remedy.verified,
-        "answer": _format_remedy_answer(remedy),
+        "answer": _format_remedy_verdict(remedy),
         "diff": None if before is None else _make_diff(before, after),
     }
 
 
-def _format_remedy_answer(remedy: Remedy) -> str:
+def _format_remedy_verdict(remedy: Remedy) -> str:
     version = f", cuDNN {remedy.version}" if remedy.version else ""
     if remedy.verdict is None:
         return f"for {remedy.target}{version}; not judged by cuDNN"

@@ -21,7 +21,8 @@ __all__ = ["format_error_summary", "format_graph_line", "format_summary", "rende
 
 MAX_COLUMNS = 100
 MAX_LINES = 8
-_MOST_LINES = {"cause": 2, "remedy": 2, "fix": 2, "versions": 2, "issue": 3}  # rows that share the lines left, in order
+# Rows that share the lines left, in order.
+_MOST_LINES = {"cause": 2, "remedy": 2, "fix": 2, "versions": 2, "issue": 3, "lint": 3}
 _LONG_NAME = 24  # characters
 _LABEL_COLUMNS = 9
 _MIN_NAME_COLUMNS = 8  # of the graph's name in the first line
@@ -69,7 +70,7 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
     left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{outcome}: graph '' {where}"))
     name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."
     yield shorten_text(f"{outcome}: graph {name!r} {where}", MAX_COLUMNS)
-    rows = dict(_list_rows(verdict))
+    rows = dict(_list_summary_rows(verdict))
     names = _find_long_names(verdict.graph_text)
     texts = {label: _clean_text(text) for label, text in rows.items()}
     lines = dict.fromkeys(rows, 1)
@@ -85,7 +86,7 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
         yield from _format_row(label, text, lines[label])
 
 
-def _list_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+def _list_summary_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each row below the first."""
     cause, known = verdict.cause, verdict.hazards
     if cause is not None:

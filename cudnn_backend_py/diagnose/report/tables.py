@@ -44,12 +44,17 @@ def render_matrix(matrix: Matrix) -> Group:
     parts: list[RenderableType] = []
     everywhere = set.intersection(*(set(cell.remarks) for cell in matrix.cells.values())) if matrix.cells else set()
     for graph in matrix.graphs:
-        parts += [*_render_graph(matrix, graph, everywhere), Text("")]
+        parts += [*_render_matrix_of_graph(matrix, graph, everywhere), Text("")]
     lacking = dict.fromkeys(
         version for (*_, version), cell in matrix.cells.items() if cell.cause == ENGINES_MISSING_CODE
     )
     remarks = (Text.assemble(("remark: ", "bold yellow"), make_line(one)) for one in sorted(everywhere))
-    return Group(*parts, _render_legend(list(matrix.cells.values())), *remarks, *_format_full_wheel_commands(lacking))
+    return Group(
+        *parts,
+        _render_outcome_letter_legend(list(matrix.cells.values())),
+        *remarks,
+        *_format_full_wheel_commands(lacking),
+    )
 
 
 def render_support_table(table: SupportTable) -> Group:
@@ -86,9 +91,9 @@ def format_matrix_markdown(matrix: Matrix) -> str:
             ),
         )
         notes = [f"{mark}: {headline}" for mark, headline in causes.items()]
-        notes += [remark.plain for remark in _render_remarks(cells)]
+        notes += [remark.plain for remark in _render_matrix_remarks(cells)]
         lines += ["", *(f"* {_escape_markdown(one)}" for one in notes), ""]
-    return "\n".join([*lines, _render_legend(list(matrix.cells.values())).plain]) + "\n"
+    return "\n".join([*lines, _render_outcome_letter_legend(list(matrix.cells.values())).plain]) + "\n"
 
 
 def _escape_markdown(text: str) -> str:
@@ -107,7 +112,7 @@ def _format_full_wheel_commands(lacking: Iterable[str]) -> list[Text]:
     )
 
 
-def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
+def _render_matrix_of_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
     """Return the table of a graph, its causes, and the remarks that do not apply to every cell."""
     rows, marks, causes = _assign_marks_to_causes(matrix, graph)
     tables: list[RenderableType] = [make_line(graph, "bold")]
@@ -120,7 +125,7 @@ def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> li
         tables += [table, Text("")]
     told = (make_line(f"{mark:<4}", _LETTER_STYLES[mark[0]]).append(make_line(text)) for mark, text in causes.items())
     cells = {(target, version): cell for (name, target, version), cell in matrix.cells.items() if name == graph}
-    return [*tables, *told, *_render_remarks(cells, everywhere)]
+    return [*tables, *told, *_render_matrix_remarks(cells, everywhere)]
 
 
 def _assign_marks_to_causes(
@@ -159,7 +164,7 @@ def _format_cell_with_cause_mark(cell: Cell, marks: Mapping[tuple[str, str], str
     return Text(marks.get((cell.letter, cell.headline), cell.letter), _LETTER_STYLES[cell.letter])
 
 
-def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
+def _render_matrix_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
     """Yield a line for each known issue and remark, with the cells it applies to.
 
     But not for what is `told` elsewhere.
@@ -185,7 +190,7 @@ def _format_targets_and_versions(places: Sequence[tuple[str, str]], cells: Mappi
     return printable(f" ({'; '.join(f'{target}, cuDNN {version}' for target, version in places)})")
 
 
-def _render_legend(cells: Sequence[Cell]) -> Text:
+def _render_outcome_letter_legend(cells: Sequence[Cell]) -> Text:
     present = {cell.letter for cell in cells}
     return Text("   ".join(f"{letter} {text}" for letter, text in _LETTER_MEANINGS.items() if letter in present), "dim")
 
@@ -209,14 +214,14 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     for label, said in (("known issue", verdict.hazards), ("remark", verdict.remarks)):
         parts += [Text.assemble((f"{label}: ", "bold yellow"), make_line(one)) for one in said]
     if verdict.supported:
-        parts.append(make_line(_explain_no_change(verdict)))
+        parts.append(make_line(_explain_that_no_change_is_needed(verdict)))
     elif not remedies.extent.finished:
         parts.append(make_line(f"the search was not finished: {remedies.extent.stopped}; {remedies.extent}", "yellow"))
         parts += [make_line(f"continue with: {again}")] if again else []
     elif not remedies:
         parts.append(make_line(f"no change was found with which it is supported: {remedies.extent}", "yellow"))
     for number, remedy in enumerate(remedies, 1):
-        note = f"  [{remedy.effect_with_check}; {_describe_checks(remedy)}]"
+        note = f"  [{remedy.effect_with_check}; {_describe_remedy_check(remedy)}]"
         parts.append(Text.assemble(f"\n{number}. ", make_line(remedy.title, "bold"), note))
         before = str(graph).splitlines()
         after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]
@@ -226,7 +231,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     return Group(*parts)
 
 
-def _explain_no_change(verdict: Verdict) -> str:
+def _explain_that_no_change_is_needed(verdict: Verdict) -> str:
     """Return the line for a graph that needs no change; if only FALLBACK supports it, with the modes to try."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
@@ -235,7 +240,7 @@ def _explain_no_change(verdict: Verdict) -> str:
     return f"nothing needs to be changed: {how}; for a program without FALLBACK: --mode {' --mode '.join(others)}"
 
 
-def _describe_checks(remedy: Remedy) -> str:
+def _describe_remedy_check(remedy: Remedy) -> str:
     """Return how thoroughly a remedy was checked."""
     if remedy.verdict is None:
         return "not judged"
@@ -288,7 +293,7 @@ def render_since(since: Since) -> Group:
             make_line(version), Text(cell.outcome.value, _LETTER_STYLES[cell.letter]), make_line(cell.headline)
         )
     lacking = [version for version, cell in since.asked.items() if cell.cause == ENGINES_MISSING_CODE]
-    remarks = _render_remarks({(since.target, version): cell for version, cell in since.asked.items()})
+    remarks = _render_matrix_remarks({(since.target, version): cell for version, cell in since.asked.items()})
     return Group(*lines, table, *remarks, *_format_full_wheel_commands(lacking))
 
 
@@ -336,7 +341,7 @@ def render_upgrade(found: Upgrade) -> Group:
                 for verdict in (one.old, one.new)
             ]
         for item in one.differences:
-            parts += [make_line(f"  {item.what}"), *_format_difference(item)]
+            parts += [make_line(f"  {item.what}"), *_format_verdict_difference(item)]
         if one.is_limited_to_code:
             parts.append(make_line("  only the compiled code of the first plan differs", "dim"))
         if one.has_same_code and not one.is_limited_to_engine_lists:
@@ -373,7 +378,7 @@ def _format_reason(verdict: Verdict) -> str:
     return f": {verdict.cause.headline}" if verdict.cause is not None else ""
 
 
-def _format_difference(item: Difference) -> list[Text]:
+def _format_verdict_difference(item: Difference) -> list[Text]:
     """Return lines with the old and the new value; of lists, only the items that differ."""
     if item.what not in ("configs", "faults"):
         return [make_indented_lines(f"- {item.old}", 4, "red"), make_indented_lines(f"+ {item.new}", 4, "green")]

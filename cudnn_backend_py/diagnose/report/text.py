@@ -5,8 +5,6 @@ What a text holds that is not ours, a name or cuDNN's message, is shown as :mod:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -56,14 +54,8 @@ def _format_candidate(candidate: Candidate) -> list[RenderableType]:
     return parts
 
 
-def render_verdict(verdict: Verdict, frameworks: Mapping[str, str] | None = None) -> Group:
-    """Return the verdict for rich: outcome, cause, then every candidate with cuDNN's message.
-
-    Parameters
-    ----------
-    frameworks
-        By framework, a line on what it would do with the graph.
-    """
+def render_verdict(verdict: Verdict) -> Group:
+    """Return the verdict for rich: outcome, cause, then every candidate with cuDNN's message."""
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     parts: list[RenderableType] = [
         Text.assemble(
@@ -99,8 +91,7 @@ def render_verdict(verdict: Verdict, frameworks: Mapping[str, str] | None = None
         parts.append(_format_label("seen on", verdict.seen))
     parts += [_format_label("known issue", hazard) for hazard in verdict.hazards]
     parts += [_format_label("lint", danger) for danger in verdict.lint]
-    for framework, does in (frameworks or {}).items():
-        parts.append(_format_label("frameworks", f"{framework} {does}"))
+    parts += [_format_label("frameworks", f"{name} {does}") for name, does in verdict.frameworks.items()]
     parts.append(_format_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
     if verdict.control is not None:
         state = "supported" if verdict.control.supported else "REFUSED"
@@ -135,6 +126,6 @@ def render_verdict(verdict: Verdict, frameworks: Mapping[str, str] | None = None
     return Group(*parts)
 
 
-def render_text(verdict: Verdict, width: int = 160, frameworks: Mapping[str, str] | None = None) -> str:
-    """Return the verdict as plain text, with `frameworks` as in :func:`render_verdict`."""
-    return render_as_text(render_verdict(verdict, frameworks), width=width)
+def render_text(verdict: Verdict, width: int = 160) -> str:
+    """Return the verdict as plain text."""
+    return render_as_text(render_verdict(verdict), width=width)

@@ -259,7 +259,8 @@ class SupportTable:
         for name, forms in self.cells.items():
             fields = {"options": rows[name].options_to_json()} if name in rows else {}
             fields |= {
-                form: {on: _pack_cell(cell, number) for on, cell in cells.items()} for form, cells in forms.items()
+                form: {on: _pack_support_cell(cell, number) for on, cell in cells.items()}
+                for form, cells in forms.items()
             }
             inner = ",\n".join(f"   {json.dumps(key)}: {_dump_compact_json(value)}" for key, value in fields.items())
             parts.append(f"  {json.dumps(name)}: {{\n{inner}\n  }}")
@@ -301,10 +302,10 @@ class SupportTable:
         reasons = parts["reasons"]
         cells = {}
         for name, row in parts["rows"].items():
-            kinds = {form: Mapping[str, _PackedCell] for form in GRAPH_FORMS if form in row}
+            kinds = {form: Mapping[str, _PackedSupportCell] for form in GRAPH_FORMS if form in row}
             forms = read_fields(kinds, row, f"row {name!r}", code="support-table-file")
             cells[name] = {
-                form: {target: _unpack_cell(packed, reasons) for target, packed in cells_of.items()}
+                form: {target: _unpack_support_cell(packed, reasons) for target, packed in cells_of.items()}
                 for form, cells_of in forms.items()
             }
         return cls(parts["cudnn"], parts["targets"], cells)
@@ -314,7 +315,7 @@ def _dump_compact_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _pack_cell(cell: SupportCell, number: Mapping[str, int]) -> dict[str, Any]:
+def _pack_support_cell(cell: SupportCell, number: Mapping[str, int]) -> dict[str, Any]:
     packed: dict[str, Any] = {"verdict": cell.answer}
     if cell.engines:
         packed["engines"] = cell.engines
@@ -324,7 +325,7 @@ def _pack_cell(cell: SupportCell, number: Mapping[str, int]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _PackedCell:
+class _PackedSupportCell:
     """A cell of the JSON file; ``reason`` is an index into the file's list of reasons."""
 
     verdict: SupportAnswer
@@ -342,7 +343,7 @@ _TABLE_FIELDS: dict[str, Any] = {
 }
 
 
-def _unpack_cell(packed: _PackedCell, reasons: Sequence[str]) -> SupportCell:
+def _unpack_support_cell(packed: _PackedSupportCell, reasons: Sequence[str]) -> SupportCell:
     if packed.reason is not None and not 0 <= packed.reason < len(reasons):
         raise UsageError(
             f"a reason has index {packed.reason}, the table has {len(reasons)} reasons", code="support-table-file"
@@ -383,7 +384,7 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
         cells = {
             name: {
                 form: {
-                    target: _judge_row(judge, row, form, version, profile, setup)
+                    target: _judge_attention_row(judge, row, form, version, profile, setup)
                     for target, profile in profiles.items()
                 }
                 for form in forms
@@ -393,7 +394,7 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
     return SupportTable(lib.version_text, tuple(profiles), cells)
 
 
-def _judge_row(
+def _judge_attention_row(
     judge: Judge, row: AttentionRow, form: str, version: VersionTuple, profile: Profile, setup: JudgingEnvironment
 ) -> SupportCell:
     try:

@@ -143,7 +143,7 @@ class CheckedVerdict:
     @property
     def can_be_recorded(self) -> bool:
         """Whether an update writes the verdict into the baseline: cuDNN judged, crashed or lacks engines."""
-        return _can_be_recorded(self.cell)
+        return _can_verdict_be_recorded(self.cell)
 
     def list_lines(self) -> list[str]:
         """Return what changed, and the lines of ``explain``, of at most 100 columns each."""
@@ -213,7 +213,7 @@ def read_baseline(path: Path) -> Baseline:
         _read_texts(path, data, "versions", [DEFAULT_VERSION]),
         build,
         pin,
-        _read_expected(path, data.get("expected", [])),
+        _read_expected_verdicts(path, data.get("expected", [])),
     )
 
 
@@ -262,13 +262,13 @@ def update_baseline(
     expected = {}
     for triple in baseline.list_cell_keys():
         cell = answered.cells.get(triple)
-        if cell is not None and _can_be_recorded(cell):
+        if cell is not None and _can_verdict_be_recorded(cell):
             expected[triple] = _make_expected_verdict(cell, baseline.pin)
         elif triple in baseline.expected:
             expected[triple] = baseline.expected[triple]
     new = path.with_name(f".{path.name}.new")
     try:
-        new.write_text(_update_expected_tables(read_text(path, code="check-file"), expected), encoding="utf-8")
+        new.write_text(_update_expected_verdict_tables(read_text(path, code="check-file"), expected), encoding="utf-8")
         if read_baseline(new) != replace(baseline, path=new, expected=expected):
             raise _make_file_error(
                 path, "its tables [[expected]] are mixed with others: move them to the end of the file"
@@ -326,7 +326,7 @@ def _format_engines(engines: Sequence[int]) -> str:
     return f"engines {' '.join(map(str, engines))}" if engines else "no engine"
 
 
-def _can_be_recorded(cell: Cell) -> bool:
+def _can_verdict_be_recorded(cell: Cell) -> bool:
     return cell.outcome is not Outcome.NOT_JUDGED or cell.cause in (CRASH_CODE, ENGINES_MISSING_CODE)
 
 
@@ -385,13 +385,13 @@ def _read_texts(path: Path, data: Mapping[str, Any], name: str, default: list[st
     return tuple(dict.fromkeys(value))
 
 
-def _read_expected(path: Path, rows: Any) -> dict[CellKey, ExpectedVerdict]:
+def _read_expected_verdicts(path: Path, rows: Any) -> dict[CellKey, ExpectedVerdict]:
     if not isinstance(rows, list):
         raise _make_file_error(path, f"expected is {rows!r}, tables [[expected]] are needed")
     found: dict[CellKey, ExpectedVerdict] = {}
     for row in rows:
         try:
-            triple, expected = _read_expected_row(row)
+            triple, expected = _read_expected_verdict(row)
         except (KeyError, TypeError, ValueError) as error:
             raise _make_file_error(path, f"[[expected]] has {row!r}: {error!r}") from None
         if triple in found:
@@ -400,7 +400,7 @@ def _read_expected(path: Path, rows: Any) -> dict[CellKey, ExpectedVerdict]:
     return found
 
 
-def _read_expected_row(row: Mapping[str, Any]) -> tuple[CellKey, ExpectedVerdict]:
+def _read_expected_verdict(row: Mapping[str, Any]) -> tuple[CellKey, ExpectedVerdict]:
     known = ("graph", "target", "version", "outcome", "cause", "engines")
     if unknown := set(row) - set(known):
         raise ValueError(f"the key {', '.join(sorted(unknown))} is unknown; the keys are {', '.join(known)}")
@@ -413,7 +413,7 @@ def _read_expected_row(row: Mapping[str, Any]) -> tuple[CellKey, ExpectedVerdict
     return triple, ExpectedVerdict(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
 
 
-def _update_expected_tables(text: str, expected: Mapping[CellKey, ExpectedVerdict]) -> str:
+def _update_expected_verdict_tables(text: str, expected: Mapping[CellKey, ExpectedVerdict]) -> str:
     """Return the text of a baseline file with its ``[[expected]]`` tables updated; comments and equal tables stay.
 
     Rows that are changed keep their place, new ones stand at the end, and those of which nothing is expected go.
@@ -425,22 +425,24 @@ def _update_expected_tables(text: str, expected: Mapping[CellKey, ExpectedVerdic
     there = document.get("expected", [])
     left = dict(expected)
     for row in list(there) if isinstance(there, AoT) else ():  # a list in one line is written as tables
-        triple, old = _read_expected_row(row.unwrap())
+        triple, old = _read_expected_verdict(row.unwrap())
         wanted = left.pop(triple, None)
         if wanted is None:
             there.remove(row)
         elif wanted != old:
-            _update_toml_table(row, _expected_to_dict(wanted))
+            _update_toml_table(row, _expected_verdict_to_dict(wanted))
     if not there or not isinstance(there, AoT):
         document.pop("expected", None)
     rows = tomlkit.aot()
     for (graph, target, version), wanted in left.items():
-        rows.append(tomlkit.item({"graph": graph, "target": target, "version": version} | _expected_to_dict(wanted)))
+        rows.append(
+            tomlkit.item({"graph": graph, "target": target, "version": version} | _expected_verdict_to_dict(wanted))
+        )
     kept = tomlkit.dumps(document)
     return f"{kept.rstrip()}\n\n{tomlkit.dumps({'expected': rows})}" if left else kept
 
 
-def _expected_to_dict(row: ExpectedVerdict) -> dict[str, Any]:
+def _expected_verdict_to_dict(row: ExpectedVerdict) -> dict[str, Any]:
     """Return an expected verdict as plain data, without the fields that name it and those that match anything."""
     engines = None if row.engines is None else list(row.engines)
     plain = {"outcome": row.outcome.value, "cause": row.cause, "engines": engines}

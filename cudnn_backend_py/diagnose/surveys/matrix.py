@@ -277,9 +277,9 @@ def matrix(
         found = {key: cell for key, question in wanted.items() if (cell := answers.find(question)) is not None}
     todo = [(key, question) for key, question in wanted.items() if key not in found]
     if executor is None:
-        coming = _run_in_children(todo, workers or count_cores(), limit_s, answers.store)
+        coming = _judge_in_child_processes(todo, workers or count_cores(), limit_s, answers.store)
     else:
-        coming = _run_in_executor(executor, todo, limit_s, answers.store)
+        coming = _judge_in_executor(executor, todo, limit_s, answers.store)
     from ...terminal import progress_bar  # imports rich
 
     with closing(coming), progress_bar(len(wanted), "judging", shown=progress) as (step, _):
@@ -312,7 +312,7 @@ def _judge_cell(run_query: Callable[[Query], Verdict], question: Query) -> Cell:
         return Cell.from_error(error, "environment")
 
 
-def _group_by_setup(asked: Iterable[KeyedQuery]) -> dict[JudgingEnvironment, deque[KeyedQuery]]:
+def _group_by_judging_environment(asked: Iterable[KeyedQuery]) -> dict[JudgingEnvironment, deque[KeyedQuery]]:
     groups: dict[JudgingEnvironment, deque[KeyedQuery]] = defaultdict(deque)
     for one in asked:
         groups[one[1].setup].append(one)
@@ -324,12 +324,12 @@ def _judge_query_batch(questions: Sequence[Query], limit_s: float) -> list[Cell]
     return [_judge_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
 
 
-def _run_in_executor(
+def _judge_in_executor(
     executor: Executor, todo: Iterable[KeyedQuery], limit_s: float, keep: StoreCell
 ) -> Generator[KeyedCell, None, None]:
     """Yield the answers of an executor as they complete."""
     futures = {}
-    for group in _group_by_setup(todo).values():
+    for group in _group_by_judging_environment(todo).values():
         listed = list(group)
         for start in range(0, len(listed), _BATCH_SIZE):
             batch = listed[start : start + _BATCH_SIZE]
@@ -345,20 +345,20 @@ def _run_in_executor(
             future.cancel()
 
 
-def _run_in_children(
+def _judge_in_child_processes(
     todo: Sequence[KeyedQuery], workers: int, limit_s: float, keep: StoreCell
 ) -> Generator[KeyedCell, None, None]:
     """Yield the answers of our own child processes as they complete, unordered."""
     shelf = _QueryQueue(todo)
     answers: SimpleQueue[KeyedCell | None] = SimpleQueue()
 
-    def notify(key: str, question: Query, cell: Cell) -> None:
+    def store_and_queue_cell(key: str, question: Query, cell: Cell) -> None:
         keep(question, cell)
         answers.put((key, cell))
 
     def judge_batch() -> None:
         try:
-            _run_worker(shelf, notify, limit_s)
+            _run_worker(shelf, store_and_queue_cell, limit_s)
         finally:
             answers.put(None)
 
@@ -396,7 +396,7 @@ class _QueryQueue:
 
     def __init__(self, todo: Iterable[KeyedQuery]) -> None:
         self._lock = threading.Lock()
-        self._open_queries = _group_by_setup(todo)
+        self._open_queries = _group_by_judging_environment(todo)
         self._worker_counts: Counter[JudgingEnvironment] = Counter()
 
     def take_query(self, last: Query | None) -> KeyedQuery | None:
@@ -440,7 +440,7 @@ class MatrixCellCache:
     def __init__(self, folder: Path | None) -> None:
         self._files = make_cached_cell_folder(folder or find_cache_folder())
         self._files.create()
-        self._by = _hash_package_code()
+        self._by = _hash_source_of_this_package()
 
     def get_or_judge(self, question: Query, children: Judge) -> Cell:
         """Return the cached verdict on a query, or judge it and cache the verdict."""
@@ -473,7 +473,7 @@ class MatrixCellCache:
         self._files.write(key, {"by": self._by, **labels, "cell": asdict(cell)})
 
 
-def _hash_package_code() -> str:
+def _hash_source_of_this_package() -> str:
     """Return a hash of this package's code; cached answers of other code are not reused.
 
     Judging processes run the code that is on disk when they start, so it is read again for each survey.

@@ -223,11 +223,11 @@ def since(
             for version in ordered:
                 is_supported_by(version)
         else:
-            _bisect(list(ordered), is_supported_by)
+            _bisect_supporting_range(list(ordered), is_supported_by)
     return Since(graph.name, target, tuple(ordered), {one: asked[one] for one in ordered if one in asked})
 
 
-def _bisect(versions: list[str], supports: SupportCheck) -> None:
+def _bisect_supporting_range(versions: list[str], supports: SupportCheck) -> None:
     """Judge until both ends of support are known; `versions` are sorted, oldest first."""
     while versions and supports(versions[0]) is None:
         versions.pop(0)

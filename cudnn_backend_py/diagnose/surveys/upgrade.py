@@ -112,7 +112,7 @@ class Change:
         """The differences, most important first."""
         found = [Difference("verdict", self.old.outcome, self.new.outcome)]
         if not (self.old.supported or self.new.supported):
-            found.append(Difference("reason", _format_reason(self.old), _format_reason(self.new)))
+            found.append(Difference("reason", _format_refusal_reason(self.old), _format_refusal_reason(self.new)))
         if self.old.outcome is self.new.outcome:
             found += [Difference("configs", *_find_differing_configs(self.old, self.new)), *self._compare_plans()]
         found.append(Difference("faults", _format_names(self.old.hazards), _format_names(self.new.hazards)))
@@ -194,7 +194,7 @@ class Change:
             version=f"{old} -> {new}",
             state="error" if lost else "failed" if self.effect is Effect.CHANGED else "passed",
             code="" if self.effect in (Effect.UNCHANGED, Effect.CODE_UNKNOWN) else "version-changes-graph",
-            message=f"support lost: {_format_reason(self.new)}"
+            message=f"support lost: {_format_refusal_reason(self.new)}"
             if self.lost_support
             else "; ".join(f"{item.what} changed" for item in self.differences),
             text="\n".join(map(str, self.differences)),
@@ -453,7 +453,7 @@ def _find_differing_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
     return before, after
 
 
-def _format_reason(verdict: Verdict) -> str:
+def _format_refusal_reason(verdict: Verdict) -> str:
     return verdict.cause.headline if verdict.cause is not None else ""
 
 
@@ -473,7 +473,7 @@ def _verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
         "cudnn": verdict.cudnn,
         "outcome": verdict.outcome.value,
         "stage": verdict.stage,
-        "headline": _format_reason(verdict),
+        "headline": _format_refusal_reason(verdict),
         "faults": list(verdict.hazards),
         "configs": _list_configs(verdict),
         "plan": plan and plan.tag,

@@ -764,7 +764,7 @@ def _check_backward(request: AttentionRequest, context: Context, say: _RuleCheck
     _check_dropout(request, say)
     _check_ragged_sink(request, version, say)
     _check_stats_layout(request, version, (9, 26, 0), say)
-    _check_backward_kernels(request, version, major, say)
+    _check_backward_kernel_limits(request, version, major, say)
     say.refuse_unset_attribute(
         request.has("dsink") and not request.has("sink"), "if dSink_token is set, sink_token needs to be set"
     )
@@ -820,7 +820,7 @@ def _check_backward_bounds(request: AttentionRequest, version: Version, major: i
     )
 
 
-def _check_backward_kernels(request: AttentionRequest, version: Version, major: int, say: _RuleChecker) -> None:
+def _check_backward_kernel_limits(request: AttentionRequest, version: Version, major: int, say: _RuleChecker) -> None:
     """Check determinism, ragged statistics and dBias for the architecture and version."""
     dbias, ragged = request.has("dbias"), request.is_ragged
     s_q, s_kv = request.s_q, request.size("v", 2)

@@ -44,13 +44,13 @@ def read_attention(graph: Graph) -> AttentionUse | None:
 def _read_graph(graph: Graph) -> AttentionUse | None:
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
-            return _read_unified(op)
+            return _read_unified_sdpa(op)
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     if len(matmuls) < 2 or any(len(op.c.dims) != 4 for op in matmuls):
         return None
     if any(tensor.reordering is TensorReordering.F16x16 for tensor in graph.tensors):
         return None
-    return _CompositeReader(graph, matmuls).read()
+    return _CompositeAttentionReader(graph, matmuls).read()
 
 
 class _DataFlow:
@@ -104,7 +104,7 @@ class _DataFlow:
             tensor = op.x
 
 
-def _read_bound(tensor: Tensor | None) -> int:
+def _read_band_bound(tensor: Tensor | None) -> int:
     """Return a tensor's constant value; 1 if it has none or if it is not finite."""
     known = tensor is not None and tensor.value is not None and math.isfinite(tensor.value)
     return int(tensor.value) if known and tensor is not None and tensor.value is not None else 1
@@ -154,7 +154,7 @@ def _read_right_bound(flow: _DataFlow, row: Tensor, found: dict[str, Any]) -> No
         return
     bottom = any(step.mode is _P.SUB for step in steps)
     shifts = [step for step in steps if step.mode is _P.ADD][1 if bottom else 0 :]
-    found["right_bound"] = _read_bound(shifts[-1].b) if shifts else 0
+    found["right_bound"] = _read_band_bound(shifts[-1].b) if shifts else 0
     if bottom:
         found["alignment"] = "bottom_right"
 
@@ -163,7 +163,7 @@ def _read_left_bound(flow: _DataFlow, column: Tensor, found: dict[str, Any]) -> 
     steps, index = flow.find_integer_chain_before(column)
     if not index or not steps:
         return
-    found["left_bound"] = _read_bound(steps[-1].b)
+    found["left_bound"] = _read_band_bound(steps[-1].b)
     if any(step.mode is _P.SUB for step in steps):
         found["alignment"] = "bottom_right"
 
@@ -171,9 +171,9 @@ def _read_left_bound(flow: _DataFlow, column: Tensor, found: dict[str, Any]) -> 
 def _read_band_mask(op: Operation, found: dict[str, Any]) -> None:
     if op.fields["comparison_mode"] is _P.CMP_GE:
         shift = op.fields.get("shift_right_bound")
-        found["right_bound"] = 0 if shift is None else _read_bound(shift)
+        found["right_bound"] = 0 if shift is None else _read_band_bound(shift)
     else:
-        found["left_bound"] = _read_bound(op.fields.get("left_bound"))
+        found["left_bound"] = _read_band_bound(op.fields.get("left_bound"))
     if "seq_len_kv" in op.fields or "cu_seq_len_kv" in op.fields:
         found["alignment"] = "bottom_right"
 
@@ -205,7 +205,7 @@ def _read_ragged_options(*tensors: Tensor) -> dict[str, Any]:
 # One operation
 
 
-def _read_unified(op: Operation) -> AttentionUse | None:
+def _read_unified_sdpa(op: Operation) -> AttentionUse | None:
     fields = op.fields
     q, k, v, o = (fields[name] for name in "qkvo")
     if any(len(tensor.dims) != 4 for tensor in (q, k, v, o)):
@@ -268,7 +268,7 @@ def _read_unified(op: Operation) -> AttentionUse | None:
 # Many operations
 
 
-class _CompositeReader:
+class _CompositeAttentionReader:
     """Reads attention from a graph of many operations."""
 
     def __init__(self, graph: Graph, matmuls: list[Matmul]) -> None:
@@ -302,7 +302,10 @@ class _CompositeReader:
         o = self._find_result_in_memory(second)
         if v is None or o is None:
             return None
-        found = self._read_row_outputs(score) | {"layout": {"v": v.strides, "o": o.strides}, "output_type": o.data_type}
+        found = self._read_softmax_statistics(score) | {
+            "layout": {"v": v.strides, "o": o.strides},
+            "output_type": o.data_type,
+        }
         return self._make_attention_use(score, second.b, v, found, backward=False)
 
     def _read_backward(self, score: Matmul, dp: Matmul) -> AttentionUse | None:
@@ -374,7 +377,7 @@ class _CompositeReader:
         ]
         return fitting[-1] if fitting else None
 
-    def _read_row_outputs(self, score: Matmul) -> dict[str, Any]:
+    def _read_softmax_statistics(self, score: Matmul) -> dict[str, Any]:
         """Return the statistics that a forward pass writes and whether it has a sink."""
         row = (*score.c.dims[:3], 1)
         heads = (1, score.c.dims[1], 1, 1)
@@ -388,7 +391,7 @@ class _CompositeReader:
                 tensors = []
                 found["max"] = not op.y.virtual if op.y is not None else False
             else:
-                name, tensors = self._read_row_output(op, row)
+                name, tensors = self._read_softmax_statistic(op, row)
                 found |= {name: True} if tensors else {}
                 tensors = tensors if name == "stats" else []
             for tensor in tensors:
@@ -396,7 +399,7 @@ class _CompositeReader:
                 found["stats_strides"] = tensor.strides
         return found
 
-    def _read_row_output(self, op: Op, row: tuple[int, ...]) -> tuple[str, list[Tensor]]:
+    def _read_softmax_statistic(self, op: Op, row: tuple[int, ...]) -> tuple[str, list[Tensor]]:
         written = [tensor for tensor in op.outputs().values() if tensor.dims == row and not tensor.virtual]
         if isinstance(op, Reduction):
             names = {ReduceTensorOp.MAX: "max", ReduceTensorOp.ADD: "sum_exp"}

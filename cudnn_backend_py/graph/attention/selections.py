@@ -49,7 +49,7 @@ _WIDE = 256  # head dim of the kernels with 3 stages
 _ORDINARY_STAGES, _WIDE_STAGES = 2, 3
 
 
-def _has_option_without_kernel(p: Attention) -> bool:
+def _has_option_without_selected_kernel(p: Attention) -> bool:
     return p.dbias or p.dropout > 0 or p.dropout_mask or p.alibi
 
 
@@ -58,15 +58,15 @@ def _has_head_dim_256(p: Attention) -> bool:
 
 
 def _is_deterministic_in_16_bits(p: Attention) -> bool:
-    return p.deterministic and not p.is_fp8 and not _has_option_without_kernel(p) and not _has_head_dim_256(p)
+    return p.deterministic and not p.is_fp8 and not _has_option_without_selected_kernel(p) and not _has_head_dim_256(p)
 
 
 def _is_deterministic_with_head_dim_256(p: Attention) -> bool:
-    return p.deterministic and not p.is_fp8 and not _has_option_without_kernel(p) and _has_head_dim_256(p)
+    return p.deterministic and not p.is_fp8 and not _has_option_without_selected_kernel(p) and _has_head_dim_256(p)
 
 
-def _is_fp8_within_limits(p: Attention) -> bool:
-    return p.is_fp8 and p.head_dim <= 192 and p.head_dim_v <= 128 and not _has_option_without_kernel(p)
+def _is_fp8_within_head_dim_limits(p: Attention) -> bool:
+    return p.is_fp8 and p.head_dim <= 192 and p.head_dim_v <= 128 and not _has_option_without_selected_kernel(p)
 
 
 _HALF = "deterministic backward attention in float16 or bfloat16"
@@ -80,7 +80,13 @@ _KINDS: tuple[tuple[str, VersionTuple, Callable[[Attention], bool], int, str], .
         _WIDE_STAGES,
         "scaled_dot_product_flash_attention.h",
     ),
-    ("backward attention in 8-bit floats", (9, 19, 0), _is_fp8_within_limits, _ORDINARY_STAGES, "sdpa_fp8_bwd.h"),
+    (
+        "backward attention in 8-bit floats",
+        (9, 19, 0),
+        _is_fp8_within_head_dim_limits,
+        _ORDINARY_STAGES,
+        "sdpa_fp8_bwd.h",
+    ),
 )
 _RENUMBERED = (9, 23, 0)  # the kernel is chosen by other knobs since
 _TILES = {KnobType.TILE_M: 3, KnobType.TILE_N: 2, KnobType.TILE_CGA_M: 0, KnobType.KERNEL_CFG: 2, KnobType.STREAM_K: 0}

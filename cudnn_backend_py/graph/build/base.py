@@ -307,7 +307,7 @@ def require_all_results(made: Sequence[Tensor | None], what: str) -> list[Tensor
 _DIGITS = 10  # of a number that :meth:`BuilderBase.make_unused_name` never counts up to
 
 
-def _read_type(kind: DataType | str) -> DataType:
+def _read_data_type(kind: DataType | str) -> DataType:
     """Convert a data type's name to the data type; return other values unchanged, as the tensor checks them."""
     found = find_type(kind) if isinstance(kind, str) else None
     return kind if found is None else found  # type: ignore[return-value]
@@ -326,9 +326,9 @@ class BuilderBase:
         first_uid: int = 1,
     ) -> None:
         self.name = name
-        self.io_type = _read_type(io_type)
-        self.intermediate_type = _read_type(intermediate_type)
-        self.compute_type = _read_type(compute_type)
+        self.io_type = _read_data_type(io_type)
+        self.intermediate_type = _read_data_type(intermediate_type)
+        self.compute_type = _read_data_type(compute_type)
         self._uid = first_uid - 1
         self._names: set[str] = set()
         self._numbers: dict[str, int] = {}  # by stem: names with a smaller number are taken
@@ -408,7 +408,7 @@ class BuilderBase:
             uid=self._make_next_uid() if uid is None else uid,
             dims=dims,
             strides=strides,
-            data_type=self.io_type if data_type is None else _read_type(data_type),
+            data_type=self.io_type if data_type is None else _read_data_type(data_type),
             alignment=alignment,
             virtual=virtual,
             by_value=by_value,
@@ -436,7 +436,7 @@ class BuilderBase:
     ) -> Tensor:
         """Return a by-value tensor of one element, all dims and strides 1; a `value` of None is given at execution."""
         fitting = DataType.INT32 if isinstance(value, int) else DataType.FLOAT
-        kind = fitting if data_type is None else _read_type(data_type)
+        kind = fitting if data_type is None else _read_data_type(data_type)
         ones = (1,) * rank
         return self.tensor(
             self.make_unused_name("c") if name is None else name, ones, kind, strides=ones, by_value=True, value=value

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .checks import Floats, check_outputs, read_floats
-from .forward_pass import replace_infinity
+from .forward_pass import replace_negative_infinity_by_zero
 from .problem import Options, ScoreTiles, repeat_heads, sum_over_grouped_heads
 
 __all__ = ["BackwardResults", "backward"]
@@ -78,7 +78,7 @@ def backward(
     d_o = np.where(real, d_o, 0.0)
     alive = real & (stats != -np.inf)
     row_sum = (d_o * np.where(alive, o, 0.0)).sum(axis=3, keepdims=True)
-    stats = replace_infinity(np.where(real, stats, 0.0))
+    stats = replace_negative_infinity_by_zero(np.where(real, stats, 0.0))
     heads = p.dims[1]
     dq, dk, dv = np.zeros_like(p.q), np.zeros_like(p.k), np.zeros_like(p.v)
     dbias = None if p.bias is None else np.zeros_like(p.bias)

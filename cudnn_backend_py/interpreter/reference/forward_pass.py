@@ -77,7 +77,7 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
             score = np.where(keep, score, -np.inf)
         old_max = running_max[:, :, rows]
         new_max = np.maximum(old_max, score.max(axis=3, keepdims=True))
-        base = replace_infinity(new_max)
+        base = replace_negative_infinity_by_zero(new_max)
         exps = score - base
         np.exp(exps, out=exps)
         shrink = np.exp(old_max - base)
@@ -96,6 +96,6 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
     )
 
 
-def replace_infinity(x: Floats) -> Floats:
+def replace_negative_infinity_by_zero(x: Floats) -> Floats:
     """Return the numbers with -inf replaced by 0, so that -inf minus the result is -inf and not NaN."""
     return np.where(x == -np.inf, 0.0, x)

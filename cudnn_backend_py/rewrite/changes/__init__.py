@@ -11,7 +11,7 @@ from . import layout, sizes, types, storage, options, forms, usual  # which is t
 
 # isort: on
 from .change import CHANGES, Change, Effect, iterate_changes, join_names
-from .sizes import AttentionDims, compute_response_dims, find_attention_dims
+from .sizes import AttentionDims, compute_convolution_output_dims, find_attention_dims
 
 __all__ = [
     "CHANGES",
@@ -19,7 +19,7 @@ __all__ = [
     "AttentionDims",
     "Change",
     "Effect",
-    "compute_response_dims",
+    "compute_convolution_output_dims",
     "find_attention_dims",
     "forms",
     "iterate_changes",

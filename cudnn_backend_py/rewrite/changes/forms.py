@@ -59,7 +59,7 @@ _ATTENTION_RANK = 4  # batch, heads, rows, columns
 
 
 @register_change_maker("heads")
-def _repeat_heads(graph: Graph) -> Iterator[Change]:
+def _repeat_kv_heads_in_memory(graph: Graph) -> Iterator[Change]:
     """Yield the graph with heads of K and V repeated in memory to the number of Q's heads."""
     if len([op for op in graph.ops if isinstance(op, Matmul)]) > 2:
         return  # gradients are summed over the group
@@ -193,7 +193,7 @@ def _repeat_bias(graph: Graph) -> Iterator[Change]:
 
 
 @register_change_maker("dims")
-def _correct_dims(graph: Graph) -> Iterator[Change]:
+def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
     """Yield the graph with wrong dims corrected: of results of attention, pooling and experts, and of block scales."""
     given = {
         **dict.fromkeys(ATTENTION, "Q, K and V"),
@@ -227,7 +227,7 @@ def _change_dims(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect,
 
 
 @register_change_maker("view")
-def _replace_by_view(graph: Graph) -> Iterator[Change]:
+def _replace_operation_by_view(graph: Graph) -> Iterator[Change]:
     """Yield the graph where a strided view of a tensor in memory replaces a transpose or slice."""
     for op in graph.ops:
         if not isinstance(op, Operation) or len(graph.ops) < 2:
@@ -240,11 +240,11 @@ def _replace_by_view(graph: Graph) -> Iterator[Change]:
         title += f" from element {start} on" if start else ""
         title += f", instead of the operation {op.name} ({op.display_name()})"
         yield from yield_change(
-            "view", title, "exact", [op.fields["x"]], partial(_remove_viewed_operation, graph, op, seen)
+            "view", title, "exact", [op.fields["x"]], partial(_replace_operation_result_by_view, graph, op, seen)
         )
 
 
-def _remove_viewed_operation(graph: Graph, op: Operation, seen: Tensor) -> Graph:
+def _replace_operation_result_by_view(graph: Graph, op: Operation, seen: Tensor) -> Graph:
     rest = tuple(one for one in graph.ops if one is not op)
     return Graph(replace_tensors_in_ops(rest, {op.fields["y"].uid: seen}), graph.name)
 
@@ -295,7 +295,7 @@ def _split_graph(graph: Graph) -> Iterator[Change]:
         shared = list({t.uid: t for t in after}.values())
         title = f"two graphs, {join_names(shared) or 'nothing'} in memory between them"
         names = tuple(tensor.name for tensor in shared)
-        yield Change("split", title, "exact", names, partial(_split_at, graph, position, shared))
+        yield Change("split", title, "exact", names, partial(_split_graph_at, graph, position, shared))
 
 
 _CUTS = 16  # of a graph that are offered
@@ -316,7 +316,7 @@ def _count_shared_elements(graph: Graph) -> dict[int, int]:
     return {place: sums[place] for place in range(1, len(graph.ops))}
 
 
-def _split_at(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
+def _split_graph_at(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
     """Split a graph at a position: return the operations before it, and the others, as two graphs."""
     new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
     return _make_split_part(graph, graph.ops[:position], new, 1), _make_split_part(graph, graph.ops[position:], new, 2)

@@ -29,9 +29,9 @@ _NEEDED_BYTES = 16  # what engines load at once
 
 
 @register_change_maker("alignment")
-def _raise_alignment(graph: Graph) -> Iterator[Change]:
+def _increase_tensor_alignment(graph: Graph) -> Iterator[Change]:
     """Yield the graph with tensors aligned to their elements, or to 16 bytes; the caller must align the buffers."""
-    yield from align_to_elements(graph)
+    yield from align_tensors_to_element_size(graph)
     low = [
         tensor
         for tensor in find_tensors_in_memory(graph)
@@ -42,7 +42,7 @@ def _raise_alignment(graph: Graph) -> Iterator[Change]:
     yield from yield_field_change("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
 
 
-def align_to_elements(graph: Graph) -> Iterator[Change]:
+def align_tensors_to_element_size(graph: Graph) -> Iterator[Change]:
     """Yield the graph where each alignment is a multiple of the element size, which cuDNN requires of every tensor."""
     sizes = {tensor.uid: -(-ELEMENT_BITS[tensor.data_type] // 8) for tensor in graph.tensors}
     low = [tensor for tensor in graph.tensors if tensor.alignment % sizes[tensor.uid] and not tensor.by_value]

@@ -20,7 +20,7 @@ from ...graph.replace import (
     try_to_make_graph,
 )
 from ..unusual import find_deviations
-from ..unusual.operations import MAIN_OPERATIONS, format_kind, format_removal
+from ..unusual.operations import MAIN_OPERATIONS, format_operation_kind, format_operation_removal
 from .change import (
     ATTENTION,
     Change,
@@ -152,7 +152,9 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
         if isinstance(op, Pointwise) and op.mode is _P.ADD and op.x is not None and op.b is not None:
             for one, other in ((op.b, op.x), (op.x, op.b)):
                 if not one.virtual and math.prod(one.dims) > 1:
-                    yield from _yield_bypass(graph, "drop_bias", f"without the bias {one.name}", [one], {id(op): other})
+                    yield from _yield_graph_bypassing_operations(
+                        graph, "drop_bias", f"without the bias {one.name}", [one], {id(op): other}
+                    )
 
 
 def _remove_operations(graph: Graph, ops: list[Op]) -> Graph | None:
@@ -162,7 +164,7 @@ def _remove_operations(graph: Graph, ops: list[Op]) -> Graph | None:
     return keep_only_ops(graph, kept) if kept else None
 
 
-def _yield_bypass(
+def _yield_graph_bypassing_operations(
     graph: Graph, kind: str, title: str, tensors: Collection[Tensor], leave: Mapping[int, Tensor]
 ) -> Iterator[Change]:
     """Yield the graph without some operations; readers of their outputs read other tensors instead."""
@@ -174,7 +176,7 @@ def _drop_mask(graph: Graph) -> Iterator[Change]:
     """Yield the graph without a mask of the scores, or with a band mask aligned at the top left."""
     found = [(op, x) for op in iterate_all_ops(graph) if (x := _find_masked_scores(op)) is not None]
     for op, x in found:
-        yield from _yield_bypass(graph, "mask", f"without the mask {op.name}", [x], {id(op): x})
+        yield from _yield_graph_bypassing_operations(graph, "mask", f"without the mask {op.name}", [x], {id(op): x})
     if len(found) > 1:
         every = {id(op): x for op, x in found}
         yield from yield_valid_change(
@@ -202,7 +204,7 @@ def _is_mask_value(tensor: Tensor) -> bool:
 
 
 @register_change_maker("deterministic")
-def _change_determinism(graph: Graph) -> Iterator[Change]:
+def _make_attention_backward_deterministic(graph: Graph) -> Iterator[Change]:
     """Yield a backward pass of attention that writes dQ with its matmul, or through a sum in float32.
 
     The first is what ``deterministic=True`` builds.
@@ -251,11 +253,11 @@ def _remove_each_operation(graph: Graph) -> Iterator[Change]:
         same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims]
         if same and len(outputs) == 1:
             first = next((tensor for tensor in same if tensor.virtual), same[0])
-            title = format_removal(op, is_bypassed=True)
-            yield from _yield_bypass(graph, "drop_operation", title, outputs, {id(op): first})
+            title = format_operation_removal(op, is_bypassed=True)
+            yield from _yield_graph_bypassing_operations(graph, "drop_operation", title, outputs, {id(op): first})
         if id(op) in top and not any(tensor.virtual or tensor.uid in read for tensor in outputs):
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
-            yield from _move_operations_outside(graph, [op], given, format_removal(op, is_bypassed=False))
+            yield from _move_operations_outside(graph, [op], given, format_operation_removal(op, is_bypassed=False))
 
 
 def _remove_unusual_operations(graph: Graph) -> Iterator[Change]:
@@ -272,7 +274,7 @@ def _remove_first_operations(graph: Graph) -> Iterator[Change]:
     first: dict[str, list[Op]] = {}
     for op in graph.ops:
         if not _is_matmul_conv_norm_or_attention(op) and not any(tensor.virtual for tensor in op.inputs().values()):
-            first.setdefault(format_kind(op), []).append(op)
+            first.setdefault(format_operation_kind(op), []).append(op)
     for name, ops in first.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
         names, several = ", ".join(op.name for op in ops), len(ops) > 1

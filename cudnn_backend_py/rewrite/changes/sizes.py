@@ -98,11 +98,11 @@ def _pad_sequence(graph: Graph) -> Iterator[Change]:
             yield from _pad_dims(graph, classes, multiple, "pad_sequence", "sequence")
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
-            yield from _correct_response_dims(graph, op)
+            yield from _correct_convolution_output_dims(graph, op)
 
 
-def _correct_response_dims(graph: Graph, op: Operation) -> Iterator[Change]:
-    response, dims = op.fields[CONVOLUTIONS[op.kind][2]], compute_response_dims(op)
+def _correct_convolution_output_dims(graph: Graph, op: Operation) -> Iterator[Change]:
+    response, dims = op.fields[CONVOLUTIONS[op.kind][2]], compute_convolution_output_dims(op)
     if dims is not None and dims != response.dims and len(dims) == response.rank:
         title = f"{response.name}: dims {list(response.dims)} -> {list(dims)}, as image, filter and padding give"
         exact = op.kind is not _D.OPERATION_CONVOLUTION_FORWARD and all(
@@ -114,7 +114,7 @@ def _correct_response_dims(graph: Graph, op: Operation) -> Iterator[Change]:
         yield from yield_change("pad_sequence", title, effect, [response], lambda: set_dims(graph, new))
 
 
-def compute_response_dims(op: Operation) -> tuple[int, ...] | None:
+def compute_convolution_output_dims(op: Operation) -> tuple[int, ...] | None:
     """Return the dims of a convolution's response from image, filter and parameters; None if they do not fit."""
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     given = op.fields["convolution"].fields
@@ -152,10 +152,10 @@ def _pad_channels(graph: Graph) -> Iterator[Change]:
             yield from _pad_dims(graph, chosen, multiple, "pad_channels", what)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
-            yield from _pad_groups(graph, op)
+            yield from _pad_channels_per_group(graph, op)
 
 
-def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
+def _pad_channels_per_group(graph: Graph, op: Operation) -> Iterator[Change]:
     """Yield a grouped convolution with more input channels per group, the new ones padded with zeros."""
     weights = op.fields[CONVOLUTIONS[op.kind][1]]
     old = weights.dims[1] if weights.rank > 1 else 0

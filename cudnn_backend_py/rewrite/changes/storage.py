@@ -27,7 +27,7 @@ _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 
 @register_change_maker("virtual")
-def _change_storage(graph: Graph) -> Iterator[Change]:
+def _switch_between_virtual_and_memory(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a tensor between operations in memory instead of virtual, or vice versa."""
     top = {tensor.uid for op in graph.ops for _, tensor in op.ports()}
     between = find_written_uids(graph) & find_read_uids(graph) & top
@@ -41,10 +41,10 @@ def _change_storage(graph: Graph) -> Iterator[Change]:
             title = f"{tensor.name}: in memory -> virtual (no one outside reads it)"
             effect: Effect = "exact" if tensor.scratch else "idea"  # an output, as far as the graph reports
             yield from yield_field_change("virtual", title, effect, graph, [tensor], virtual=True, scratch=False)
-    yield from _write_through_identity(graph)
+    yield from _write_matmul_through_identity(graph)
 
 
-def _write_through_identity(graph: Graph) -> Iterator[Change]:
+def _write_matmul_through_identity(graph: Graph) -> Iterator[Change]:
     """Yield the graph where a matmul writes a virtual float32 tensor, and an identity converts it to the output."""
     for op in graph.ops:
         if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.by_value or op.c.data_type is _T.FLOAT:

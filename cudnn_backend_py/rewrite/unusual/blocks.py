@@ -75,7 +75,7 @@ def find_block_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
 _FORMATS = (((_T.FP4_E2M1,), (16, _T.FP8_E4M3)), (FP8_TYPES, (32, _T.FP8_E8M0)))
 
 
-def _get_standard_format(kind: DataType | None) -> tuple[int, DataType] | None:
+def _get_standard_block_scale_format(kind: DataType | None) -> tuple[int, DataType] | None:
     return next((facts for kinds, facts in _FORMATS if kind in kinds), None)
 
 
@@ -88,7 +88,7 @@ def find_usual_block_scaled_type(graph: Graph) -> DataType | None:
     """Return the most frequent standard type of block-scaled tensors; else the type that matches the scales."""
     ops = [op for op in graph.ops if op.kind in BLOCK_SCALES]
     small = [dict(op.ports())[find_block_scaled_port(op)] for op in ops]
-    known = [tensor for tensor in small if _get_standard_format(tensor.data_type)]
+    known = [tensor for tensor in small if _get_standard_block_scale_format(tensor.data_type)]
     kinds = Counter(tensor.data_type for tensor in known)
     if kinds and (len(kinds) == 1 or kinds.most_common(2)[0][1] > kinds.most_common(2)[1][1]):
         return kinds.most_common(1)[0][0]
@@ -104,7 +104,7 @@ def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
     for op, scale, axis in find_block_scales(graph):
         x, y = op.fields["x"], op.fields["y"]
         small = op.fields[find_block_scaled_port(op)]
-        size, kind = _get_standard_format(usual) or (0, scale.data_type)
+        size, kind = _get_standard_block_scale_format(usual) or (0, scale.data_type)
         sizes = op.fields.get("block_size", 0)
         block = max(sizes, default=0) if isinstance(sizes, tuple) else sizes
         name, type_text = small.name, format_type(small.data_type)

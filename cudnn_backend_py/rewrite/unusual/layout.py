@@ -96,14 +96,14 @@ def _make_ordered_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
     return orders.make_usual_strides(tensor.dims)
 
 
-def _make_no_strides(tensor: Tensor, orders: _AxisOrders) -> None:
+def _accept_any_strides(tensor: Tensor, orders: _AxisOrders) -> None:
     return None
 
 
 # The first rule that applies gives the strides a tensor should have; None where they are usual.
 _RULES: tuple[tuple[Callable[[Tensor, _AxisOrders], object], Callable[[Tensor, _AxisOrders], Strides | None]], ...] = (
     (lambda tensor, orders: tensor.uid in orders.scales, lambda tensor, orders: orders.scales[tensor.uid]),
-    (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _make_no_strides),
+    (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _accept_any_strides),
     (lambda tensor, orders: tensor.span_elements != math.prod(tensor.dims), _make_packed_strides),
     (lambda tensor, orders: tensor.uid in orders.operands, _make_matmul_strides),
     (lambda tensor, orders: orders.has_unusual_order(tensor), _make_ordered_strides),
@@ -116,7 +116,7 @@ def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
     tensors = [t for t in graph.tensors if not t.by_value and t.uid not in reshaped and t.ragged_offset is None]
     orders = _find_axis_orders(graph, tensors)
     for tensor in tensors:
-        rule = next((rule for applies, rule in _RULES if applies(tensor, orders)), _make_no_strides)
+        rule = next((rule for applies, rule in _RULES if applies(tensor, orders)), _accept_any_strides)
         wanted = rule(tensor, orders)
         if wanted is None or not has_layout_unlike_strides(tensor, wanted):
             continue

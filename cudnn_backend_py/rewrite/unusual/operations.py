@@ -52,12 +52,12 @@ MAIN_OPERATIONS = (
 )
 
 
-def format_kind(op: Op) -> str:
+def format_operation_kind(op: Op) -> str:
     """Return the kind of an operation, such as "pointwise mul"."""
     return f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
 
 
-def format_removal(op: Op, *, is_bypassed: bool) -> str:
+def format_operation_removal(op: Op, *, is_bypassed: bool) -> str:
     """Return the text for removing an operation from a graph, with the effect of this on the result.
 
     Bypassed, an operation passes on an input instead. Then the caller can do the first operation of a graph before it
@@ -69,7 +69,7 @@ def format_removal(op: Op, *, is_bypassed: bool) -> str:
         effect = "which is done outside"
     else:
         effect = OTHER_RESULTS if is_bypassed else "which is done outside, like its inputs"
-    return f"without the operation {op.name} ({format_kind(op)}), {effect}"
+    return f"without the operation {op.name} ({format_operation_kind(op)}), {effect}"
 
 
 def find_operations_except_main_one(graph: Graph) -> Iterator[Deviation]:
@@ -79,14 +79,14 @@ def find_operations_except_main_one(graph: Graph) -> Iterator[Deviation]:
     for op in reversed(graph.ops):
         if op is main or op.kind is scaled:
             continue
-        passed = _find_input_to_pass_on(op)
+        passed = _find_input_replacing_result(op)
         is_bypassed = passed is not None and can_bypass_op(graph, op, passed)
         yield Deviation(
             f"operation {get_operation_key(op)}",
             "operation",
-            f"operation {op.name} ({format_kind(op)})",
+            f"operation {op.name} ({format_operation_kind(op)})",
             "",
-            format_removal(op, is_bypassed=is_bypassed),
+            format_operation_removal(op, is_bypassed=is_bypassed),
             "idea",
             (op.name,),
             lambda g, op=op: _remove_operation(g, get_operation_key(op)),  # type: ignore[misc]
@@ -111,11 +111,11 @@ def _remove_operation(graph: Graph, key: int) -> Graph | None:
 
 def _bypass_operation(graph: Graph, op: Op) -> Graph | None:
     """Return the graph where an operation's input replaces its output; None if no input fits."""
-    passed = _find_input_to_pass_on(op)
+    passed = _find_input_replacing_result(op)
     return None if passed is None else bypass_ops(graph, {id(op): passed})
 
 
-def _find_input_to_pass_on(op: Op) -> Tensor | None:
+def _find_input_replacing_result(op: Op) -> Tensor | None:
     """Return an input of an operation with the dims of its only result, preferably a virtual one."""
     outputs = list(op.outputs().values())
     same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims and not tensor.by_value]

@@ -127,7 +127,7 @@ def find_unusual_sizes(graph: Graph) -> Iterator[Deviation]:
     pixels = IMAGE - any(op.kind in CONVOLUTIONS for op in graph.ops)  # there is a convolution over one dim
     for one in classes:
         axes = [(tensors[uid], axis) for uid, axis in sorted(one.axes) if uid in tensors]
-        inner = [(tensor, axis) for tensor, axis in axes if _is_inner_axis(tensor, axis, pixels)]
+        inner = [(tensor, axis) for tensor, axis in axes if _is_channel_or_matrix_axis(tensor, axis, pixels)]
         if one.fixed or not inner:
             continue
         odd, large = one.size > 1 and one.size % _SIZES != 0, one.size > _LARGEST
@@ -160,5 +160,5 @@ def _resize_dim_class_of_axis(graph: Graph, axis: tuple[int, int], size: int) ->
     return graph if found is None else resize_dims(graph, [found], size)
 
 
-def _is_inner_axis(tensor: Tensor, axis: int, pixels: int) -> bool:
+def _is_channel_or_matrix_axis(tensor: Tensor, axis: int, pixels: int) -> bool:
     return axis == 1 if tensor.rank >= pixels else axis > 0

@@ -172,7 +172,11 @@ def _find_usual_type_of_virtual_tensor(users: Sequence[Op], tensor: Tensor, give
         The types of tensors in memory.
     """
     for op in users:
-        for rule in (_find_type_of_other_operand, _find_usual_type_of_norm_tensor, _find_type_of_other_input):
+        for rule in (
+            _find_type_of_other_matmul_operand,
+            _find_usual_type_of_norm_tensor,
+            _find_type_of_other_convolution_input,
+        ):
             if (kind := rule(op, tensor)) is not None:
                 return kind
     kind = tensor.data_type
@@ -183,7 +187,7 @@ def _find_usual_type_of_virtual_tensor(users: Sequence[Op], tensor: Tensor, give
     return _T.FLOAT
 
 
-def _find_type_of_other_operand(op: Op, tensor: Tensor) -> DataType | None:
+def _find_type_of_other_matmul_operand(op: Op, tensor: Tensor) -> DataType | None:
     """Return the type of the operand that a matmul multiplies the tensor with; the tensor's own if it is virtual."""
     if not isinstance(op, Matmul) or tensor.uid not in (op.a.uid, op.b.uid):
         return None
@@ -199,7 +203,7 @@ def _find_usual_type_of_norm_tensor(op: Op, tensor: Tensor) -> DataType | None:
     return tensor.data_type if tensor.data_type is _T.FLOAT else x.data_type
 
 
-def _find_type_of_other_input(op: Op, tensor: Tensor) -> DataType | None:
+def _find_type_of_other_convolution_input(op: Op, tensor: Tensor) -> DataType | None:
     """Return the type of a convolution's other input, if the tensor is one of its inputs."""
     inputs = op.inputs() if op.kind in CONVOLUTIONS else {}
     if all(one.uid != tensor.uid for one in inputs.values()):

@@ -289,7 +289,7 @@ def compute_expected_outputs(
                 )
                 if is_integer(kinds[uid]):  # what is infinite or NaN before it is held in range
                     same[uid] &= np.isfinite(difference) | (held == stored[uid])
-    bias = _estimate_systematic_error(graph, allowed) + _estimate_score_bias(
+    bias = _estimate_systematic_error(graph, allowed) + _estimate_common_score_error(
         graph, allowed, use
     ) * _find_largest_log_sum_exp(graph, inputs, stored)
     found = {}
@@ -304,7 +304,7 @@ def compute_expected_outputs(
             spread = np.hypot(spread, again)
         if use is not None and tensor.name == "max":  # kept in units of log 2: two factors, each rounded, and both ways
             spread = spread + 2.0**-22 * np.abs(center[tensor.uid])
-        defined = _find_defined_elements(graph, tensor, center[tensor.uid], same[tensor.uid])
+        defined = _find_elements_with_known_value(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
         optional = _find_unwritten_elements(graph, tensor, inputs) | _find_unwritten_mask_elements(first, tensor)
@@ -350,7 +350,7 @@ def _estimate_systematic_error(graph: Graph, arithmetic: Arithmetic) -> float:
     return found
 
 
-def _estimate_score_bias(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | None) -> float:
+def _estimate_common_score_error(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | None) -> float:
     """Return the relative error that all attention scores may have in common.
 
     It is relative to the largest subtracted statistic. Tensor cores truncate sums; in the forward pass the maximum is
@@ -363,7 +363,7 @@ def _estimate_score_bias(graph: Graph, arithmetic: Arithmetic, use: AttentionUse
     )  # Q @ K^T is the first
 
 
-def _find_defined_elements(
+def _find_elements_with_known_value(
     graph: Graph, tensor: Tensor, center: FloatArray, same: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Return a mask of elements with a known expected value: runs agree about NaN, and kernels write them."""

@@ -47,13 +47,13 @@ def compute_expectation(
                     inside = np.abs(held - item.center) <= wide.bounds()
                 near = near & (inside | (held == center) | (np.isnan(held) & np.isnan(center)))
             expected[name] = replace(wide, defined=near)
-    return expected if use is None else _compute_attention_expectation(graph, use, inputs, expected)
+    return expected if use is None else _adapt_expected_outputs_to_attention(graph, use, inputs, expected)
 
 
 _OUTPUTS_WITH_LENGTH = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk", "dv")}
 
 
-def _compute_attention_expectation(
+def _adapt_expected_outputs_to_attention(
     graph: Graph, use: AttentionUse, inputs: Mapping[str | int, NumberArray], expected: dict[str, ExpectedOutput]
 ) -> dict[str, ExpectedOutput]:
     """Adapt the expected values to attention: no values beyond sequence lengths, gradients are rounded twice.

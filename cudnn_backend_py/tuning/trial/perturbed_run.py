@@ -52,7 +52,7 @@ def _truncate_to_tf32(values: FloatArray) -> FloatArray:
 
 
 @cache
-def _make_random_pool() -> FloatArray:
+def _make_reusable_random_numbers() -> FloatArray:
     """Return random numbers with magnitudes between 0.5 and 1 and random sign; a prime count, to be reused."""
     drawn = np.random.default_rng(0).uniform(-0.5, 0.5, (1 << 22) - 3)
     return np.asarray(drawn + np.copysign(0.5, drawn))
@@ -195,7 +195,7 @@ class PerturbedRun(Run):
         """Return random numbers between 0.5 and 1 with random sign."""
         assert self._noise is not None
         count = math.prod(shape)
-        pool = _make_random_pool()
+        pool = _make_reusable_random_numbers()
         start = int(self._noise.integers(pool.size))
         drawn = pool[start : start + count]
         if (rest := count - drawn.size) > 0:

@@ -137,7 +137,7 @@ class Runner:
                     found.setdefault(item.tag, item)
                 at = ""
             elif "refused" in said:
-                raise _restore_error(said["refused"])
+                raise _restore_error_from_answer(said["refused"])
             elif "trial" in said:
                 trial = Trial.from_dict(said["trial"])
         if child.ending:
@@ -172,7 +172,7 @@ def _replace_configs(trial: Trial, configs: list[ConfigTrial]) -> Trial:
     return replace(trial, configs=tuple(configs), state=worst)
 
 
-def _restore_error(said: Mapping[str, Any]) -> CudnnBackendError:
+def _restore_error_from_answer(said: Mapping[str, Any]) -> CudnnBackendError:
     kind = getattr(errors, said["type"], CudnnBackendError)
     if not issubclass(kind, CudnnBackendError) or kind in (errors.CudnnStatusError, errors.NotSupportedStatus):
         kind = CudnnBackendError

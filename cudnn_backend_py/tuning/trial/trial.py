@@ -272,7 +272,7 @@ def run_graph(
         state="not run",
         described=not live.is_live,
         inputs=tuple((tensor.name, tensor.type_text) for tensor in list_input_tensors(graph)),
-        reproduce=run.reproduce_command(str(configs)),
+        reproduce=run.make_reproducing_command(str(configs)),
     )
     if live.is_live:
         step("making data")
@@ -334,7 +334,7 @@ class _GraphRun:
         self.why_not_compared = self.lost = ""
         self._expected: dict[Arithmetic, dict[str, ExpectedOutput]] = {}
 
-    def reproduce_command(self, configs: str) -> str:
+    def make_reproducing_command(self, configs: str) -> str:
         """Return the command line that runs some of the configs again."""
         options = [f"--data={self.data}", f"--seed={self.seed}", f"--configs={configs}"]
         if not self.target.is_live:
@@ -348,7 +348,7 @@ class _GraphRun:
         else:
             self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_arrays(data, self.graph), **given})
 
-    def expect_outputs(self, arithmetic: Arithmetic | None) -> dict[str, ExpectedOutput] | None:
+    def compute_expected_outputs_for_engine(self, arithmetic: Arithmetic | None) -> dict[str, ExpectedOutput] | None:
         """Return the expected outputs for an engine's arithmetic; None where the interpreter cannot compute them."""
         key = arithmetic or Arithmetic()
         if self.why_not_compared:
@@ -368,7 +368,7 @@ class _GraphRun:
         """Return type, element counts and error bounds of each output, which are the same for every engine."""
         if not self.target.is_live:
             return tuple(OutputFacts(one.name, one.type_text, math.prod(one.dims)) for one in self.graph.outputs)
-        found = self.expect_outputs(None) or {}
+        found = self.compute_expected_outputs_for_engine(None) or {}
         facts = []
         for name, item in found.items():
             bound = item.bounds()
@@ -401,7 +401,7 @@ class _GraphRun:
             mode=config.origin,
             state="not run",
             notes=_list_numerical_notes(config),
-            reproduce=self.reproduce_command(config.tag),
+            reproduce=self.make_reproducing_command(config.tag),
         )
 
     def run(self, configs: list[EngineConfig], wanted: int | str) -> tuple[ConfigTrial, ...]:
@@ -459,7 +459,7 @@ class _GraphRun:
         stage.run_and_read(plan, pack, before=_FILL_BYTE)
         outputs = {tensor.name: tensor for tensor in self.graph.outputs}
         written = {name: read_numbers_from_memory_image(tensor, stage.read(tensor)) for name, tensor in outputs.items()}
-        expected = self.expect_outputs(Arithmetic.from_notes(blank.notes))
+        expected = self.compute_expected_outputs_for_engine(Arithmetic.from_notes(blank.notes))
         state: State = "not compared"
         comparisons: tuple[Comparison, ...] = ()
         words = self.why_not_compared

@@ -19,12 +19,12 @@ def small_work_amount() -> Any:
 
 @pytest.fixture(scope="module")
 def torch_plain_measurements(small_work_amount: Any) -> Any:
-    from benchmarks.model.measure import BATCH_LAYOUTS, measure_provider
+    from benchmarks.model.measure import BATCH_LAYOUTS, measure_attention_provider
 
     begun: list[str] = []
     found: dict[str, Any] = {}
     for way in BATCH_LAYOUTS:
-        found |= measure_provider("torch plain", way, small_work_amount, "cpu", lambda: begun.append(way))  # noqa: B023
+        found |= measure_attention_provider("torch plain", way, small_work_amount, "cpu", lambda: begun.append(way))  # noqa: B023
     assert begun == list(BATCH_LAYOUTS)
     return found
 
@@ -49,7 +49,7 @@ def test_packed_and_padded_models_start_with_the_same_weights(small_work_amount:
     assert all(int((batch.targets >= 0).sum()) == batch.real for batch in padded)
 
 
-def test_serving_token_by_token_equals_one_pass(small_work_amount: Any) -> None:
+def test_decoding_by_token_gives_the_logits_of_one_forward_pass(small_work_amount: Any) -> None:
     """Compare logits of decoding with a K/V cache, token by token, with logits of one pass over the whole text."""
     from benchmarks.model.attentions import TorchDefault
     from benchmarks.model.gpt import Gpt
@@ -78,10 +78,11 @@ def test_serving_token_by_token_equals_one_pass(small_work_amount: Any) -> None:
 
 
 def test_attention_that_a_library_does_not_support_is_reported(small_work_amount: Any) -> None:
-    from benchmarks.model.measure import measure_provider
+    from benchmarks.model.measure import measure_attention_provider
 
     packed, padded = (
-        measure_provider("torch flash", way, small_work_amount, "cpu", lambda: None) for way in ("packed", "padded")
+        measure_attention_provider("torch flash", way, small_work_amount, "cpu", lambda: None)
+        for way in ("packed", "padded")
     )
     assert set(packed) == {"packed"}
     assert "not measured" in packed["packed"]  # torch's flash for packed tokens has no CPU kernel

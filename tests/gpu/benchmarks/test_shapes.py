@@ -46,7 +46,7 @@ def test_every_replay_of_a_cuda_graph_is_right(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("options", [[], ["--backward"]], ids=["forward", "backward"])
-def test_new_shapes_are_right_and_leak_no_memory(tmp_path: Path, options: list[str]) -> None:
+def test_results_of_new_shapes_are_right_and_leak_no_memory(tmp_path: Path, options: list[str]) -> None:
     record = run_benchmark_until_memory_is_constant(tmp_path, "any-shape", "--shapes", "2000", *options)
     found = map_criteria_to_results(record)
     assert record["compared"] == 200
@@ -55,14 +55,14 @@ def test_new_shapes_are_right_and_leak_no_memory(tmp_path: Path, options: list[s
     assert found["GPU memory after the first tenth, bytes more"]
 
 
-def test_class_plans_are_timed_next_to_exact_plans(tmp_path: Path) -> None:
+def test_shape_class_plans_are_timed_next_to_exact_plans(tmp_path: Path) -> None:
     record = run_benchmark(tmp_path, "shape-classes", "--shapes", "4", "--adaptive", "1")
     assert record["refused"] == []
     assert [{"exact", "any"} <= set(row["us"]) for row in record["rows"]] == [True] * 8
     assert sum("adaptive" in row["us"] for row in record["rows"]) == 2
 
 
-def test_the_model_learns_the_same_with_every_attention(tmp_path: Path) -> None:
+def test_training_losses_are_similar_with_every_attention(tmp_path: Path) -> None:
     makers = ["torch flash", "ours, adaptive", "ours, any", "ours, exact"]
     record = run_benchmark(tmp_path, "model", "--little", "--makers", *makers)
     found = map_criteria_to_results(record)

@@ -16,7 +16,7 @@ from tests.support.logs import LOG_FOLDER
 pytest.importorskip("torch", reason="did not run: torch is not installed, and these measurements need it")
 
 
-def test_the_graphs_of_a_log_are_compared() -> None:
+def test_plan_compare_compares_the_graphs_of_a_cudnn_log() -> None:
     """The plan of the graph that torch logged is timed next to torch's backends on the same shape."""
     log = str(LOG_FOLDER / "torch-attention-9.19.0.log.gz")
     wanted = Comparison(log, rounds=7)
@@ -34,7 +34,7 @@ def test_the_graphs_of_a_log_are_compared() -> None:
         assert record["rows"][0]["plans"][title] in text
 
 
-def test_the_compare_command_records_a_command_that_repeats_it(tmp_path: Path) -> None:
+def test_plan_compare_records_its_command_line(tmp_path: Path) -> None:
     output = tmp_path / "record.json"
     command = ["-m", "cudnn_backend_py", "plan", "compare", "--grid", "little", "--rounds", "7", "--limit", "60"]
     run_python([*command, "--format", "json", "--output", str(output)], timeout_s=300, check=True)

@@ -64,7 +64,7 @@ def is_config_supported(name: str, config: str, on: Profile | None) -> bool:
         target.close()
 
 
-def explain_differences(
+def explain_verdict_differences(
     name: str, deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
 ) -> tuple[dict[str, int], list[str]]:
     """Return the counted causes of the differences between two config lists, and the unexplained differences."""
@@ -94,7 +94,7 @@ def explain_differences(
     return dict(causes), unexplained
 
 
-def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any], what: str) -> None:
+def check_that_verdicts_agree(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any], what: str) -> None:
     outcomes, causes, unexplained, equal = {}, {}, {}, 0
     for name in VARIED_GRAPHS:
         left, right = deviceless[name], verdicts_on_gpu[name]
@@ -104,7 +104,7 @@ def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
         if left["configs"] == right["configs"]:
             equal += 1
             continue
-        causes[name], missing = explain_differences(name, left, right)
+        causes[name], missing = explain_verdict_differences(name, left, right)
         if name.startswith(ATTENTION_GRAPHS):
             missing.append("attention graphs must have equal lists")
         if missing and not unjudged:
@@ -124,7 +124,7 @@ def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
 
 
 def test_the_described_gpu_agrees_with_the_real_gpu(verdicts_on_gpu: dict[str, Any]) -> None:
-    compare_verdicts(
+    check_that_verdicts_agree(
         judge_varied_graphs(describe_own_gpu()),
         verdicts_on_gpu,
         "described GPU, with this machine's driver, against live",
@@ -141,7 +141,7 @@ def test_verdicts_of_a_machine_without_a_gpu_agree_with_the_real_gpu(
         # Answers for another version or GPU are not comparable; the pair above is compared in any case.
         assert stored["cudnn"] in path.stem
         return
-    compare_verdicts(stored["graphs"], verdicts_on_gpu, "machine without GPU against live")
+    check_that_verdicts_agree(stored["graphs"], verdicts_on_gpu, "machine without GPU against live")
 
 
 def test_the_stored_profile_equals_the_properties_of_the_device() -> None:

@@ -53,7 +53,7 @@ def make_random_buffers(seed: int = 0) -> dict[str, Any]:
     return {"q": q, "k": k, "v": v, "o": torch.full_like(q, torch.nan), "stats": torch.empty(B, H, S, 1, device="cuda")}
 
 
-def check_output(given: dict[str, Any], scale: float | None = None) -> None:
+def check_attention_output(given: dict[str, Any], scale: float | None = None) -> None:
     q, k, v = (given[name].transpose(1, 2).float() for name in "qkv")
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
     error = torch.linalg.norm(given["o"].transpose(1, 2).float() - want) / torch.linalg.norm(want)
@@ -74,7 +74,7 @@ def test_buffers_are_accepted_by_position_name_and_uid(gpu: Target) -> None:
         else:
             first, *rest = run.names
             run(given[first], **{name: given[name] for name in rest})
-        check_output(given)
+        check_attention_output(given)
 
 
 def test_a_bound_call_uses_the_current_contents_of_its_buffers(gpu: Target) -> None:
@@ -84,7 +84,7 @@ def test_a_bound_call_uses_the_current_contents_of_its_buffers(gpu: Target) -> N
     for seed in range(3):
         given["q"].copy_(make_random_buffers(seed + 10)["q"])
         step()
-        check_output(given)
+        check_attention_output(given)
 
 
 @pytest.mark.parametrize("workspace", [None, "torch", "hook", "buffer"])
@@ -104,7 +104,7 @@ def test_workspaces_are_allocated_or_given(gpu: Target, workspace: Any) -> None:
     for seed in range(3):
         given = make_random_buffers(seed)
         run(*(given[name] for name in run.names))
-        check_output(given)
+        check_attention_output(given)
     assert sizes == ([run.workspace_bytes] * 3 if workspace == "hook" else [])
 
 
@@ -130,7 +130,7 @@ def test_numbers_of_by_value_tensors_change_per_call(gpu: Target) -> None:
     for scale in (0.125, 0.5, 0.125, 2.0):
         given = make_random_buffers(4)
         run(**given, scale=scale)
-        check_output(given, scale)
+        check_attention_output(given, scale)
     with pytest.raises(UsageError, match="scale"):
         run(**make_random_buffers(4), scale="much")
 
@@ -146,7 +146,7 @@ def test_current_stream_of_torch_is_respected(gpu: Target) -> None:
         given["q"].copy_(late)  # visible only to later work on this stream
         run(*(given[name] for name in run.names))
     stream.synchronize()
-    check_output(given)
+    check_attention_output(given)
 
 
 def test_captured_and_native_cuda_graphs_agree(gpu: Target) -> None:
@@ -159,16 +159,16 @@ def test_captured_and_native_cuda_graphs_agree(gpu: Target) -> None:
     given["q"].copy_(make_random_buffers(8)["q"])
     given["o"].fill_(torch.nan)
     captured.replay()
-    check_output(given)
+    check_attention_output(given)
 
     native = run.cuda_graph(**given)
     given["o"].fill_(torch.nan)
     native.launch()
-    check_output(given)
+    check_attention_output(given)
     other = make_random_buffers(9)
     native.update(**other)
     native.launch(torch.cuda.current_stream().cuda_stream)
-    check_output(other)
+    check_attention_output(other)
     native.close()
 
 
@@ -182,7 +182,7 @@ def test_threads_share_an_executable_on_separate_streams(gpu: Target) -> None:
                 for round_ in range(20):
                     given = make_random_buffers(seed * 100 + round_)
                     run(*(given[name] for name in run.names))
-                    check_output(given)
+                    check_attention_output(given)
         except BaseException as error:
             errors.append(error)
 
@@ -201,7 +201,7 @@ def test_buffers_of_other_frameworks_and_numpy_are_accepted(gpu: Target) -> None
     arrays = {name: cupy.from_dlpack(buffer) for name, buffer in given.items()}
     run(**arrays)
     cupy.cuda.Device().synchronize()
-    check_output(given)
+    check_attention_output(given)
     order = {"q": (0, 2, 1, 3), "k": (0, 2, 3, 1), "v": (0, 2, 1, 3), "o": (0, 2, 1, 3), "stats": (0, 1, 2, 3)}
     host = {name: buffer.permute(order[name]).contiguous().cpu().numpy() for name, buffer in given.items()}
     wanted = host["o"].copy()
@@ -252,7 +252,7 @@ def test_wrong_buffers_are_refused_before_launch_and_the_context_survives(
         assert caught.value.code == code
     run(**given)
     torch.cuda.synchronize()
-    check_output(given)
+    check_attention_output(given)
 
 
 @needs_two_gpus
@@ -275,7 +275,7 @@ def test_a_plan_of_another_gpu_than_the_current_one_runs_on_its_gpu() -> None:
             given["o"].fill_(torch.nan)
             run(*(given[name] for name in run.names))
             torch.cuda.synchronize(1)
-            check_output(given)
+            check_attention_output(given)
         except BaseException as error:
             errors.append(error)
 
@@ -287,17 +287,17 @@ def test_a_plan_of_another_gpu_than_the_current_one_runs_on_its_gpu() -> None:
     given["o"].fill_(torch.nan)
     run.bind(**given)()
     torch.cuda.synchronize(1)
-    check_output(given)
+    check_attention_output(given)
     given["o"].fill_(torch.nan)
     run.cuda_graph(**given).launch()
     torch.cuda.synchronize(1)
-    check_output(given)
+    check_attention_output(given)
     assert torch.cuda.current_device() == 0
     with pytest.raises(UsageError, match="is on GPU 0"):
         run(**given | {"q": given["q"].to("cuda:0")})
 
 
-def test_another_buffer_at_a_checked_address_is_checked_again(gpu: Target) -> None:
+def test_a_different_buffer_at_a_known_address_is_checked(gpu: Target) -> None:
     run = make_executable(make_forward_graph(), gpu)
     given = make_random_buffers(15)
     run(**given)
@@ -312,7 +312,7 @@ def test_another_buffer_at_a_checked_address_is_checked_again(gpu: Target) -> No
                 run(**given | {"q": buffer})
             assert caught.value.code == code
     run(*(given[name] for name in run.names))
-    check_output(given)
+    check_attention_output(given)
 
 
 def test_raw_addresses_are_accepted(gpu: Target) -> None:
@@ -321,7 +321,7 @@ def test_raw_addresses_are_accepted(gpu: Target) -> None:
     torch.cuda.synchronize()
     run(*(given[name].data_ptr() for name in run.names))
     torch.cuda.synchronize()
-    check_output(given)
+    check_attention_output(given)
 
 
 def test_array_interface_is_accepted(gpu: Target) -> None:
@@ -336,21 +336,21 @@ def test_array_interface_is_accepted(gpu: Target) -> None:
     torch.cuda.synchronize()
     run(**{name: NumbaLikeArray(buffer) for name, buffer in given.items()})
     torch.cuda.synchronize()
-    check_output(given)
+    check_attention_output(given)
 
 
 JAX_PROGRAM = """
 import faulthandler
 faulthandler.dump_traceback_later(120, exit=True)
 import jax, torch
-from tests.gpu.execution.test_bound import check_output, make_executable, make_forward_graph, make_random_buffers
-from tests.gpu.execution.test_bound import open_target
+from tests.gpu.execution.test_bound import check_attention_output, make_executable, make_forward_graph
+from tests.gpu.execution.test_bound import make_random_buffers, open_target
 run = make_executable(make_forward_graph(), open_target())
 given = make_random_buffers(22)
 torch.cuda.synchronize()
 run(**given | {name: jax.dlpack.from_dlpack(given[name]) for name in "qkv"})
 torch.cuda.synchronize()
-check_output(given)
+check_attention_output(given)
 """
 
 
@@ -363,7 +363,7 @@ def test_jax_arrays_are_accepted() -> None:
     assert not done.returncode, done.stderr
 
 
-def test_torch_buffers_set_the_stream_after_a_call_with_addresses(gpu: Target) -> None:
+def test_bind_uses_the_current_torch_stream_after_raw_addresses(gpu: Target) -> None:
     run = make_executable(make_forward_graph(), gpu)
     given = make_random_buffers(16)
     run(*(given[name].data_ptr() for name in run.names))
@@ -374,11 +374,11 @@ def test_torch_buffers_set_the_stream_after_a_call_with_addresses(gpu: Target) -
     assert step.stream == stream.cuda_stream
 
 
-def test_an_unchecked_call_accepts_any_buffer(gpu: Target) -> None:
+def test_an_executable_without_checks_accepts_any_dtype(gpu: Target) -> None:
     run = make_executable(make_forward_graph(), gpu, check=False)
     given = make_random_buffers(13)
     run(**given | {"q": given["q"].view(torch.int16)})
-    check_output(given)
+    check_attention_output(given)
 
 
 def test_by_value_tensor_without_a_number_is_reported(gpu: Target) -> None:

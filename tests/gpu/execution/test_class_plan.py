@@ -54,7 +54,7 @@ def gpu() -> Iterator[Target]:
     target.close()
 
 
-def make_class_plan(
+def make_shape_class_plan(
     kind: ShapeClassCallProperties, gpu: Target, *, backward: bool, bounds: ShapeClassBounds = BOUNDS, **options: Any
 ) -> ShapeClassPlan:
     return ShapeClassPlan(
@@ -87,11 +87,11 @@ def make_random_calls(
             yield ShapeClassCall(kind, mode, lens_q, lens_kv, number)
 
 
-def run_call(call: ShapeClassCall, plan: ShapeClassPlan) -> None:
+def run_class_plan_call(call: ShapeClassCall, plan: ShapeClassPlan) -> None:
     plan(call.buffers, call.sequences, call.offset_multipliers)
 
 
-def check_results(call: ShapeClassCall, *, backward: bool) -> None:
+def check_attention_results(call: ShapeClassCall, *, backward: bool) -> None:
     for name, found in call.iterate_result_errors(backward=backward):
         assert found < call.kind.result_tolerance, (
             f"{name} of {call.mode} {call.lens_q} {call.lens_kv} is off by {found}"
@@ -100,14 +100,14 @@ def check_results(call: ShapeClassCall, *, backward: bool) -> None:
 
 @pytest.mark.parametrize("bounds", [BOUNDS, SMALL_BOUNDS], ids=["large", "small"])
 @pytest.mark.parametrize("name", CALL_KINDS)
-def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: ShapeClassBounds) -> None:
+def test_a_forward_and_a_backward_plan_serve_all_shapes(gpu: Target, name: str, bounds: ShapeClassBounds) -> None:
     kind = CALL_KINDS[name]
-    forward, backward = (make_class_plan(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
+    forward, backward = (make_shape_class_plan(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
     for call in make_random_calls(kind, 12, bounds):
-        run_call(call, forward)
-        run_call(call, backward)
-        check_results(call, backward=False)
-        check_results(call, backward=True)
+        run_class_plan_call(call, forward)
+        run_class_plan_call(call, backward)
+        check_attention_results(call, backward=False)
+        check_attention_results(call, backward=True)
 
 
 @pytest.mark.parametrize("mode", ["packed", "dense", "padded"])
@@ -118,9 +118,9 @@ def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: B
         plan = ShapeClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
         call = ShapeClassCall(kind, mode, [100] * 3, [200] * 3)
         if way:
-            run_call(call, make_class_plan(kind, gpu, backward=False))
-        run_call(call, plan)
-        check_results(call, backward=way)
+            run_class_plan_call(call, make_shape_class_plan(kind, gpu, backward=False))
+        run_class_plan_call(call, plan)
+        check_attention_results(call, backward=way)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_decoding_does_not_read_beyond_the_end_of_q(
         return held[-1]
 
     kind = CALL_KINDS["plain"]
-    plan = make_class_plan(kind, gpu, backward=False, bounds=ShapeClassBounds(4, 1, 128), workspace=allocate)
+    plan = make_shape_class_plan(kind, gpu, backward=False, bounds=ShapeClassBounds(4, 1, 128), workspace=allocate)
     call = ShapeClassCall(kind, mode, lens_q, [100, 1, 50])
-    run_call(call, plan)
-    check_results(call, backward=False)
+    run_class_plan_call(call, plan)
+    check_attention_results(call, backward=False)
     at = plan.tables["ragged_q"]
     begins = held[-1][at : at + 8 * len(rows)].view(torch.int64).tolist()
     assert begins == [row * call.offset_multipliers["q"] for row in rows]
@@ -149,15 +149,15 @@ def test_decoding_does_not_read_beyond_the_end_of_q(
 def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None:
     """Change shapes in one and several threads, on several streams, and next to a captured graph of another shape."""
     kind = CALL_KINDS["groups"]
-    plan = make_class_plan(kind, gpu, backward=False)
+    plan = make_shape_class_plan(kind, gpu, backward=False)
     made = [ShapeClassCall(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
     for call in made:
-        run_call(call, plan)
-        check_results(call, backward=False)
+        run_class_plan_call(call, plan)
+        check_attention_results(call, backward=False)
     captured = ShapeClassCall(kind, "dense", [200] * 3, [200] * 3, 7)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        run_call(captured, plan)
+        run_class_plan_call(captured, plan)
 
     found: list[tuple[str, float]] = []
 
@@ -169,7 +169,7 @@ def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None
             for _ in range(30):
                 call = rng.choice(mine)
                 call.buffers["o"].fill_(float("nan"))
-                run_call(call, plan)
+                run_class_plan_call(call, plan)
                 found.extend(call.iterate_result_errors(backward=False))
 
     threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(3)]
@@ -179,10 +179,10 @@ def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None
         captured.buffers["o"].fill_(float("nan"))
         graph.replay()
         call.buffers["o"].fill_(float("nan"))
-        run_call(call, plan)
+        run_class_plan_call(call, plan)
         torch.cuda.synchronize()
-        check_results(call, backward=False)
-        check_results(captured, backward=False)
+        check_attention_results(call, backward=False)
+        check_attention_results(captured, backward=False)
     for thread in threads:
         thread.join()
     assert len(found) >= 3 * 30 * 2
@@ -230,7 +230,7 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
 
 def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -> None:
     kind = CALL_KINDS["groups"]
-    plans = {way: make_class_plan(kind, gpu, backward=way) for way in (False, True)}
+    plans = {way: make_shape_class_plan(kind, gpu, backward=way) for way in (False, True)}
     call = ShapeClassCall(kind, "padded", [100] * 3, [100] * 3, most=(100, 100))
     sequences = call.sequences
     for plan in plans.values():
@@ -249,7 +249,7 @@ def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -
         graph.replay()
         torch.cuda.synchronize()
         for way in (False, True):
-            check_results(call, backward=way)
+            check_attention_results(call, backward=way)
 
 
 def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None:
@@ -259,14 +259,14 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
         requested.append(size)
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
-    plan = make_class_plan(
+    plan = make_shape_class_plan(
         CALL_KINDS["groups"], gpu, backward=True, bounds=ShapeClassBounds(64, 16384, 16384), workspace=allocate
     )
     for batch, length in ((2, 100), (8, 384)):
         call = ShapeClassCall(CALL_KINDS["groups"], "dense", [length] * batch, [length] * batch)
-        run_call(call, make_class_plan(CALL_KINDS["groups"], gpu, backward=False))
-        run_call(call, plan)
-        check_results(call, backward=True)
+        run_class_plan_call(call, make_shape_class_plan(CALL_KINDS["groups"], gpu, backward=False))
+        run_class_plan_call(call, plan)
+        check_attention_results(call, backward=True)
         tokens = batch * length
         assert requested[-1] < tokens * 4 * (4 * 64 + 2 * 2 * 64 + 8) + (1 << 20)
     assert requested[-1] < 32 << 20
@@ -274,17 +274,17 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
 
 def test_a_plan_that_allocates_its_own_workspace_serves_growing_calls(gpu: Target) -> None:
     kind = CALL_KINDS["groups"]
-    plan = make_class_plan(kind, gpu, backward=False, workspace=None)
+    plan = make_shape_class_plan(kind, gpu, backward=False, workspace=None)
     for length in (10, 300, 20):
         call = ShapeClassCall(kind, "dense", [length] * 2, [length] * 2)
-        run_call(call, plan)
-        check_results(call, backward=False)
+        run_class_plan_call(call, plan)
+        check_attention_results(call, backward=False)
     plan.close()
 
 
-def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
+def test_threads_and_streams_share_a_shape_class_plan(gpu: Target) -> None:
     kind = CALL_KINDS["groups"]
-    plan = make_class_plan(kind, gpu, backward=False)
+    plan = make_shape_class_plan(kind, gpu, backward=False)
     wrong: list[str] = []
 
     def call_in_thread(seed: int) -> None:
@@ -293,7 +293,7 @@ def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
             for number in range(5):
                 length = 50 + 10 * seed + number
                 call = ShapeClassCall(kind, "dense", [length] * 2, [length] * 2, seed)
-                run_call(call, plan)
+                run_class_plan_call(call, plan)
                 stream.synchronize()
                 wrong.extend(
                     name
@@ -312,15 +312,15 @@ def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
 
 @pytest.mark.parametrize("needed", [(9, 10, 10), (1, 385, 10), (1, 10, 513)])
 def test_a_call_beyond_the_bounds_is_refused(gpu: Target, needed: tuple[int, int, int]) -> None:
-    plan = make_class_plan(CALL_KINDS["plain"], gpu, backward=False)
+    plan = make_shape_class_plan(CALL_KINDS["plain"], gpu, backward=False)
     call = ShapeClassCall(CALL_KINDS["plain"], "dense", [10], [10])
     with pytest.raises(UsageError, match="class-bounds"):
         plan(call.buffers, Sequences(*needed), call.offset_multipliers)
 
 
 def test_a_missing_buffer_is_reported(gpu: Target) -> None:
-    plan = make_class_plan(CALL_KINDS["plain"], gpu, backward=False)
+    plan = make_shape_class_plan(CALL_KINDS["plain"], gpu, backward=False)
     call = ShapeClassCall(CALL_KINDS["plain"], "dense", [10], [10])
     del call.buffers["v"]
     with pytest.raises(UsageError, match=r"missing-buffer.*v"):
-        run_call(call, plan)
+        run_class_plan_call(call, plan)

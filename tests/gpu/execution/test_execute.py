@@ -144,7 +144,7 @@ def test_saved_plan_runs_after_loading(gpu: Target, tmp_path: Any) -> None:
     build_first_plan(graph, gpu).save(tmp_path / "plan.json")
     plan = load_plan(tmp_path / "plan.json", gpu)
     assert plan.graph == graph
-    check_flash_attention(plan)
+    run_and_check_flash_attention(plan)
 
 
 def test_numpy_arrays_need_only_the_driver() -> None:
@@ -159,7 +159,7 @@ def test_numpy_arrays_need_only_the_driver() -> None:
     assert float(error[2]) < 5e-3
 
 
-def check_flash_attention(plan: Plan) -> float:
+def run_and_check_flash_attention(plan: Plan) -> float:
     rng = np.random.default_rng(3)
     shape = FLASH_SHAPE
     q, k, v = (rng.standard_normal(shape).astype(np.float16) for _ in range(3))
@@ -197,7 +197,7 @@ def test_wrong_buffers_are_refused_and_the_context_survives(gpu: Target, change:
     with pytest.raises(UsageError) as caught:
         execute(plan, {**make_valid_buffers(), **change})
     assert caught.value.code == code
-    check_flash_attention(plan)
+    run_and_check_flash_attention(plan)
 
 
 def test_missing_buffer_and_workspace_are_refused(gpu: Target) -> None:

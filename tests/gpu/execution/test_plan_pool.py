@@ -103,7 +103,7 @@ def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: 
     assert is_right_output(given)
 
 
-def test_an_evicted_class_plan_with_offset_tables_is_destroyed(pool: PlanPool, gpu: Target) -> None:
+def test_an_evicted_shape_class_plan_is_destroyed(pool: PlanPool, gpu: Target) -> None:
     problem = make_shape_class_problem(
         ShapeClassCallProperties(kv_heads=4, causal=True).make_problem_of_call(1, 2, 2),
         ShapeClassBounds(4, 128, 128),
@@ -215,7 +215,7 @@ def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     assert is_right_output(given)
 
 
-def test_a_larger_class_plan_serves_until_the_closer_one_is_built(gpu: Target) -> None:
+def test_a_plan_of_a_larger_shape_class_serves_meanwhile(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
@@ -241,7 +241,7 @@ def test_tensors_with_heads_before_rows_have_exact_plans(gpu: Target) -> None:
     assert is_right_output(given)
 
 
-def test_tensors_that_do_not_match_are_refused(gpu: Target) -> None:
+def test_tensors_with_mismatched_dims_or_missing_are_refused(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
     with pytest.raises(UsageError, match="buffer-dims"):

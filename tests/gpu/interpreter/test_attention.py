@@ -24,7 +24,7 @@ from tests.support.figures import store_measured_numbers
 from tests.support.gpu_requirements import (
     are_expectations_measured_on_this_gpu,
     find_first_engine_config,
-    get_smallest_accepted_count,
+    get_minimum_expected_count_on_this_gpu,
     skip_if_support_not_measured_on_this_gpu,
 )
 from tests.support.torch_attention import compare_with_torch_flash_attention
@@ -73,20 +73,20 @@ def test_random_problems_agree_with_float64(random_problem_runs: list[AttentionR
     composite = [run for run in mine if run.form.startswith("composite") and run.outcome == "agrees"]
     if not composite:
         skip_if_support_not_measured_on_this_gpu("no composite form of any random problem is supported")
-    assert len(composite) >= get_smallest_accepted_count("random attention problems that agree")
+    assert len(composite) >= get_minimum_expected_count_on_this_gpu("random attention problems that agree")
     assert {DataType[run.data_type] for run in composite} == set(
         MAX_FROBENIUS_ERRORS
     ) or not are_expectations_measured_on_this_gpu()
 
 
-def test_the_composite_and_the_unified_form_both_run_and_agree(random_problem_runs: list[AttentionRun]) -> None:
+def test_composite_and_unified_attention_both_run_and_agree(random_problem_runs: list[AttentionRun]) -> None:
     """Both forms of a problem agree with the same float64 result, for at least the expected number of problems."""
     agreeing = defaultdict(set)
     for run in random_problem_runs:
         if run.outcome == "agrees":
             agreeing[run.number, run.backward].add(run.form)
     both = [forms for forms in agreeing.values() if "unified" in forms and len(forms) == 2]
-    assert len(both) >= get_smallest_accepted_count("random attention problems that agree in both forms")
+    assert len(both) >= get_minimum_expected_count_on_this_gpu("random attention problems that agree in both forms")
 
 
 # dropout
@@ -274,7 +274,7 @@ def mark_rows_within_length(arrays: dict[str, NDArray[Any]], value: NDArray[Any]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="compares with torch, which is not installed")
-def test_errors_are_not_larger_than_those_of_torch_flash() -> None:
+def test_attention_errors_do_not_exceed_torch_flash_errors() -> None:
     for row in compare_with_torch_flash_attention():
         store_measured_numbers("against torch's flash backend", **row)
         for name, (ours, theirs) in row["relative_frobenius_ours_and_torch"].items():
@@ -282,7 +282,7 @@ def test_errors_are_not_larger_than_those_of_torch_flash() -> None:
 
 
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="compute-sanitizer is not installed")
-def test_compute_sanitizer_memcheck_reports_nothing() -> None:
+def test_compute_sanitizer_finds_no_error_in_attention() -> None:
     command = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", sys.executable]
     done = subprocess.run(
         [*command, "-m", "tests.support.compute_sanitizer_runs"],

@@ -10,9 +10,9 @@ import pytest
 from cudnn_backend_py.info import collect_info
 from tests.support.figures import store_measured_numbers
 from tools.records.built_runs import WORKER_COUNT, run_in_child
-from tools.records.operations_page import AGREES, REFUSED, read_gpu_and_version, read_records
+from tools.records.operations_page import AGREES, REFUSED, read_gpu_and_version, read_gpu_run_outcomes
 
-from ...support.gpu_requirements import get_current_sm, get_smallest_accepted_count
+from ...support.gpu_requirements import get_current_sm, get_minimum_expected_count_on_this_gpu
 from ...support.typical_graphs import KINDS_FOR_OTHER_GPUS, TYPICAL_GRAPHS
 
 
@@ -28,14 +28,14 @@ def outcomes_by_graph() -> dict[str, dict[str, Any]]:
 def test_supported_graphs_agree_with_the_interpreter(outcomes_by_graph: dict[str, dict[str, Any]]) -> None:
     others = {name: item for name, item in outcomes_by_graph.items() if item["said"] not in (AGREES, REFUSED)}
     assert others == {}
-    assert sum(item["said"] == AGREES for item in outcomes_by_graph.values()) >= get_smallest_accepted_count(
+    assert sum(item["said"] == AGREES for item in outcomes_by_graph.values()) >= get_minimum_expected_count_on_this_gpu(
         "graphs of operations that agree"
     )
 
 
 def test_outcomes_equal_the_record_of_this_gpu_and_version(outcomes_by_graph: dict[str, dict[str, Any]]) -> None:
     where = read_gpu_and_version(collect_info())
-    record = read_records().get(where)
+    record = read_gpu_run_outcomes().get(where)
     if record is None:
         pytest.skip(f"did not run: no record of {where}; python -m tools.records.built_runs logs/operations-NAME.json")
     both = record.keys() & outcomes_by_graph.keys()

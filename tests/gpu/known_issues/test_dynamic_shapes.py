@@ -135,7 +135,7 @@ class ShapeChangeCase(NamedTuple):
         return "/".join(map(str, self))
 
 
-def list_cases_of_shape_change_method(way: Sharing) -> Iterator[ShapeChangeCase]:
+def list_shape_change_cases(way: Sharing) -> Iterator[ShapeChangeCase]:
     """Yield the cases for a method of changing the shape."""
     for change in MATMUL_SHAPE_CHANGES:
         yield ShapeChangeCase(way, "matmul", "forward", change)
@@ -549,7 +549,7 @@ def measure_host_us(call: Any, calls: int = 300) -> float:
     return round((time.perf_counter() - start) / calls * 1e6, 2)
 
 
-def iterate_partial_case_outcomes(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
+def iterate_outcomes_of_case_parts(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
     """Yield the outcome of a case in parts, so that a crash of the process loses only the later parts."""
     run = ChangedShapeRun(case, open_target())
     try:
@@ -576,7 +576,7 @@ def iterate_partial_case_outcomes(case: ShapeChangeCase) -> Iterator[dict[str, A
 def print_outcome(case: ShapeChangeCase) -> None:
     """Print the outcome of a case, a line of JSON for each part."""
     try:
-        for bit in iterate_partial_case_outcomes(case):
+        for bit in iterate_outcomes_of_case_parts(case):
             print(json.dumps(bit), flush=True)
     except CudnnBackendError as error:
         text = str(error)
@@ -619,7 +619,7 @@ def outcomes() -> dict[ShapeChangeCase, dict[str, Any]]:
     ways: list[Sharing] = ["kernel cache"]
     if version >= (9, 21, 0):
         ways.append("override shapes")
-    all_cases = [case for way in ways for case in list_cases_of_shape_change_method(way)]
+    all_cases = [case for way in ways for case in list_shape_change_cases(way)]
     with ThreadPoolExecutor(WORKER_COUNT) as pool:
         first = [case for case in all_cases if case[3] == "as built" and case[5:7] == ("memory", "dense")]
         found = dict(zip(first, pool.map(run_case_in_child, first), strict=True))
@@ -636,7 +636,7 @@ def supported_outcomes(outcomes: Mapping[ShapeChangeCase, Mapping[str, Any]]) ->
     return {case: said["said"] for case, said in outcomes.items() if not said["said"].startswith(REFUSED)}
 
 
-def test_matmuls_with_any_changed_shape_are_right(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
+def test_matmul_plans_run_with_changed_shapes_are_right(outcomes: dict[ShapeChangeCase, dict[str, Any]]) -> None:
     """Matmuls are the control: they show that both methods of changing the shape work."""
     controls = {case.name: said for case, said in supported_outcomes(outcomes).items() if case.form == "matmul"}
     assert len(controls) >= len(MATMUL_SHAPE_CHANGES)
@@ -702,4 +702,4 @@ if __name__ == "__main__":
         print_outcome(parse_case(sys.argv[1]))
     else:
         ways: tuple[Sharing, ...] = ("kernel cache", "override shapes")
-        print(*(case.name for way in ways for case in list_cases_of_shape_change_method(way)), sep="\n")
+        print(*(case.name for way in ways for case in list_shape_change_cases(way)), sep="\n")

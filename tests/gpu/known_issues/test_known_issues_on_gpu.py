@@ -58,7 +58,7 @@ from tools.campaign.plan_check import PlanOrRefusal, find_plan, is_context_lost,
 
 from ...support.gpu_requirements import (
     are_expectations_measured_on_this_gpu,
-    get_smallest_accepted_count,
+    get_minimum_expected_count_on_this_gpu,
     list_measured_gpus,
 )
 
@@ -81,7 +81,7 @@ CONTEXT_ENDING_ERRORS = {  # errors with which a kernel ends the CUDA context
 # Executed in a child process
 
 
-def describe_run(run: Callable[[], str]) -> str:
+def get_result_or_error_text(run: Callable[[], str]) -> str:
     """Return the result of a run, or the error that ended it."""
     try:
         return run()
@@ -143,14 +143,14 @@ def compare_with_interpreter(graph: Graph, engine: int | None = None) -> str:
     return describe_difference(got, interpret(graph, values, rounding=True))
 
 
-def get_example_graph(code: str, which: str) -> Graph:
+def get_known_issue_example_graph(code: str, which: str) -> Graph:
     row = ISSUE_ROWS[code]
     return make_example_graph(EXAMPLES[row.code].fixed if which == "fixed" else EXAMPLES[row.code].reproductions[which])
 
 
 def compare_dq_for_strongly_negative_scores(which: str) -> str:
     """Compare dQ of a backward pass with the reference, for rows with a log-sum-exp of about -120."""
-    graph = get_example_graph("backward-key-tail", which)
+    graph = get_known_issue_example_graph("backward-key-tail", which)
     padding = which == "fixed"
     dims = {"q": (2, 2, 128, 64), "k": (2, 2, 192, 64), "v": (2, 2, 192, 64), "do": (2, 2, 128, 64)}
     rng = np.random.default_rng(0)
@@ -228,13 +228,13 @@ def make_first_config_runner(graph: Graph) -> Callable[[attention_known_issues.A
 
 def run_gradient_of_q_with_other_layout(which: str) -> str:
     """Compare a backward pass that writes dQ in another layout than that of Q with the reference."""
-    graph = get_example_graph("bounded-total-apart", which)
+    graph = get_known_issue_example_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
     numbers = attention_known_issues.ReferenceData(use.problem, backward=True)
     starts = np.concatenate([[0], np.cumsum(numbers.lengths)])
     numbers.values["ragged_dq"] = (starts * use.problem.strides("dq")[2]).reshape(-1, 1, 1, 1)
-    return attention_known_issues.compare_graph(graph, numbers, make_first_config_runner(graph))
+    return attention_known_issues.compare_graph_results_with_reference(graph, numbers, make_first_config_runner(graph))
 
 
 def compare_attention_with_nan_after_sequences(which: str) -> str:
@@ -255,12 +255,12 @@ def compare_attention_with_nan_after_sequences(which: str) -> str:
             elif length % p.page_size:
                 pages = len(memory) // p.batch
                 memory[entry * pages + length // p.page_size, :, length % p.page_size :] = np.nan
-    return attention_known_issues.compare_graph(graph, numbers, make_first_config_runner(graph))
+    return attention_known_issues.compare_graph_results_with_reference(graph, numbers, make_first_config_runner(graph))
 
 
 def run_gathered_moe_matmul(which: str) -> str:
     """Compare an MoE matmul over rows gathered by indices with the interpreter."""
-    graph = get_example_graph("moe-gather-32-bits", which)
+    graph = get_known_issue_example_graph("moe-gather-32-bits", which)
     values = make_random_inputs(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
     values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
     return describe_difference(run_graph(graph, shared_target(), values), interpret(graph, values, rounding=True))
@@ -268,7 +268,7 @@ def run_gathered_moe_matmul(which: str) -> str:
 
 def compile_bilinear_resampling(which: str) -> str:
     """Describe whether any plan of bilinear resampling compiles."""
-    graph = get_example_graph("bilinear-16-bits", which)
+    graph = get_known_issue_example_graph("bilinear-16-bits", which)
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     for config in configs:
         try:
@@ -279,7 +279,7 @@ def compile_bilinear_resampling(which: str) -> str:
     return f"no plan of {len(configs)} engine configs compiles"
 
 
-def compare_on_generated_data(
+def compare_with_interpreter_on_generated_data(
     graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] = ("uniform", "integers")
 ) -> str:
     """Run a graph on generated data, by the first engine or each of `engines`, and describe wrong results.
@@ -296,15 +296,15 @@ def compare_on_generated_data(
     return "; ".join(words) or (RIGHT if any(answer.plan for answer in plans) else NO_ENGINE)
 
 
-def compare_norm_after_other_operand_dims() -> str:
+def compare_norm_run_after_other_operand_dims() -> str:
     """Compare a fused norm with the interpreter, after a run of such a norm with other operand dims."""
-    compare_on_generated_data(get_example_graph("norm-operands-in-turn", "before"))
-    return compare_on_generated_data(get_example_graph("norm-operands-in-turn", ""))
+    compare_with_interpreter_on_generated_data(get_known_issue_example_graph("norm-operands-in-turn", "before"))
+    return compare_with_interpreter_on_generated_data(get_known_issue_example_graph("norm-operands-in-turn", ""))
 
 
 def run_filter_gradient_with_split_k() -> str:
     """Compare a filter gradient with the interpreter, for each config of engine 47 that has split-K."""
-    graph = get_example_graph("filter-gradient-split", "")
+    graph = get_known_issue_example_graph("filter-gradient-split", "")
     question, words, ran = OperationGraph(graph, shared_target()), list[str](), False
     configs = [config for config in question.heuristics("A").configs if config.engine == 47]
     configs = [config for config in configs if config.knobs.get(KnobType.SPLIT_K, 1) > 1]
@@ -338,7 +338,7 @@ ROWS_COMPARED_AS_CAMPAIGN = [
 
 def check_random_numbers_of_dropout(which: str) -> str:
     """Check whether a forward pass with dropout writes random numbers of the requested distribution."""
-    graph = get_example_graph("dropout-distribution", which)
+    graph = get_known_issue_example_graph("dropout-distribution", which)
     answer = find_plan(graph, shared_target())
     assert answer.plan is not None
     drawn = run_plan(answer.plan, make_inputs(graph))[0]["rng_dump"]
@@ -349,8 +349,10 @@ def check_random_numbers_of_dropout(which: str) -> str:
 
 
 RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
-    "stats-not-float": lambda: compare_with_interpreter(get_example_graph("stats-not-float", "")),
-    "stats-not-float:fixed": lambda: compare_with_interpreter(get_example_graph("stats-not-float", "fixed")),
+    "stats-not-float": lambda: compare_with_interpreter(get_known_issue_example_graph("stats-not-float", "")),
+    "stats-not-float:fixed": lambda: compare_with_interpreter(
+        get_known_issue_example_graph("stats-not-float", "fixed")
+    ),
     "backward-key-tail": lambda: compare_dq_for_strongly_negative_scores(""),
     "backward-key-tail:fixed": lambda: compare_dq_for_strongly_negative_scores("fixed"),
     "zero-length-sequences": lambda: describe_nan_in_padded_forward_pass(0),
@@ -366,66 +368,70 @@ RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
     "bilinear-16-bits:fixed": lambda: compile_bilinear_resampling("fixed"),
     **{
         f"{row.code}:{which}".removesuffix(":"): partial(
-            compare_on_generated_data, make_example_graph(made), row.engines
+            compare_with_interpreter_on_generated_data, make_example_graph(made), row.engines
         )
         for row in ROWS_COMPARED_AS_CAMPAIGN
         for which, made in EXAMPLES[row.code].reproductions.items()
     },
     **{
-        f"{row.code}:fixed": partial(compare_on_generated_data, make_example_graph(EXAMPLES[row.code].fixed))
+        f"{row.code}:fixed": partial(
+            compare_with_interpreter_on_generated_data, make_example_graph(EXAMPLES[row.code].fixed)
+        )
         for row in ROWS_COMPARED_AS_CAMPAIGN
     },
-    "backward-row-sums": lambda: compare_on_generated_data(
-        get_example_graph("backward-row-sums", ""), kinds=["uniform"]
+    "backward-row-sums": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("backward-row-sums", ""), kinds=["uniform"]
     ),
-    "backward-row-sums:half": lambda: compare_on_generated_data(
-        get_example_graph("backward-row-sums", "half"), kinds=["uniform"]
+    "backward-row-sums:half": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("backward-row-sums", "half"), kinds=["uniform"]
     ),
-    "backward-row-sums:fixed": lambda: compare_on_generated_data(
-        get_example_graph("backward-row-sums", "fixed"), kinds=["uniform"]
+    "backward-row-sums:fixed": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("backward-row-sums", "fixed"), kinds=["uniform"]
     ),
-    "scale-not-above-0": lambda: compare_on_generated_data(
-        get_example_graph("scale-not-above-0", ""), kinds=["uniform"]
+    "scale-not-above-0": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("scale-not-above-0", ""), kinds=["uniform"]
     ),
-    "scale-not-above-0:zero": lambda: compare_on_generated_data(
-        get_example_graph("scale-not-above-0", "zero"), kinds=["uniform"]
+    "scale-not-above-0:zero": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("scale-not-above-0", "zero"), kinds=["uniform"]
     ),
-    "scale-not-above-0:fixed": lambda: compare_on_generated_data(
-        get_example_graph("scale-not-above-0", "fixed"), kinds=["uniform"]
+    "scale-not-above-0:fixed": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("scale-not-above-0", "fixed"), kinds=["uniform"]
     ),
     "dropout-distribution": lambda: check_random_numbers_of_dropout(""),
     "dropout-distribution:normal": lambda: check_random_numbers_of_dropout("normal"),
     "dropout-distribution:fixed": lambda: check_random_numbers_of_dropout("fixed"),
-    "fp8-ragged-no-query": lambda: compare_on_generated_data(
-        get_example_graph("fp8-ragged-no-query", ""), kinds=["hostile"]
+    "fp8-ragged-no-query": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("fp8-ragged-no-query", ""), kinds=["hostile"]
     ),
-    "fp8-ragged-no-query:fixed": lambda: compare_on_generated_data(
-        get_example_graph("fp8-ragged-no-query", "fixed"), kinds=["hostile"]
+    "fp8-ragged-no-query:fixed": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("fp8-ragged-no-query", "fixed"), kinds=["hostile"]
     ),
-    "fp8-backward-key-tail": lambda: compare_on_generated_data(
-        get_example_graph("fp8-backward-key-tail", ""), kinds=["hostile"]
+    "fp8-backward-key-tail": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("fp8-backward-key-tail", ""), kinds=["hostile"]
     ),
-    "fp8-backward-key-tail:fixed": lambda: compare_on_generated_data(
-        get_example_graph("fp8-backward-key-tail", "fixed"), kinds=["hostile"]
+    "fp8-backward-key-tail:fixed": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("fp8-backward-key-tail", "fixed"), kinds=["hostile"]
     ),
-    "convolution-minus-infinity": lambda: compare_on_generated_data(
-        get_example_graph("convolution-minus-infinity", ""), (47,), ["hostile"]
+    "convolution-minus-infinity": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("convolution-minus-infinity", ""), (47,), ["hostile"]
     ),
-    "convolution-minus-infinity:fixed": lambda: compare_on_generated_data(
-        get_example_graph("convolution-minus-infinity", "fixed"), kinds=["hostile"]
+    "convolution-minus-infinity:fixed": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("convolution-minus-infinity", "fixed"), kinds=["hostile"]
     ),
     "filter-gradient-split": run_filter_gradient_with_split_k,
-    "filter-gradient-split:fixed": lambda: compare_on_generated_data(
-        get_example_graph("filter-gradient-split", "fixed")
+    "filter-gradient-split:fixed": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("filter-gradient-split", "fixed")
     ),
-    "norm-operands-in-turn": compare_norm_after_other_operand_dims,
-    "norm-operands-in-turn:fixed": lambda: compare_on_generated_data(
-        get_example_graph("norm-operands-in-turn", "fixed")
+    "norm-operands-in-turn": compare_norm_run_after_other_operand_dims,
+    "norm-operands-in-turn:fixed": lambda: compare_with_interpreter_on_generated_data(
+        get_known_issue_example_graph("norm-operands-in-turn", "fixed")
     ),
     # reported by others, or refused without a reason: not known to appear here
     "depthwise-sequence-of-shapes": run_depthwise_convolutions_in_turn,
-    "matmul-with-gaps": lambda: compare_with_interpreter(get_example_graph("matmul-with-gaps", ""), 11),
-    "convolution-int8-relu": lambda: compare_with_interpreter(get_example_graph("convolution-int8-relu", "")),
+    "matmul-with-gaps": lambda: compare_with_interpreter(get_known_issue_example_graph("matmul-with-gaps", ""), 11),
+    "convolution-int8-relu": lambda: compare_with_interpreter(
+        get_known_issue_example_graph("convolution-int8-relu", "")
+    ),
     "broadcast-add": run_add_with_broadcast,
     "padded-tail-not-finite": lambda: compare_attention_with_nan_after_sequences("padded"),
 }
@@ -454,15 +460,15 @@ GRAPHS_IN_OWN_PROCESS = ("norm-", "kernel-cache-of-attention", "depthwise-sequen
 LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and additional time for the first of a process, which loads cuDNN
 
 
-def serve_outcomes() -> None:
+def serve_graph_outcomes_to_parent() -> None:
     """Serve requests in a child process: send each graph's outcome, and whether the CUDA context is lost."""
 
     def send_outcome(request: Mapping[str, Any], say: AnswerWriter) -> None:
         name = request["name"]
         words = (
-            describe_run(RUN_BY_GRAPH[name])
+            get_result_or_error_text(RUN_BY_GRAPH[name])
             if name in RUN_BY_GRAPH
-            else attention_known_issues.run_in_this_process(name)
+            else attention_known_issues.run_reproduction_in_this_process(name)
         )
         say(seen=words, lost=is_context_lost(0))
 
@@ -509,7 +515,7 @@ def run_graphs_in_children(names: Sequence[str]) -> tuple[dict[str, str], dict[s
             if first:
                 if child is not None:
                     child.end()
-                child = Child.start(f"{__name__}:serve_outcomes", environment)
+                child = Child.start(f"{__name__}:serve_graph_outcomes_to_parent", environment)
             assert child is not None
             found[name] = get_graph_outcome_from_child(child, name, LIMIT_S + (FIRST_S if first else 0.0))
             if alone:
@@ -575,23 +581,23 @@ def test_known_issues_of_this_gpu_give_wrong_results(outcomes: dict[str, str]) -
     if unlike and not are_expectations_measured_on_this_gpu():
         pytest.skip(f"did not run: these rows were measured on {list_measured_gpus()}, not here: {', '.join(unlike)}")
     assert unlike == []
-    assert len(wrong) >= get_smallest_accepted_count("known issues that show")
+    assert len(wrong) >= get_minimum_expected_count_on_this_gpu("known issues that show")
 
 
-def test_fixed_graphs_give_right_results(outcomes: dict[str, str]) -> None:
+def test_graphs_with_known_issue_fixes_give_right_results(outcomes: dict[str, str]) -> None:
     fixed = {name: words for name, words in outcomes.items() if name.endswith(":fixed")}
-    assert len(fixed) >= get_smallest_accepted_count("known issues with a fix that is right")
+    assert len(fixed) >= get_minimum_expected_count_on_this_gpu("known issues with a fix that is right")
     if not are_expectations_measured_on_this_gpu():
         fixed = {name: words for name, words in fixed.items() if "NOT_SUPPORTED" not in words and words != "refused"}
     assert {name: words for name, words in fixed.items() if words != RIGHT} == {}
 
 
-def test_known_issues_not_measured_on_this_gpu_have_an_outcome(outcomes: dict[str, str]) -> None:
+def test_known_issues_not_yet_measured_on_this_gpu_are_run(outcomes: dict[str, str]) -> None:
     """Known issues without a measurement here are run and recorded, to show whether they also occur on this GPU."""
     unknown = {name: words for name, words in outcomes.items() if name in (*UNMEASURED_GRAPHS, *UNMEASURED_ATTENTION)}
-    assert len(unknown) >= get_smallest_accepted_count("known issues not known to show")
+    assert len(unknown) >= get_minimum_expected_count_on_this_gpu("known issues not known to show")
     assert all(unknown.values())
 
 
 if __name__ == "__main__":
-    print(describe_run(RUN_BY_GRAPH[sys.argv[1]]))
+    print(get_result_or_error_text(RUN_BY_GRAPH[sys.argv[1]]))

@@ -20,7 +20,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.target import Target, read_device, read_device_profile
-from tests.gpu.execution.test_execute import build_first_plan, check_flash_attention
+from tests.gpu.execution.test_execute import build_first_plan, run_and_check_flash_attention
 from tests.support.figures import store_measured_numbers
 from tests.support.flash import make_flash_graph
 from tests.support.gpu_requirements import find_first_engine_config
@@ -86,7 +86,7 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
                     config.set(Attr.EXECUTION_PLAN_ENGINE_CONFIG, best.descriptor)
     finally:
         runtime.cudaSetDevice(0)
-    check_flash_attention(plan)
+    run_and_check_flash_attention(plan)
     target.close()
 
 
@@ -102,7 +102,7 @@ def test_current_gpu_is_kept_when_a_handle_closes() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # xdist starts threads
-def test_handle_made_before_fork_is_refused_after_it() -> None:
+def test_a_handle_made_before_a_fork_is_refused_in_the_child() -> None:
     handle = Handle()
     read, write = os.pipe()
     child = os.fork()
@@ -125,7 +125,7 @@ def test_the_cudnn_log_contains_the_execute_call() -> None:
     target = open_target()
     plan = build_first_plan(make_flash_graph(), target)
     with capture_log() as log:
-        check_flash_attention(plan)
+        run_and_check_flash_attention(plan)
     assert "cudnnBackendExecute" in {record.function for record in log.records}
     target.close()
 
@@ -141,15 +141,15 @@ def test_plans_built_on_other_machines_run_here(tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     build_first_plan(make_flash_graph(), target).save(own)
     for path in [*list_plan_files_of_environment_variable(), str(own)]:
-        check_loaded_plan(path, "plan saved here" if path == str(own) else "plan built without a GPU", target)
+        check_result_of_loaded_plan(path, "plan saved here" if path == str(own) else "plan built without a GPU", target)
     target.close()
 
 
-def check_loaded_plan(path: str, what: str, target: Target) -> None:
+def check_result_of_loaded_plan(path: str, what: str, target: Target) -> None:
     start = time.perf_counter()
     plan = load_plan(path, target)
     load_ms = (time.perf_counter() - start) * 1e3
-    error = check_flash_attention(plan)
+    error = run_and_check_flash_attention(plan)
     live = build_first_plan(make_flash_graph(), target)
     store_measured_numbers(
         what,
@@ -157,6 +157,6 @@ def check_loaded_plan(path: str, what: str, target: Target) -> None:
         load_ms=round(load_ms, 2),
         relative_frobenius=error,
         live_engine=live.tag,
-        live_relative_frobenius=check_flash_attention(live),
+        live_relative_frobenius=run_and_check_flash_attention(live),
     )
     assert int(plan.descriptor.get(Attr.EXECUTION_PLAN_WORKSPACE_SIZE)) == live.workspace_bytes

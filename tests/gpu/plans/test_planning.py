@@ -50,7 +50,7 @@ def check_flash_attention_plan_result(made: Plan) -> None:
     np.testing.assert_allclose(outputs["o"].astype(np.float64), expected, atol=4e-3, rtol=4e-3)
 
 
-def test_a_plan_built_for_a_description_is_found_on_the_gpu(tmp_path: Path, builds: list[str]) -> None:
+def test_a_cached_plan_of_a_described_gpu_is_found_on_the_gpu(tmp_path: Path, builds: list[str]) -> None:
     described = tmp_path / "device.json"
     described.write_text(json.dumps(read_device(current_device())))
     no_gpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
@@ -86,7 +86,7 @@ def test_plans_for_the_gpu_are_shared_and_found_again(builds: list[str]) -> None
     assert len(builds) == 1
 
 
-def test_a_target_opened_by_the_caller_has_its_own_plans(builds: list[str]) -> None:
+def test_a_target_opened_by_the_caller_gets_its_own_plan_object(builds: list[str]) -> None:
     shared = build(make_flash_attention())
     mine = open_target()
     own = build(make_flash_attention(), mine)
@@ -104,7 +104,7 @@ def test_plan_returns_a_callable_with_the_built_plan() -> None:
     check_flash_attention_plan_result(run.plan)
 
 
-def test_plans_are_built_in_one_and_in_four_threads() -> None:
+def test_plans_can_be_built_in_one_or_four_threads() -> None:
     """Build four plans of new kernels with one and with four threads; the time is recorded, not tested."""
     seconds = {}
     for threads in (1, 4):

@@ -184,7 +184,7 @@ def make_random_dense_problem(rng: random.Random, names: Sequence[str] = tuple(D
     return {"name": name, "batch": b, "seq_q": s_q, "seq_kv": s_kv, "lengths": lengths, "seed": rng.randrange(1 << 30)}
 
 
-def run_dense(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shapes: str) -> None:
+def run_dense_attention_problem(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shapes: str) -> None:
     """Run a problem of dense tensors, forward and backward."""
     options, heads, kv_heads, d, kind, layout = DENSE_OPTIONS[p["name"]]
     options = dict(options)
@@ -239,7 +239,7 @@ def make_random_varlen_problem(rng: random.Random) -> dict[str, Any]:
     return {"name": name, "len_q": many_q, "len_kv": many_kv, "same": same, "seed": rng.randrange(1 << 30)}
 
 
-def run_varlen(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shapes: str) -> None:
+def run_varlen_attention_problem(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shapes: str) -> None:
     """Run a problem of packed tokens, forward and backward."""
     options, heads, kv_heads, d, kind = VARLEN_OPTIONS[p["name"]]
     options = dict(options)
@@ -321,7 +321,7 @@ def make_random_paged_problem(rng: random.Random) -> dict[str, Any]:
     return {"name": name, "way": way, "len_q": many_q, "len_kv": many_kv, "seed": rng.randrange(1 << 30)}
 
 
-def run_paged(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shapes: str) -> None:
+def run_paged_attention_problem(torch: Any, p: dict[str, Any], record: CampaignRecord | None, shapes: str) -> None:
     """Run a problem of paged K and V."""
     options, heads, kv_heads, d, kind, page_size = PAGED_OPTIONS[p["name"]]
     options = dict(options)
@@ -408,13 +408,13 @@ def decode_long_sequences(torch: Any, record: CampaignRecord) -> None:
 
 
 CAMPAIGN_PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
-    "dense": (make_random_dense_problem, run_dense, 1000),
-    "varlen": (make_random_varlen_problem, run_varlen, 500),
-    "paged": (make_random_paged_problem, run_paged, 500),
+    "dense": (make_random_dense_problem, run_dense_attention_problem, 1000),
+    "varlen": (make_random_varlen_problem, run_varlen_attention_problem, 500),
+    "paged": (make_random_paged_problem, run_paged_attention_problem, 500),
 }
 
 
-def list_largest_problems(part: str) -> list[dict[str, Any]]:
+def list_largest_attention_problems(part: str) -> list[dict[str, Any]]:
     """Return the largest problem of each kind in a part; their shape-class plans also serve all smaller problems."""
     if part == "dense":
         full = [[MAX_SEQUENCE_LENGTH] * 32] * 2
@@ -524,7 +524,10 @@ def _run_campaign_part(
 
     with ThreadPoolExecutor(8) as pool:
         list(
-            pool.map(build_plans, [problem for problem in list_largest_problems(part) if name in ("", problem["name"])])
+            pool.map(
+                build_plans,
+                [problem for problem in list_largest_attention_problems(part) if name in ("", problem["name"])],
+            )
         )
     torch.cuda.synchronize()
     rng = random.Random(chosen.seed)

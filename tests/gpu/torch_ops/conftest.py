@@ -20,7 +20,7 @@ def _require_fused_attention() -> None:
 
 
 @pytest.fixture(autouse=True)
-def default_policy() -> Iterator[None]:
+def default_shape_policy() -> Iterator[None]:
     """Set the default shape policy at the start of each test."""
     former = set_shapes("any")
     yield

@@ -62,7 +62,7 @@ class UnbuiltClassPlan(ShapeClassPlan):
         return StreamTableMemory(1 << 40, [])
 
 
-class FakePreparedCall:
+class FakePreparedLaunchCall:
     """A fake prepared call, with the fields that the compiled step reads and writes."""
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
@@ -123,7 +123,7 @@ class RecordedCompiledStep:
 def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedCompiledStep]:
     launches = LaunchRecorder()
     made = RecordedCompiledStep(step_module, launches)
-    monkeypatch.setattr(compiled, "TupleCall", FakePreparedCall)
+    monkeypatch.setattr(compiled, "TupleCall", FakePreparedLaunchCall)
     monkeypatch.setattr(compiled, "PrepareKernel", FakePrepareKernel)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
     functions = (
@@ -263,7 +263,7 @@ def test_the_compiled_forward_launch_equals_the_python_launch(
 
 
 @pytest.mark.parametrize("layout", [*TENSOR_LAYOUTS, "slices, copied", "part of a longer buffer, copied"])
-def test_the_backward_launch_equals_that_of_python(step: RecordedCompiledStep, layout: str) -> None:
+def test_the_compiled_backward_launch_equals_the_python_launch(step: RecordedCompiledStep, layout: str) -> None:
     is_copied, layout = layout.endswith("copied"), layout.removesuffix(", copied")
 
     def make_backward_tensors(b: int, s_q: int, s_kv: int) -> Any:
@@ -322,7 +322,7 @@ def test_the_backward_launch_equals_that_of_python(step: RecordedCompiledStep, l
     assert served > 5
 
 
-def test_lengths_on_the_device_are_used(step: RecordedCompiledStep) -> None:
+def test_the_launch_uses_sequence_lengths_on_the_device(step: RecordedCompiledStep) -> None:
     def make_call_with_lengths(b: int, s: int) -> Any:
         lens = torch.full((b,), 5, dtype=torch.int32), torch.full((b,), 7, dtype=torch.int32)
         return make_forward_call(*[make_random_tensor("slices", b, s) for _ in "qkv"], True, lens)
@@ -347,7 +347,7 @@ def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: RecordedC
     assert [prepared for _, _, prepared in step.seen] == [True, False, True, False, True]
 
 
-def test_the_notice_callback_gets_the_shapes_and_may_leave_a_call_to_python(step: RecordedCompiledStep) -> None:
+def test_the_notice_callback_can_make_python_run_the_call(step: RecordedCompiledStep) -> None:
     notices: list[Any] = []
     answers = iter((2, 0, -1, 0, 5))
 

@@ -261,7 +261,7 @@ def test_streams_do_not_share_scratch_memory() -> None:
 
 @needs_two_gpus
 @pytest.mark.parametrize("shapes", ["exact", "any"])
-def test_two_gpus_are_supported(shapes: str) -> None:
+def test_operators_run_on_two_gpus(shapes: str) -> None:
     """Each call runs on the GPU of its tensors, regardless of the current GPU."""
     for device in ("cuda:1", "cuda:0", "cuda:1"):
         q, k, v, d_o = (make_random_half(2, 100, 4, 64, device=device).transpose(1, 2) for _ in range(4))
@@ -297,7 +297,7 @@ def test_tensors_of_two_gpus_are_refused() -> None:
         attention_varlen(packed, packed, packed, make_int32_tensor([0, 64, 128], "cuda:1"), None, 64)
 
 
-def test_the_drop_in_replacement_uses_the_shape_policy() -> None:
+def test_the_sdpa_replacement_follows_the_shape_policy() -> None:
     q, k, v = (make_random_half(2, 4, 77, 64) for _ in range(3))
     want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
     assert compute_frobenius_error(scaled_dot_product_attention(q, k, v, is_causal=True), want) < 2e-3

@@ -99,7 +99,7 @@ def random_tensors() -> Any:
     return torch.randn(3, 1, 2, 8, 4).unbind()
 
 
-def describe_plan(launches: LaunchRecorder, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
+def make_plan_description(launches: LaunchRecorder, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
     """Return the description of a plan that the compiled step's ``learn`` accepts."""
     words = (ctypes.c_uint64 * ROW_LENGTH)()
     call = _TupleCallStruct()
@@ -139,7 +139,7 @@ def register_plan_in_compiled_step(
 ) -> None:
     """Give the compiled step a plan without statistics to learn."""
     assert step_module.learn(
-        describe_plan(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW, **more),
+        make_plan_description(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW, **more),
         False,
         0,
         operator_number,
@@ -161,7 +161,7 @@ class DLTensor(ctypes.Structure):
     )
 
     @property
-    def fields_as_tuple(self) -> tuple[Any, ...]:
+    def as_tuple(self) -> tuple[Any, ...]:
         rows = self.dims[: self.rank], self.strides[: self.rank]
         return self.data, self.kind, self.code, self.bits, self.lanes, *rows, self.offset
 
@@ -189,7 +189,7 @@ def test_the_tensor_reader_and_dlpack_agree(
     for x in random_tensors:
         mine, theirs = DLTensor(), DLTensor()
         assert ours(x, ctypes.byref(mine)) == dlpack(x, ctypes.byref(theirs)) == 0
-        assert mine.fields_as_tuple == theirs.fields_as_tuple
+        assert mine.as_tuple == theirs.as_tuple
     objects = (Address * len(random_tensors))(*map(id, random_tensors))
     ctypes.PYFUNCTYPE(None, ctypes.POINTER(Address), ctypes.c_int)(fetch)(objects, len(random_tensors))
 
@@ -219,7 +219,7 @@ def test_the_launch_row_has_the_addresses_of_the_call(
 ) -> None:
     row = (*LAUNCH_ROW, (4, PIECE, 0, 4), (5, PIECE, 1, 0))
     parameters = ((1, NUMBER, 0, 42), (2, PIECE, 1, 0))
-    plan = describe_plan(
+    plan = make_plan_description(
         launches, (make_output_description(random_tensors[0]),), row, parameters=parameters, pieces=(100, 50), own=1
     )
     assert step_module.learn(plan, False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
@@ -243,14 +243,14 @@ def test_the_variant_pack_is_refilled_only_for_other_addresses(
 ) -> None:
     row = LAUNCH_ROW[:3]
     assert step_module.learn(
-        describe_plan(launches, (), row), False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, True
+        make_plan_description(launches, (), row), False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, True
     )
     for given in (random_tensors, random_tensors, [x.clone() for x in random_tensors]):
         step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, True)
     assert [filled for _, _, filled, _ in launches.seen] == [0, 1, 0]
 
 
-def test_the_compiled_step_leaves_calls_without_a_learned_plan_to_python(
+def test_calls_without_a_learned_plan_are_left_to_python(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
@@ -287,7 +287,7 @@ def test_the_compiled_step_leaves_calls_without_a_learned_plan_to_python(
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_the_compiled_step_leaves_traced_and_transformed_calls_to_python(
+def test_traced_and_transformed_calls_are_left_to_python(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class PassThroughDispatchMode(TorchDispatchMode):
@@ -334,7 +334,7 @@ def test_statistics_are_computed_for_gradients_and_returned_on_request(
     q.requires_grad_()
     assert step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, False) is None
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), float("-inf"))
-    plan = describe_plan(launches, (make_output_description(q), stats), (*LAUNCH_ROW, (4, OUTPUT, 1, 0)))
+    plan = make_plan_description(launches, (make_output_description(q), stats), (*LAUNCH_ROW, (4, OUTPUT, 1, 0)))
     assert step_module.learn(plan, False, 0, operator_number, q, k, v, *SCALAR_ARGUMENTS, True)
     o = step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, False)
     assert o.requires_grad
@@ -356,12 +356,12 @@ def teach_forward_call(
     """Give the compiled step a forward pass with statistics to learn, and return a function that calls it."""
     q, k, v = random_tensors
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), None)
-    plan = describe_plan(launches, (make_output_description(q), stats), (*LAUNCH_ROW, (4, OUTPUT, 1, 0)))
+    plan = make_plan_description(launches, (make_output_description(q), stats), (*LAUNCH_ROW, (4, OUTPUT, 1, 0)))
     assert step_module.learn(plan, False, 0, operator_number, q, k, v, *SCALAR_ARGUMENTS, True)
     return lambda *given: step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, True)
 
 
-def test_python_computes_gradients_until_the_compiled_step_has_learned_them(
+def test_python_computes_gradients_until_their_plan_is_learned(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, teach_forward_call: Any
 ) -> None:
     q, k, v = (x.detach().clone().requires_grad_(index < 2) for index, x in enumerate(random_tensors))
@@ -371,7 +371,7 @@ def test_python_computes_gradients_until_the_compiled_step_has_learned_them(
     assert ((d_q == 1) & (d_k == 2)).all()
     assert launches.requests == [(operator_number, 6, SCALAR_ARGUMENTS, 0)]
     row = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 0), (3, INPUT, 3, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
-    plan = describe_plan(launches, (make_output_description(q), make_output_description(k)), row)
+    plan = make_plan_description(launches, (make_output_description(q), make_output_description(k)), row)
     assert step_module.learn(plan, True, 0, operator_number, d_o, o.detach(), stats, q, k, v, *SCALAR_ARGUMENTS)
     o, stats = teach_forward_call(q, k, v)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
@@ -401,7 +401,7 @@ def test_gradients_of_a_pass_share_one_allocation(
     o, stats = teach_forward_call(q, k, v)
     row = ((0, INPUT, 0, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
     rows_first = torch.empty(0), tuple(k.shape), (64, 4, 8, 1), 3.0
-    plan = describe_plan(launches, (make_output_description(q), rows_first), row)
+    plan = make_plan_description(launches, (make_output_description(q), rows_first), row)
     assert step_module.learn(plan, True, 0, operator_number, d_o, o.detach(), stats, q, k, v, *SCALAR_ARGUMENTS)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     assert launches.requests == []
@@ -446,7 +446,7 @@ def test_the_compiled_step_copies_inputs_that_the_plan_marks_for_copying(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     q, k, v = (x.transpose(1, 2) for x in random_tensors)
-    plan = describe_plan(launches, (make_output_description(q),), LAUNCH_ROW, copied=0b1)
+    plan = make_plan_description(launches, (make_output_description(q),), LAUNCH_ROW, copied=0b1)
     assert step_module.learn(plan, False, 0, operator_number, q, k, v, *SCALAR_ARGUMENTS, False)
     step_module.call(operator_number, q, k, v, *SCALAR_ARGUMENTS, False)
     found = launches.seen[-1][0]
@@ -460,7 +460,7 @@ DIM_CONDITIONS = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
 def test_a_learned_plan_can_require_a_dim_to_equal_two_other_dims(step_module: Any, launches: LaunchRecorder) -> None:
     operator_number = step_module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
     x, y = torch.randn(10, 4), torch.randn(12, 4)
-    plan = describe_plan(launches, (make_output_description(x),), ())
+    plan = make_plan_description(launches, (make_output_description(x),), ())
     assert not step_module.learn(plan, False, 0, operator_number, x, y, False)
     assert step_module.learn(plan, False, 0, operator_number, x, x, False)
     assert step_module.call(operator_number, y, y, False) is not None
@@ -476,7 +476,7 @@ def test_calls_with_different_variable_dims_share_a_learned_plan(step_module: An
         row = ((0, INPUT, 0, 0), (1, OUTPUT, 0, 0), (2, NUMBER, 0, most), (3, PIECE, 1, 0), (4, PIECE, 2, 0))
         more = {"parameters": ((0, NUMBER, 0, (5, 2, 0)), (1, NUMBER, 0, (0, 1, 2))), "pieces": (0, (0, 64, 1), 8)}
         limits = ((0, 1, most), (2, 0, 100))
-        plan = describe_plan(launches, outputs, row, limits=limits, cost=most, token=most, **more)
+        plan = make_plan_description(launches, outputs, row, limits=limits, cost=most, token=most, **more)
         assert step_module.learn(plan, False, 0, operator_number, x, y, z, 50, True, False)
 
     def call_and_get_shape_and_launch_values(*given: Any) -> Any:
@@ -513,7 +513,7 @@ def test_the_number_of_learned_plans_is_bounded(
     del held
     assert step_module.used(2) > step_module.used(3) == 0
     for index in range(3000):
-        plan = describe_plan(launches, (make_output_description(random_tensors[0]),), ())
+        plan = make_plan_description(launches, (make_output_description(random_tensors[0]),), ())
         assert step_module.learn(plan, False, 0, operator_number, *random_tensors, None, index, "top_left", False)
     gc.collect()
     assert gone() is None
@@ -522,7 +522,7 @@ def test_the_number_of_learned_plans_is_bounded(
     assert step_module.forget(1) == 0
 
 
-def test_plans_of_ended_threads_are_released_by_the_next_thread(
+def test_plans_registered_by_ended_threads_are_released(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class PlanHolder:
@@ -587,6 +587,6 @@ def test_a_plan_is_not_released_during_its_launch(
     assert steps == ["launched", "forgotten"]
 
 
-def test_the_build_command_lists_its_source_and_dependencies() -> None:
+def test_the_compiled_step_build_lists_its_dependencies() -> None:
     build = Build.for_torch(torch)
     assert Path(build.command[-5]).name == "compiled.cpp"

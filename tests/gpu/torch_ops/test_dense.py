@@ -65,7 +65,7 @@ def compute_relative_error(found: Any, want: Any) -> float:
     return float((found.detach().float() - want).norm() / want.norm())
 
 
-def check_errors(kind: str, found: list[Any], want: list[Any], name: str) -> None:
+def check_relative_errors(kind: str, found: list[Any], want: list[Any], name: str) -> None:
     errors = [compute_relative_error(mine, other) for mine, other in zip(found, want, strict=True)]
     store_measured_numbers(f"torch operator, {name}, {kind}", relative_frobenius=errors)
     forward, backward = MAX_FROBENIUS_ERRORS[kind]
@@ -90,7 +90,7 @@ def test_output_and_gradients_agree_with_float32(case: str, kind: str) -> None:
     *inputs, d_o = make_random_inputs(kind, **how)
     o = scaled_dot_product_attention(*inputs, **options)
     assert (o.dtype, o.stride(1) > o.stride(2)) == (inputs[0].dtype, inputs[0].stride(1) > inputs[0].stride(2))
-    check_errors(
+    check_relative_errors(
         kind, [o, *torch.autograd.grad(o, inputs, d_o)], compute_float32_reference(inputs, d_o, **options), case
     )
 
@@ -105,7 +105,7 @@ def test_slices_of_one_buffer_are_used_in_place() -> None:
     # Memory for the output and its statistics, but not for copies of the inputs.
     assert torch.cuda.max_memory_allocated() - before < 2 * o.numel() * o.element_size()
     want = compute_float32_reference(inputs, d_o, is_causal=True)
-    check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, "slices of one buffer")
+    check_relative_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, "slices of one buffer")
 
 
 @pytest.mark.parametrize("how", ["expanded", "misaligned", "scattered"])
@@ -120,7 +120,9 @@ def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
         v = torch.randn(B, H, D, S, device="cuda", dtype=torch.half).transpose(2, 3)
     found = [x.requires_grad_(True) for x in (q, k, v)]
     o = scaled_dot_product_attention(*found)
-    check_errors("float16", [o, *torch.autograd.grad(o, found, d_o)], compute_float32_reference(found, d_o), how)
+    check_relative_errors(
+        "float16", [o, *torch.autograd.grad(o, found, d_o)], compute_float32_reference(found, d_o), how
+    )
     o = scaled_dot_product_attention(*found)
     (gradient,) = torch.autograd.grad(o.sum(), found[:1])  # a gradient of the output that is one number, expanded
     assert torch.isfinite(gradient).all()
@@ -132,14 +134,14 @@ def test_dense_attention_applies_a_bool_mask(dims: tuple[int, ...]) -> None:
     mask = torch.rand(dims, device="cuda") > 0.3
     o = scaled_dot_product_attention(*inputs, attn_mask=mask)
     want = compute_float32_reference(inputs, d_o, attn_mask=mask)
-    check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, f"bool mask {dims}")
+    check_relative_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, f"bool mask {dims}")
 
 
 def test_dense_attention_computes_the_gradient_of_a_float_mask() -> None:
     *inputs, d_o = make_random_inputs("float16")
     inputs.append(torch.randn(1, H, S, S, device="cuda", dtype=torch.half, requires_grad=True))
     o = scaled_dot_product_attention(*inputs[:3], attn_mask=inputs[3])
-    check_errors(
+    check_relative_errors(
         "float16", [o, *torch.autograd.grad(o, inputs, d_o)], compute_float32_reference(inputs, d_o), "float mask"
     )
 
@@ -177,7 +179,7 @@ def test_stats_padding_and_sink_are_right() -> None:
     )
     other = logits.softmax(-1)[..., :-1] @ wide[2]
     want_all = [other.detach(), *torch.autograd.grad(other, wide, d_o.float())]
-    check_errors("float16", [o, *torch.autograd.grad(o, (q, k, v, sink), d_o)], want_all, "sink")
+    check_relative_errors("float16", [o, *torch.autograd.grad(o, (q, k, v, sink), d_o)], want_all, "sink")
 
 
 def test_dropout_uses_the_generator_of_torch_and_repeats_in_the_backward_pass() -> None:

@@ -61,7 +61,7 @@ def add_sink_tensor(options: dict[str, Any], heads: int = 8) -> dict[str, Any]:
     return options | ({"sink": torch.randn(heads, device="cuda")} if "sink" in options else {})
 
 
-def check_errors(found: tuple[Any, Any], want: tuple[Any, Any], limit: float = 2e-3) -> None:
+def check_relative_errors(found: tuple[Any, Any], want: tuple[Any, Any], limit: float = 2e-3) -> None:
     (o, stats), (want_o, lse) = found, want
     has_keys = lse != float("-inf")
     errors = compute_frobenius_error(o, want_o), compute_frobenius_error(stats[has_keys], lse[has_keys])
@@ -71,7 +71,7 @@ def check_errors(found: tuple[Any, Any], want: tuple[Any, Any], limit: float = 2
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
 @pytest.mark.parametrize("chunk", [1, 2, 40])
 @pytest.mark.parametrize("case", PAGED_CASES)
-def test_chunks_of_equal_length_are_right(case: str, chunk: int, shapes: str) -> None:
+def test_paged_attention_with_equal_query_lengths_is_right(case: str, chunk: int, shapes: str) -> None:
     options, masks = PAGED_CASES[case]
     options = add_sink_tensor(options)
     many_kv = [n + chunk for n in KV_LENGTHS]
@@ -88,11 +88,11 @@ def test_chunks_of_equal_length_are_right(case: str, chunk: int, shapes: str) ->
     )
     assert o.shape == (len(KV_LENGTHS), chunk, 8, 64)
     want = compute_reference_result(q, k, v, masks, [chunk] * len(KV_LENGTHS), many_kv, options.get("sink"))
-    check_errors((o.transpose(1, 2), stats.squeeze(-1)), want)
+    check_relative_errors((o.transpose(1, 2), stats.squeeze(-1)), want)
 
 
 @pytest.mark.parametrize("case", PAGED_CASES)
-def test_packed_prefill_is_right(case: str) -> None:
+def test_paged_attention_with_packed_queries_is_right(case: str) -> None:
     options, masks = PAGED_CASES[case]
     options = add_sink_tensor(options)
     many_q = [10, 1, 0, 17, 128]
@@ -107,7 +107,7 @@ def test_packed_prefill_is_right(case: str) -> None:
         return_stats=True,
     )
     want, lse = compute_reference_result(q, k, v, masks, many_q, many_kv, options.get("sink"))
-    check_errors((o, stats), (pack_tokens(want, many_q), pack_tokens(lse, many_q)))
+    check_relative_errors((o, stats), (pack_tokens(want, many_q), pack_tokens(lse, many_q)))
 
 
 @pytest.mark.parametrize("page_size", [1, 8, 16, 64, 256])
@@ -124,7 +124,7 @@ def test_paged_attention_is_right_for_all_page_sizes(kv_layout: str, page_size: 
         return_stats=True,
     )
     want = compute_reference_result(q, k, v, Masks(right_bound=0, bottom_right=True), [3] * len(KV_LENGTHS), many_kv)
-    check_errors((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
+    check_relative_errors((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
 
 
 def test_pages_of_k_and_v_may_share_one_buffer() -> None:
@@ -137,7 +137,7 @@ def test_pages_of_k_and_v_may_share_one_buffer() -> None:
             *(q.transpose(1, 2), both[:, 0], both[:, 1], some_table, make_int32_tensor(KV_LENGTHS)), return_stats=True
         )
         want = compute_reference_result(q, k, v, Masks(), [1] * len(KV_LENGTHS), KV_LENGTHS)
-        check_errors((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
+        check_relative_errors((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any"])

@@ -17,7 +17,7 @@ PROBLEM_COUNT = 40
 
 @pytest.mark.parametrize("shapes", ["any", "adaptive"])
 @pytest.mark.parametrize("part", CAMPAIGN_PARTS)
-def test_random_problems_are_right(part: str, shapes: str) -> None:
+def test_random_attention_problems_give_right_results(part: str, shapes: str) -> None:
     make, run, _ = CAMPAIGN_PARTS[part]
     rng, record = random.Random(f"{part} {shapes}"), CampaignRecord()
     for _ in range(PROBLEM_COUNT):

@@ -57,7 +57,7 @@ def call_attention_with_other_shapes() -> None:
 
 
 @pytest.mark.parametrize("first", range(0, len(RANDOM_PROBLEMS), 10))
-def test_equal_calls_have_equal_bits(first: int) -> None:
+def test_equal_calls_give_bitwise_equal_results(first: int) -> None:
     clear_plans()
     problems = RANDOM_PROBLEMS[first : first + 10]
     rows, refused = compare_group_of_problems(problems, CALL_COUNT)
@@ -76,7 +76,7 @@ def test_equal_calls_have_equal_bits(first: int) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("policy", ["any", "exact"])
-def test_earlier_calls_do_not_change_the_bits(policy: str, packed: bool) -> None:
+def test_earlier_calls_do_not_change_the_output_bits(policy: str, packed: bool) -> None:
     found = []
     for order in SHAPE_ORDERS:
         clear_plans()
@@ -133,7 +133,7 @@ def test_paged_decoding_is_repeatable_with_deterministic_algorithms() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
+def test_activation_checkpointing_gives_the_same_gradients(reentrant: bool) -> None:
     from torch.utils.checkpoint import checkpoint
 
     want = run_forward_and_backward(2, 333, deterministic=True)
@@ -151,7 +151,7 @@ def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
             x.grad = None
 
 
-def test_graph_replays_have_the_bits_of_direct_calls() -> None:
+def test_cuda_graph_replays_are_bitwise_equal_to_direct_calls() -> None:
     q, k, v, d_o = make_random_inputs(2, 300)
 
     def run_attention_and_gradients() -> TensorTuple:
@@ -171,7 +171,7 @@ def test_graph_replays_have_the_bits_of_direct_calls() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_compiled_code_has_the_bits_of_direct_calls() -> None:
+def test_torch_compile_is_bitwise_equal_to_direct_calls() -> None:
     torch._dynamo.reset()
     q, k, v, _ = make_random_inputs(2, 300)
     call: Callable[..., Any] = torch.compile(lambda *x: attention(*x, causal=True), fullgraph=True, backend="aot_eager")

@@ -46,7 +46,7 @@ def make_random_inputs(b: int, s: int, *, layout: str = "bshd", kv_heads: int = 
     return [x.requires_grad_(True) for x in found[:3]] + found[3:]
 
 
-def check_results(
+def check_attention_results(
     inputs: dict[str, Any], found: list[Any], d_o: Any, masks: Masks, summed: int = 1, **others: Any
 ) -> None:
     """Compare results with the reference; an element of a bias gradient is a sum over `summed` rows."""
@@ -70,7 +70,7 @@ def test_shape_policies_give_equal_results(case: str, kv_heads: int, layout: str
             o = attention(*inputs, **options, shapes=policy)
             assert o.stride() == inputs[0].stride()
             grads = torch.autograd.grad(o, inputs, d_o)
-            check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, masks)
+            check_attention_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, masks)
 
 
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
@@ -88,7 +88,9 @@ def test_output_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> No
     for x, lens in ((o, len_q), (grads[0], len_q), (grads[1], len_kv), (grads[2], len_kv)):
         for i, n in enumerate(lens.tolist()):
             assert not x[i, :, n:].any(), (policy, i, n)
-    check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
+    check_attention_results(
+        dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv
+    )
 
 
 @pytest.mark.parametrize("policy", ["exact", "any"])
@@ -107,7 +109,7 @@ def test_tensors_with_gaps_between_rows_are_right(how: str, s: int, policy: str)
     d_o = torch.randn(b, s, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
     o = attention(*inputs, causal=True, shapes=policy)
     grads = torch.autograd.grad(o, inputs, d_o)
-    check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(right_bound=0))
+    check_attention_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(right_bound=0))
 
 
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
@@ -116,7 +118,9 @@ def test_a_single_sequence_with_lengths_is_right(layout: str) -> None:
     len_q, len_kv = (torch.tensor([n], device="cuda", dtype=torch.int32) for n in (2, 270))
     o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes="any")
     grads = torch.autograd.grad(o, inputs, d_o)
-    check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
+    check_attention_results(
+        dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv
+    )
 
 
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
@@ -127,7 +131,7 @@ def test_bias_and_its_gradient_are_right(policy: str, dims: tuple[int, int]) -> 
         bias = torch.randn(*dims, s, s, device="cuda", dtype=torch.half, requires_grad=True)
         o = attention(*inputs, bias=bias, shapes=policy)
         named = dict(zip(("q", "k", "v", "bias"), (*inputs, bias), strict=True))
-        check_results(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks())
+        check_attention_results(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks())
 
 
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
@@ -139,17 +143,17 @@ def test_gradient_of_a_bias_shared_by_rows_or_keys_is_right(policy: str, dims: t
         o = attention(*inputs, bias=bias, shapes=policy)
         named = dict(zip(("q", "k", "v", "bias"), (*inputs, bias), strict=True))
         summed = 3 * H * s // math.prod(bias.shape[:3])
-        check_results(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks(), summed)
+        check_attention_results(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks(), summed)
 
 
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
 @pytest.mark.parametrize("kv_heads", [H, 2])
-def test_sink_and_its_gradient_are_right(policy: str, kv_heads: int) -> None:
+def test_attention_sink_and_its_gradient_are_right(policy: str, kv_heads: int) -> None:
     *inputs, d_o = make_random_inputs(2, 140, kv_heads=kv_heads)
     sink = torch.randn(H, device="cuda", requires_grad=True)
     o = attention(*inputs, sink=sink, causal=True, shapes=policy)
     named = dict(zip(("q", "k", "v", "sink"), (*inputs, sink), strict=True))
-    check_results(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks(right_bound=0))
+    check_attention_results(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks(right_bound=0))
 
 
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
@@ -176,7 +180,7 @@ def test_the_backward_pass_uses_the_dropout_of_the_forward_pass(policy: str) -> 
         time.sleep(0.2)
 
 
-def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
+def test_adaptive_policy_switches_to_the_exact_plan_on_repeats() -> None:
     clear_plans()
     q, k, v, _ = (x.detach() for x in make_random_inputs(2, 210))
     runs = [attention(q, k, v, causal=True, shapes="adaptive") for _ in range(CALLS_IN_A_ROW)]
@@ -274,7 +278,7 @@ def make_random_inputs_or_slices(b: int, s: int, layout: str) -> list[Any]:
 @pytest.mark.usefixtures("wait_for_compiled_step")
 @pytest.mark.parametrize("policy", ["any", "adaptive"])
 @pytest.mark.parametrize("layout", ["bshd", "bhsd", "parts"])
-def test_the_compiled_step_accepts_new_shapes_of_known_classes(layout: str, policy: str) -> None:
+def test_the_compiled_step_runs_new_shapes_of_a_known_class(layout: str, policy: str) -> None:
     clear_plans()
     rng = random.Random(layout)
     shapes = [(rng.choice((5, 6)), rng.randint(257, 512)) for _ in range(40)]
@@ -289,7 +293,7 @@ def test_the_compiled_step_accepts_new_shapes_of_known_classes(layout: str, poli
     known = len(strategies._strategies)
     for b, s in shapes:
         inputs, d_o, found = call_attention_and_gradients(b, s)
-        check_results(dict(zip("qkv", inputs, strict=True)), found, d_o, Masks(right_bound=0))
+        check_attention_results(dict(zip("qkv", inputs, strict=True)), found, d_o, Masks(right_bound=0))
     returned = len(shapes) - len(set(shapes))
     assert len(strategies._strategies) <= known + (2 * returned if policy == "adaptive" else 0)
 
@@ -303,13 +307,15 @@ def test_the_compiled_step_accepts_new_lengths_of_known_classes() -> None:
         del spoiled
         o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes="any")
         grads = torch.autograd.grad(o, inputs, d_o)
-        check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
+        check_attention_results(
+            dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv
+        )
         for i, n in enumerate(len_q.tolist()):
             assert not o[i, :, n:].any(), (number, i, n)
 
 
 @pytest.mark.usefixtures("wait_for_compiled_step")
-def test_decoding_token_by_token_uses_one_class() -> None:
+def test_decoding_token_by_token_uses_one_shape_class() -> None:
     """Decode dense tensors with one query, and one key more at each step."""
     clear_plans()
     b = 3
@@ -357,7 +363,7 @@ def test_each_call_uses_the_offset_tables_of_its_own_lengths() -> None:
 
 
 @pytest.mark.usefixtures("wait_for_compiled_step")
-def test_a_larger_class_plan_serves_until_the_closer_one_is_built() -> None:
+def test_a_plan_of_a_larger_shape_class_serves_meanwhile() -> None:
     clear_plans()
     attention(*(x.detach() for x in make_random_inputs(4, 1024)[:3]), causal=True, shapes="adaptive")
     for s in (100, 101, 102, 103):
@@ -382,7 +388,7 @@ def test_a_larger_class_plan_serves_until_the_closer_one_is_built() -> None:
     assert len(strategies._strategies) == known
 
 
-def test_layers_of_one_training_step_do_not_count_as_a_repeated_shape() -> None:
+def test_layers_of_a_training_step_do_not_trigger_an_exact_plan() -> None:
     clear_plans()
 
     def count_exact_plans() -> int:

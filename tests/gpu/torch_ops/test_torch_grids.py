@@ -31,7 +31,7 @@ DENSE_LENGTHS = tuple(itertools.product((4, 143, 2048), (4, 127, 579, 2048)))
 MASKED_LENGTHS = ((4, 8), (64, 128), (152, 152), (256, 8), (312, 1024), (408, 512), (1024, 1024), (2048, 64))
 
 
-class GridProblem(NamedTuple):
+class GridAttentionProblem(NamedTuple):
     """Sizes and options of one problem; `scale` None means 1 / sqrt(head_dim), `mask` has the dims of the mask."""
 
     batch: int
@@ -56,25 +56,29 @@ class GridResult:
     not_offered_by_torch: int = 0
 
 
-def list_dense_problems(seq_q: int, seq_kv: int) -> Iterator[GridProblem]:
+def list_dense_problems(seq_q: int, seq_kv: int) -> Iterator[GridAttentionProblem]:
     """Yield torch's cases without a mask."""
     for batch, heads, head_dim, kind, causal, is_scaled in itertools.product(
         (1, 8), HEAD_COUNTS, (8, 203, 256), TYPES, (False, True), (False, True)
     ):
         if not causal or seq_q == seq_kv:
-            yield GridProblem(batch, heads, seq_q, seq_kv, head_dim, kind, causal, 1 / head_dim if is_scaled else None)
+            yield GridAttentionProblem(
+                batch, heads, seq_q, seq_kv, head_dim, kind, causal, 1 / head_dim if is_scaled else None
+            )
 
 
-def list_masked_problems(seq_q: int, seq_kv: int) -> Iterator[GridProblem]:
+def list_masked_problems(seq_q: int, seq_kv: int) -> Iterator[GridAttentionProblem]:
     """Yield torch's cases with a mask that has a gradient."""
     for batch, head_dim, kind, is_scaled, leading in itertools.product(
         (1, 8), (8, 16, 32, 64, 72, 96, 128), TYPES, (False, True), ((), (4,), (1, 4))
     ):
         scale = 1 / head_dim if is_scaled else None
-        yield GridProblem(batch, (4, 4), seq_q, seq_kv, head_dim, kind, False, scale, (*leading, seq_q, seq_kv))
+        yield GridAttentionProblem(
+            batch, (4, 4), seq_q, seq_kv, head_dim, kind, False, scale, (*leading, seq_q, seq_kv)
+        )
 
 
-def make_inputs(case: GridProblem) -> dict[str, Any]:
+def make_random_attention_inputs(case: GridAttentionProblem) -> dict[str, Any]:
     """Return positive q, k and v, and the mask."""
     kind = getattr(torch, case.kind)
     (h_q, h_kv), d = case.heads, case.head_dim
@@ -85,7 +89,7 @@ def make_inputs(case: GridProblem) -> dict[str, Any]:
     return {name: torch.rand(dim, device="cuda", dtype=kind, requires_grad=True) for name, dim in dims.items()}
 
 
-def run_attention(function: Any, case: GridProblem, inputs: dict[str, Any], d_out: Any) -> dict[str, Any]:
+def run_attention(function: Any, case: GridAttentionProblem, inputs: dict[str, Any], d_out: Any) -> dict[str, Any]:
     """Return the output and the gradients of the inputs."""
     options = {"attn_mask": inputs.get("mask"), "is_causal": case.causal, "scale": case.scale}
     q, k, v = inputs["q"], inputs["k"], inputs["v"]
@@ -142,9 +146,9 @@ def compare_drop_in_with_exact_attention(
     tally.only_ours.append(f"{name}: ours {beyond}, torch with cuDNN {cudnn}")
 
 
-def compare_grid_problem(case: GridProblem, tally: GridResult) -> None:
+def run_and_compare_grid_problem(case: GridAttentionProblem, tally: GridResult) -> None:
     """Run one problem of a grid on random inputs, compare it, and add the result to `tally`."""
-    inputs = make_inputs(case)
+    inputs = make_random_attention_inputs(case)
     d_out = torch.rand(case.batch, case.heads[0], case.seq_q, case.head_dim, device="cuda").to(inputs["q"].dtype)
     compare_drop_in_with_exact_attention(
         lambda function, x: run_attention(function, case, x, d_out), inputs, str(case), tally
@@ -152,21 +156,21 @@ def compare_grid_problem(case: GridProblem, tally: GridResult) -> None:
 
 
 @pytest.mark.parametrize(("seq_q", "seq_kv"), DENSE_LENGTHS)
-def test_the_dense_grid_is_within_the_tolerance_of_torch(seq_q: int, seq_kv: int) -> None:
+def test_dense_attention_grid_is_within_torch_tolerance(seq_q: int, seq_kv: int) -> None:
     torch.manual_seed(0)
     tally = GridResult()
     for case in list_dense_problems(seq_q, seq_kv):
-        compare_grid_problem(case, tally)
+        run_and_compare_grid_problem(case, tally)
     store_measured_numbers(f"torch's dense grid, {seq_q}x{seq_kv}", **_summarize_grid_result(tally))
     assert tally.only_ours == []
 
 
 @pytest.mark.parametrize(("seq_q", "seq_kv"), MASKED_LENGTHS)
-def test_the_masked_grid_is_within_the_tolerance_of_torch(seq_q: int, seq_kv: int) -> None:
+def test_masked_attention_grid_is_within_torch_tolerance(seq_q: int, seq_kv: int) -> None:
     torch.manual_seed(0)
     tally = GridResult()
     for case in list_masked_problems(seq_q, seq_kv):
-        compare_grid_problem(case, tally)
+        run_and_compare_grid_problem(case, tally)
     store_measured_numbers(f"torch's masked grid, {seq_q}x{seq_kv}", **_summarize_grid_result(tally))
     assert tally.only_ours == []
 

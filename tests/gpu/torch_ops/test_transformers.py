@@ -31,7 +31,7 @@ def register_attention() -> None:
     register_transformers()
 
 
-def compare_errors(found: NamedTensors, eager: NamedTensors, exact: NamedTensors) -> None:
+def check_errors_against_eager_attention(found: NamedTensors, eager: NamedTensors, exact: NamedTensors) -> None:
     """Check that errors against float32 are at most three times those of eager attention in float16."""
     assert found.keys() == exact.keys()
     for name, want in exact.items():
@@ -39,7 +39,7 @@ def compare_errors(found: NamedTensors, eager: NamedTensors, exact: NamedTensors
         assert ours <= max(3 * theirs, 4e-3), (name, ours, theirs)
 
 
-def run_all_implementations(make: Any, name: str, run: Any) -> tuple[NamedTensors, NamedTensors, NamedTensors]:
+def run_model_with_each_attention(make: Any, name: str, run: Any) -> tuple[NamedTensors, NamedTensors, NamedTensors]:
     """Return the results with this attention, with eager attention, and with eager attention in float32."""
     with torch.no_grad():
         exact = run(make(name, device="cuda"))
@@ -52,13 +52,13 @@ def run_all_implementations(make: Any, name: str, run: Any) -> tuple[NamedTensor
 @pytest.mark.parametrize("name", DECODER_OPTIONS)
 def test_decoder_is_as_exact_as_eager_attention(name: str) -> None:
     for run in DECODER_RUNS.values():
-        compare_errors(*run_all_implementations(make_decoder, name, run))
+        check_errors_against_eager_attention(*run_model_with_each_attention(make_decoder, name, run))
     store_measured_numbers("transformers models with equal results", **{name: len(DECODER_RUNS)})
 
 
 @pytest.mark.parametrize("name", ENCODER_OPTIONS)
 def test_encoder_is_as_exact_as_eager_attention(name: str) -> None:
-    compare_errors(*run_all_implementations(make_encoder, name, run_encoder))
+    check_errors_against_eager_attention(*run_model_with_each_attention(make_encoder, name, run_encoder))
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss"])

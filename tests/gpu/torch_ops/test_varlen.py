@@ -52,7 +52,7 @@ def make_random_packed_inputs(
     return (*[x.requires_grad_(True) for x in found[:3]], found[3])
 
 
-def check_results(
+def check_packed_attention_results(
     inputs: dict[str, Any],
     d_o: Any,
     found: list[Any],
@@ -107,12 +107,12 @@ def test_packed_attention_agrees_with_float64(case: str, lengths: str, heads: tu
     o, stats = attention_varlen(*packed, **options, return_stats=True)
     assert (o.shape, stats.shape) == (q.shape, (q.shape[1], q.shape[0]))
     grads = torch.autograd.grad(o, (q, k, v), d_o)
-    check_results({"q": q, "k": k, "v": v}, d_o, [o, stats, *grads], masks, many_q, many_kv)
+    check_packed_attention_results({"q": q, "k": k, "v": v}, d_o, [o, stats, *grads], masks, many_q, many_kv)
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_sink_and_its_gradient_are_right(kind: str, shapes: str) -> None:
+def test_attention_sink_and_its_gradient_are_right(kind: str, shapes: str) -> None:
     many = [70, 0, 1, 129]
     q, k, v, d_o = make_random_packed_inputs(many, many, 8, 2, 64, kind)
     sink = torch.randn(8, device="cuda", requires_grad=True)
@@ -122,7 +122,7 @@ def test_sink_and_its_gradient_are_right(kind: str, shapes: str) -> None:
     inputs = {"q": q, "k": k, "v": v, "sink": sink}
     grads = torch.autograd.grad(o, list(inputs.values()), d_o)
     limit = 4e-3 if kind == "float16" else 3e-2
-    check_results(inputs, d_o, [o, stats, *grads], Masks(right_bound=0), many, many, limit=limit)
+    check_packed_attention_results(inputs, d_o, [o, stats, *grads], Masks(right_bound=0), many, many, limit=limit)
 
 
 def test_packed_attention_with_alibi_is_right() -> None:
@@ -134,17 +134,19 @@ def test_packed_attention_with_alibi_is_right() -> None:
     )
     grads = torch.autograd.grad(o, (q, k, v), d_o)
     inputs = {"q": q, "k": k, "v": v}
-    check_results(inputs, d_o, [o, stats, *grads], Masks(right_bound=0), many, many, alibi_slopes=slopes)
+    check_packed_attention_results(
+        inputs, d_o, [o, stats, *grads], Masks(right_bound=0), many, many, alibi_slopes=slopes
+    )
 
 
-def test_bias_and_its_gradient_are_right() -> None:
+def test_attention_bias_and_its_gradient_are_right() -> None:
     many = [70, 128, 1]
     q, k, v, d_o = make_random_packed_inputs(many, many, 4, 4, 64, "float16")
     bias = torch.randn(1, 4, 128, 128, device="cuda", dtype=torch.half, requires_grad=True)
     o, stats = attention_varlen(q, k, v, make_cumulative_lengths(many), None, 128, bias=bias, return_stats=True)
     inputs = {"q": q, "k": k, "v": v, "bias": bias}
     grads = torch.autograd.grad(o, list(inputs.values()), d_o)
-    check_results(inputs, d_o, [o, stats, *grads], Masks(), many, many)
+    check_packed_attention_results(inputs, d_o, [o, stats, *grads], Masks(), many, many)
 
 
 def test_slices_of_one_buffer_are_used_in_place() -> None:
@@ -155,7 +157,7 @@ def test_slices_of_one_buffer_are_used_in_place() -> None:
     o, stats = attention_varlen(q, k, v, make_cumulative_lengths(many), None, 100, causal=True, return_stats=True)
     (grad,) = torch.autograd.grad(o, whole, d_o)
     inputs = {"q": q, "k": k, "v": v}
-    check_results(inputs, d_o, [o, stats, *grad.unbind(1)], Masks(right_bound=0), many, many)
+    check_packed_attention_results(inputs, d_o, [o, stats, *grad.unbind(1)], Masks(right_bound=0), many, many)
 
 
 def test_tokens_after_the_last_sequence_are_not_written() -> None:
@@ -174,7 +176,7 @@ def test_tokens_after_the_last_sequence_are_not_written() -> None:
     *grads, d_sink = torch.autograd.grad(o, (q, k, v, sink), d_o)
     inputs = {name: x[:-spare] for name, x in named.items()} | {"sink": sink}
     found = [o[:100], stats[:, :100], *(x[:100] for x in grads), d_sink]
-    check_results(inputs, d_o[:100], found, Masks(), many, many)
+    check_packed_attention_results(inputs, d_o[:100], found, Masks(), many, many)
 
 
 def test_packed_attention_agrees_with_dense_attention() -> None:

@@ -33,7 +33,7 @@ from tests.support.wrong_scales import (
 GRAPH_NAMES = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
 
 
-def run_trial_and_check_that_it_is_right(graph: Graph, **options: Any) -> Trial:
+def run_trial_and_check_results(graph: Graph, **options: Any) -> Trial:
     """Return the trial of a graph that must be right; skip the test where cuDNN may refuse the graph and does."""
     trial = run_graph(graph, **options)
     if trial.state == "refused":
@@ -51,15 +51,15 @@ def make_scaled_matmul(factor: float) -> Graph:
 
 @pytest.mark.parametrize("kind", DATA_KINDS)
 @pytest.mark.parametrize("name", GRAPH_NAMES)
-def test_the_trial_reports_right_engines_as_right(name: str, kind: str) -> None:
-    trial = run_trial_and_check_that_it_is_right(TYPICAL_GRAPHS[name].make(), data=kind, configs=3, time=False)
+def test_trials_report_engines_that_compute_right_as_right(name: str, kind: str) -> None:
+    trial = run_trial_and_check_results(TYPICAL_GRAPHS[name].make(), data=kind, configs=3, time=False)
     assert trial.configs
     assert all(item.comparisons for item in trial.configs if item.state == "right")
 
 
 def test_attention_is_right_and_timed() -> None:
     graph = attention.sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, causal=True, stats=True)
-    trial = run_trial_and_check_that_it_is_right(graph)
+    trial = run_trial_and_check_results(graph)
     (config,) = trial.configs
     assert config.state == "right", config.words
     assert config.cold is not None
@@ -71,13 +71,13 @@ def test_attention_is_right_and_timed() -> None:
 
 
 @pytest.mark.parametrize("data", ["uniform", "integers"])
-def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_finds_a_wrong_matmul_scale(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the interpreter compute a graph with a scale that is one percent larger than in cuDNN's graph."""
     from cudnn_backend_py.tuning.trial import trial as module
 
     real = module.compute_expected_outputs
     wrong = make_scaled_matmul(1.01)
-    run_trial_and_check_that_it_is_right(make_scaled_matmul(1.0), data=data, time=False)
+    run_trial_and_check_results(make_scaled_matmul(1.0), data=data, time=False)
 
     def compute_expected_outputs_of_wrong_graph(graph: Graph, *arguments: Any, **options: Any) -> Any:
         return real(wrong, *arguments, **options)
@@ -88,7 +88,7 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert "beyond" in trial.configs[0].words
 
 
-def is_reported_wrong(graph: Graph, data: str) -> bool:
+def is_cudnn_result_reported_wrong(graph: Graph, data: str) -> bool:
     """Return whether the trial reports cuDNN's result as wrong; graphs known to crash cuDNN are not run."""
     target = shared_target()
     if find_issues_failing_before_execution(graph, target.sm, target.library.version):
@@ -101,7 +101,7 @@ def is_reported_wrong(graph: Graph, data: str) -> bool:
 
 def reduce_wrong_graph(graph: Graph) -> ReducedFailure:
     """Return the smallest reduced graph with a wrong result; large graphs get more time for the reduction."""
-    made = reduce_failure(graph, "uniform", is_reported_wrong, budget_s=60 if len(graph.ops) < 5 else 300)
+    made = reduce_failure(graph, "uniform", is_cudnn_result_reported_wrong, budget_s=60 if len(graph.ops) < 5 else 300)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
     assert elements[1] < elements[0], made.steps
     store_measured_numbers("a planted fault", graph=graph.name, steps=made.steps, tried=made.tried, elements=elements)
@@ -113,11 +113,11 @@ def reduce_wrong_graph(graph: Graph) -> ReducedFailure:
     [(name, kind) for name, (*_, kinds) in WRONG_SCALES.items() for kind in kinds],
     ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_a_wrong_scale_of_every_family_and_type_is_found_and_reduced(family: str, kind: DataType) -> None:
+def test_a_wrong_scale_in_each_operation_and_type_is_found(family: str, kind: DataType) -> None:
     """Plant a wrong scale in one operation of the interpreter; the reduced graph must have the operation."""
     make, operation, _ = WRONG_SCALES[family]
     graph = make(kind)
-    run_trial_and_check_that_it_is_right(graph, seed=1, time=False)
+    run_trial_and_check_results(graph, seed=1, time=False)
     for factor in SCALE_FACTORS[kind]:
         with use_wrong_scale(operation, factor):
             wrong = run_graph(graph, seed=1, time=False)
@@ -129,11 +129,11 @@ def test_a_wrong_scale_of_every_family_and_type_is_found_and_reduced(family: str
 
 
 @pytest.mark.parametrize("name", WRONG_MODES)
-def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
+def test_a_wrong_pointwise_mode_is_found_and_its_graph_reduced(name: str) -> None:
     """Let the interpreter compute another mode, or a mask that is off by one; the reduced graph must have the mode."""
     make, mode, other = WRONG_MODES[name]
     graph = make()
-    run_trial_and_check_that_it_is_right(graph, seed=1, time=False)
+    run_trial_and_check_results(graph, seed=1, time=False)
     with use_wrong_pointwise_mode(mode, other):
         assert run_graph(graph, seed=1, time=False).state == "wrong"
         made = reduce_wrong_graph(graph)
@@ -141,7 +141,7 @@ def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
 
 
 def test_the_printed_command_of_a_config_reproduces_its_trial() -> None:
-    trial = run_trial_and_check_that_it_is_right(make_scaled_matmul(1.0), configs="all", time=False)
+    trial = run_trial_and_check_results(make_scaled_matmul(1.0), configs="all", time=False)
     config = trial.configs[-1]
     (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(GRAPH_PREFIX))
     assert decode_graph(word) == make_scaled_matmul(1.0)
@@ -162,5 +162,5 @@ def test_a_child_process_gives_the_same_trial() -> None:
 def test_integer_data_are_compared_exactly() -> None:
     g = GraphBuilder("whole", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), data_type=DataType.FLOAT, virtual=False)
-    trial = run_trial_and_check_that_it_is_right(g.graph(), data="integers", configs="all", time=False)
+    trial = run_trial_and_check_results(g.graph(), data="integers", configs="all", time=False)
     assert trial.outputs[0].largest_bound == 0

@@ -90,7 +90,7 @@ def test_without_tolerance_only_configs_with_equal_bits_are_timed(gpu: Target) -
 
 
 @pytest.mark.alone
-def test_engines_beyond_the_heuristics_agree_and_the_budget_is_kept(gpu: Target) -> None:
+def test_tuning_beyond_heuristics_agrees_and_keeps_its_time_budget(gpu: Target) -> None:
     graph = attention.sdpa_backward(batch=2, heads=8, seq_q=1024, head_dim=64, causal=True)
     began = time.monotonic()
     tuned = autotune(graph, gpu, engines=True, max_candidates=12, budget_s=15, cache=False)
@@ -102,7 +102,7 @@ def test_engines_beyond_the_heuristics_agree_and_the_budget_is_kept(gpu: Target)
     store_measured_numbers("autotune backward", gain=tuned.gain, seconds=seconds, states=states)
 
 
-def test_tuning_refuses_configs_outside_the_selection(gpu: Target) -> None:
+def test_tuning_skips_configs_that_the_selection_excludes(gpu: Target) -> None:
     first = find_first_engine_config(make_forward_graph(), gpu)
     wanted = Selection(unwanted_behavior=(), shared_memory_bytes=first.shared_memory_bytes - 1)
     tuned = autotune(make_forward_graph(), gpu, selection=wanted, budget_s=4, cache=False)
@@ -111,7 +111,7 @@ def test_tuning_refuses_configs_outside_the_selection(gpu: Target) -> None:
     assert tuned.plan.tag != first.tag
 
 
-def test_given_buffers_are_used_and_wrong_ones_refused(gpu: Target) -> None:
+def test_tuning_uses_given_buffers_and_refuses_wrong_ones(gpu: Target) -> None:
     graph = make_forward_graph(batch=1, heads=2, seq_q=128)
     with Memory(0) as memory:
         o = memory.zeros(2 * 128 * 64 * 2)

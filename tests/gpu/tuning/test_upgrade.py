@@ -15,7 +15,7 @@ def remove_kernel_code(candidate: Candidate) -> Candidate:
     return replace(candidate, kernels=None)
 
 
-def test_only_plans_with_different_code_are_run_and_compared() -> None:
+def test_upgrade_runs_only_plans_with_different_kernel_code() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     verdict: Verdict = judge(Query(graph, "gpu", build=True))
     assert verdict.supported

@@ -48,7 +48,7 @@ def list_calls_judged_differently_than_by_torch(record: dict[str, Any]) -> list[
 @pytest.mark.parametrize(
     "setting", ["", "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED=1", "TORCH_CUDNN_SDPA_DEPRIORITIZED=1"]
 )
-def test_the_first_condition_that_excludes_cudnn_equals_that_of_torch(tmp_path: Path, setting: str) -> None:
+def test_first_condition_excluding_cudnn_is_the_one_torch_reports(tmp_path: Path, setting: str) -> None:
     path = tmp_path / "grid.json"
     name, _, value = setting.partition("=")
     environment = {**os.environ, **({name: value} if name else {})}

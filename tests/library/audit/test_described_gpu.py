@@ -24,7 +24,7 @@ def stored_case(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_version_reports_the_plan_it_would_run(stored_case: Path) -> None:
+def test_examining_a_case_lists_the_plan_of_each_cudnn_version(stored_case: Path) -> None:
     said: list[str] = []
     found = examine(stored_case, target="h100", cudnn=["9.24"], step=said.append)
     assert found.interpreter is not None

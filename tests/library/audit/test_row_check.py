@@ -99,7 +99,7 @@ def test_a_single_nan_is_found_in_any_tensor(name: str) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_check_copies_no_data_to_the_host(packed: bool) -> None:
+def test_the_row_check_copies_no_data_to_the_host(packed: bool) -> None:
     """Use tensors that refuse every read of their data: on a GPU, a read would wait for the stream."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -120,7 +120,7 @@ def test_the_check_copies_no_data_to_the_host(packed: bool) -> None:
     assert {"o", "dq"} <= set(found)
 
 
-def test_rows_of_packed_and_paged_tensors_belong_to_their_sequences() -> None:
+def test_packed_and_paged_rows_are_checked_with_their_sequence() -> None:
     torch.manual_seed(0)
     generator = torch.Generator()
     lengths = [40, 0, 64, 7]

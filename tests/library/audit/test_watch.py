@@ -39,7 +39,7 @@ def test_all_attention_calls_are_counted_by_the_audit(every: int, first: int, tm
     assert dict(report.unjudged) == ({"tensors are not on a GPU": first} if first else {})
 
 
-def test_paused_calls_are_neither_counted_nor_sampled(tmp_path: Path) -> None:
+def test_calls_during_an_audit_pause_are_not_counted_or_sampled(tmp_path: Path) -> None:
     report = AuditReport()
     watch = RunningAudit(1, 1e-12, CaseFolder(tmp_path), report)
     original = F.scaled_dot_product_attention
@@ -118,7 +118,7 @@ def return_variadic_arguments(*args: int, **kwargs: int) -> tuple[Any, ...]:
         ("a b c".split, (None,), {"maxsplit": 1}),
     ],
 )
-def test_arguments_are_passed_on_unchanged(
+def test_the_audit_passes_arguments_on_unchanged(
     function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
     around = FunctionWrapper(lambda original, args, kwargs: ("seen", original(*args, **kwargs)))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.c_calls import compile_program, make_first_result_program
+from benchmarks.c_calls import compile_program, make_c_program_for_graph
 from benchmarks.frontend_graph import build_frontend_attention
 from benchmarks.judge import compare_record_with_limits, format_limit_lines
 from benchmarks.problems import LARGE_PROBLEMS, QUICK_REPETITIONS, SMALL_PROBLEM
@@ -43,7 +43,7 @@ def h100_target() -> Any:
 # shapes
 
 
-def attention_graph(target: Any, problem: Attention, direction: Any) -> Graph:
+def build_attention_graph(target: Any, problem: Attention, direction: Any) -> Graph:
     return build_problem_graph(problem, direction, target.library.version, target.sm)
 
 
@@ -78,24 +78,26 @@ def test_the_fresh_process_benchmark_builds_the_small_problem(
     assert graph.get_plan_name_at_index(0) == same.get_plan_name_at_index(0)
 
 
-def test_flops_equal_the_formula() -> None:
+def test_attention_flops_equal_the_formula() -> None:
     assert count_flops(SMALL_PROBLEM, "forward") == 4 * 1 * 2 * 128 * 128 * 64 / 2
     assert count_flops(SMALL_PROBLEM, "backward") == 2.5 * count_flops(SMALL_PROBLEM, "forward")
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_cudnn_supports_every_shape(h100_target: Any, direction: Any) -> None:
+def test_cudnn_supports_every_benchmark_shape(h100_target: Any, direction: Any) -> None:
     refused = [
         format_problem(shape)
         for shape in (SMALL_PROBLEM, *LARGE_PROBLEMS)
-        if not OperationGraph(attention_graph(h100_target, shape, direction), h100_target).heuristics("A").configs
+        if not OperationGraph(build_attention_graph(h100_target, shape, direction), h100_target).heuristics("A").configs
     ]
     assert not refused
 
 
 def test_a_config_tag_gives_engine_and_knobs(h100_target: Any) -> None:
     (config, *_) = (
-        OperationGraph(attention_graph(h100_target, SMALL_PROBLEM, "forward"), h100_target).heuristics("A").configs
+        OperationGraph(build_attention_graph(h100_target, SMALL_PROBLEM, "forward"), h100_target)
+        .heuristics("A")
+        .configs
     )
     choice = EngineChoice.parse(config.tag)
     assert (choice.engine, choice.knobs) == (config.engine, config.knobs)
@@ -213,7 +215,7 @@ def test_good_measurements_meet_every_criterion() -> None:
     assert set(find_passed_criteria(make_benchmark_record()).values()) == {True}
 
 
-def test_each_bad_measurement_fails_only_its_criterion() -> None:
+def test_a_bad_measurement_fails_only_its_own_criterion() -> None:
     made = make_benchmark_record()
     made["ragged"]["same pointers"] = make_timing_record(16.0)
     assert [name for name, good in find_passed_criteria(made).items() if not good] == [
@@ -243,7 +245,7 @@ def test_each_bad_measurement_fails_only_its_criterion() -> None:
     ]
 
 
-def test_times_of_different_plans_are_not_compared() -> None:
+def test_gpu_times_of_different_plans_are_not_compared() -> None:
     made = make_benchmark_record()
     made["gpu"][0]["frontend_plan"] = "eng5"
     assert find_passed_criteria(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is None
@@ -264,7 +266,7 @@ def test_significant_time_differences_are_defined_as_in_tuning() -> None:
         assert find_passed_criteria(made)[name] is not differs, (median, spread)
 
 
-def test_autotuned_plans_are_not_slower_in_the_record() -> None:
+def test_stored_benchmark_shows_no_slower_autotuned_plans() -> None:
     made = read_record("bench-h200-cudnn-9.19.0.json")
     judged = {item["name"]: item["value"] for item in compare_record_with_limits(made)}
     assert judged["GPU: shapes where autotuned is slower than the first choice"] == 0
@@ -324,9 +326,9 @@ def test_a_killed_matrix_benchmark_is_resumed(tmp_path: Path) -> None:
     assert found["with_a_crashing_graph"] == {"crashes": {"S": 1, "!": 1}, "plain": {"S": 2}}
 
 
-def test_a_generated_c_program_builds_the_same_plan(h100_target: Any, tmp_path: Path) -> None:
-    graph = attention_graph(h100_target, SMALL_PROBLEM, "forward")
-    text, workspace = make_first_result_program(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
+def test_a_generated_c_program_builds_the_plan_of_python(h100_target: Any, tmp_path: Path) -> None:
+    graph = build_attention_graph(h100_target, SMALL_PROBLEM, "forward")
+    text, workspace = make_c_program_for_graph(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
     calls = ctypes.CDLL(str(compile_program(text, tmp_path)))
     assert calls.load(h100_target.library.path.encode()) == 0
     calls.plan()

@@ -29,7 +29,7 @@ def find_passed_criteria(made: dict[str, Any], accepted: Any) -> dict[str, bool 
 # the shapes
 
 
-def test_the_grid_covers_the_options() -> None:
+def test_the_shape_grid_covers_the_attention_options() -> None:
     shapes = list(grid.make_grid_problems())
     assert len({format_problem(shape) for shape in shapes}) == len(shapes) > 25
     assert {(shape.head_dim, shape.causal) for shape in shapes} == {(d, c) for d in (64, 128) for c in (True, False)}
@@ -58,7 +58,7 @@ def test_cudnn_supports_random_shapes(direction: Any) -> None:
     target.close()
 
 
-def test_the_first_shape_class_contains_all_new_shapes() -> None:
+def test_the_largest_shape_class_contains_all_random_shapes() -> None:
     shapes, classes = any_shape.make_random_shapes(100_000), any_shape.find_shape_class_bounds()
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
@@ -73,7 +73,7 @@ def test_the_first_shape_class_contains_all_new_shapes() -> None:
 # acceptance and report
 
 
-def test_the_fastest_and_equally_fast_methods_are_listed() -> None:
+def test_the_fastest_calling_methods_and_ties_are_listed() -> None:
     assert grid.find_fastest(
         {"a": make_timing_record(10.0), "b": make_timing_record(10.1), "c": make_timing_record(12.0)}
     ) == [

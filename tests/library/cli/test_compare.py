@@ -23,7 +23,7 @@ from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.select import Selection, candidates
-from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first_plans, _try_to_build
+from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first_plans, _build_plan_or_return_none
 from tests.support.child import OLDER_VERSION, FinishedChild, run_python
 from tests.support.logs import LOG_FOLDER
 from tools.campaign.graphs import make_random_graph
@@ -42,7 +42,7 @@ def make_timing(median: float) -> dict[str, float]:
 # compared cases
 
 
-def test_forty_shapes_are_compared_in_both_directions() -> None:
+def test_plan_compare_covers_forty_shapes_forward_and_backward() -> None:
     shapes = list(compare.make_standard_problems())
     assert len({format_problem(shape) for shape in shapes}) == len(shapes) == 40
     assert set(compare.make_grid_problems()) < set(shapes)
@@ -162,7 +162,7 @@ def test_an_invalid_record_cannot_be_resumed(tmp_path: Path, text: str) -> None:
         compare.read_record(path)
 
 
-def test_each_comparison_row_is_reported_when_it_is_finished() -> None:
+def test_plan_compare_reports_each_row_once_it_is_measured() -> None:
     shown: list[int] = []
     record = compare.run_comparison(
         compare.Comparison(TRAINING_LOG, target="h100"), keep=lambda so_far: shown.append(len(so_far["rows"]))
@@ -193,7 +193,7 @@ def test_plan_compare_refuses_invalid_arguments(arguments: list[str], words: str
     assert words in done.stderr
 
 
-def test_timed_plans_report_a_refused_graph_and_continue(tmp_path: Path) -> None:
+def test_timed_plans_process_continues_after_a_refused_graph(tmp_path: Path) -> None:
     refused = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=20)
     taken = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)
     save_graph(taken, tmp_path / "taken.json")
@@ -212,7 +212,7 @@ def test_configs_that_do_not_compile_are_skipped() -> None:
     target = shared_target("h100")
     question = OperationGraph(make_random_graph(19, "pointwise", version=(9, 14, 0)), target)
     configs = candidates(question, Selection()).configs[:3]
-    alone = [None if plan is None else plan.tag for plan in map(_try_to_build, configs)]
+    alone = [None if plan is None else plan.tag for plan in map(_build_plan_or_return_none, configs)]
     tags = [tag for tag in alone if tag is not None]
     assert alone[0] is None
     assert tags

@@ -48,7 +48,7 @@ def run_command_line(arguments: list[str]) -> Result:
     return CliRunner().invoke(main, arguments, prog_name="cudnn-backend")
 
 
-def check_exit_and_output(done: Result, arguments: list[str], expected: int | None) -> None:
+def check_exit_code_and_output(done: Result, arguments: list[str], expected: int | None) -> None:
     """Check what every command line must satisfy: its exit code, no traceback, and safe output."""
     what = f"{arguments}: exit code {done.exit_code}\n{done.output}"
     assert done.exit_code in (0, 1, 2, 130), what
@@ -75,7 +75,7 @@ def test_every_command_is_tested_with_bad_input() -> None:
 @pytest.mark.parametrize("command", COMMAND_LINES_WITH_BAD_FILES)
 def test_bad_input_gives_the_expected_exit_code(command: str, bad_files_folder: Path) -> None:
     for arguments, code in COMMAND_LINES_WITH_BAD_FILES[command]:
-        check_exit_and_output(run_command_line(arguments), arguments, code)
+        check_exit_code_and_output(run_command_line(arguments), arguments, code)
         assert not Path(EXECUTED_MARKER).exists(), f"{arguments} must not run a data file"
 
 

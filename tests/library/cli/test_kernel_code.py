@@ -29,7 +29,7 @@ def run_explain(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["explain", *arguments], catch_exceptions=False)
 
 
-def add_program(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def install_fake_nvdisasm(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Make `text` the only program ``nvdisasm`` on PATH."""
     folder.mkdir()
     (folder / "nvdisasm").write_text(text)
@@ -38,10 +38,10 @@ def add_program(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Non
 
 
 @pytest.mark.parametrize("here", [(), ("--here",)])
-def test_the_code_of_each_target_is_written_and_disassembled(
+def test_kernel_code_of_each_target_is_written_and_disassembled(
     graph_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: tuple[str, ...]
 ) -> None:
-    add_program(tmp_path / "bin", monkeypatch, NVDISASM)
+    install_fake_nvdisasm(tmp_path / "bin", monkeypatch, NVDISASM)
     folder = tmp_path / "new" / "code"
     done = run_explain(
         graph_file, "--target", "sm80", "--target", "sm90", "--code", str(folder), "--format", "json", *here
@@ -60,14 +60,14 @@ def test_the_code_of_each_target_is_written_and_disassembled(
     assert len(list(folder.iterdir())) == 2 * len(stated)
 
 
-def test_a_missing_or_failing_disassembler_is_named_in_a_line(
+def test_a_missing_or_failing_disassembler_is_reported(
     graph_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "code"
     monkeypatch.setenv("PATH", str(tmp_path))
     done = run_explain(graph_file, "--target", "sm90", "--code", str(folder))
     assert done.stderr.splitlines()[-1].startswith("no SASS: nvdisasm is not on PATH; ")
-    add_program(tmp_path / "bin", monkeypatch, "#!/bin/sh\necho unknown architecture >&2; exit 3\n")
+    install_fake_nvdisasm(tmp_path / "bin", monkeypatch, "#!/bin/sh\necho unknown architecture >&2; exit 3\n")
     done = run_explain(graph_file, "--target", "sm90", "--code", str(folder))
     (cubin,) = folder.iterdir()
     assert done.stderr.splitlines() == [
@@ -77,7 +77,7 @@ def test_a_missing_or_failing_disassembler_is_named_in_a_line(
     assert done.exit_code == 0
 
 
-def test_the_plans_without_code_are_named(graph_file: str, tmp_path: Path) -> None:
+def test_explain_names_the_plans_without_kernel_code(graph_file: str, tmp_path: Path) -> None:
     path = tmp_path / "convolution.json"
     save_graph(TYPICAL_GRAPHS["convolution over three dims"].make(), path)
     folder = tmp_path / "code"
@@ -103,7 +103,7 @@ def test_text_and_html_show_the_facts_about_kernels(graph_file: str) -> None:
 
 
 @pytest.mark.parametrize("other", [("--whatif",), ("--format", "archive")])
-def test_code_is_refused_where_no_plan_of_the_graph_is_shown(
+def test_the_code_option_is_refused_where_no_plan_is_shown(
     graph_file: str, tmp_path: Path, other: tuple[str, ...]
 ) -> None:
     done = run_explain(graph_file, "--target", "sm90", "--code", str(tmp_path), *other)

@@ -41,7 +41,7 @@ def invoke_run_command(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["run", *map(str, arguments)], prog_name="cudnn-backend")
 
 
-def run_trials(*arguments: str | Path) -> list[dict[str, Any]]:
+def run_command_and_get_trials(*arguments: str | Path) -> list[dict[str, Any]]:
     done = invoke_run_command(*arguments, "--format", "json")
     assert done.exit_code in (0, 1, 2), done.output
     report = json.loads(done.stdout)
@@ -82,7 +82,7 @@ def test_run_for_a_described_gpu_shows_the_planned_runs(matmul_file: Path) -> No
     assert "would run eng" in done.stdout
     assert "reads a f16[2,128,64], b f16[2,64,256], bias f16[1,1,256]" in done.stdout
     assert "writes gelu_fwd f16[2,128,256]\n" in done.stdout
-    (found,) = run_trials(matmul_file, "--target", "h100", "--configs", "2")
+    (found,) = run_command_and_get_trials(matmul_file, "--target", "h100", "--configs", "2")
     (output,) = found["outputs"]  # outputs without a comparison are not interpreted
     assert output == {"name": "gelu_fwd", "type": "f16[2,128,256]", "elements": 65536} | dict.fromkeys(
         ("compared", "median_bound", "largest_bound")
@@ -102,7 +102,7 @@ def test_run_does_not_change_a_graph_that_cudnn_refuses(tmp_path: Path) -> None:
             one["dims"][2] -= 1
     path = tmp_path / "convolution.json"
     path.write_text(json.dumps(data))
-    (found,) = run_trials(path, "--target", "h100")
+    (found,) = run_command_and_get_trials(path, "--target", "h100")
     assert (found["state"], "BAD_PARAM" in found["words"]) == ("refused", True)
     assert invoke_run_command(path, "--target", "h100").exit_code == 1
 
@@ -116,7 +116,9 @@ def test_run_without_a_gpu_or_target_judges_nothing(matmul_file: Path) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLE_GRAPHS)
 def test_run_reads_example_graphs(name: str) -> None:
-    (found,) = run_trials(ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_make_dims_override(name))
+    (found,) = run_command_and_get_trials(
+        ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_make_dims_override(name)
+    )
     assert found["state"] in ("not run", "refused")
     assert found["outputs"] or found["state"] == "refused"
     if name.startswith("flash"):
@@ -128,9 +130,9 @@ def _make_dims_override(name: str) -> list[str]:
 
 
 def test_run_reads_cudnn_logs_and_frontend_json() -> None:
-    (found,) = run_trials(FORUM_LOG, "--target", "h100")
+    (found,) = run_command_and_get_trials(FORUM_LOG, "--target", "h100")
     assert found["reproduce"].startswith(f"cudnn-backend run {FORUM_LOG} ")
-    (found,) = run_trials(
+    (found,) = run_command_and_get_trials(
         FRONTEND_JSON, "--target", "h100", "--set", "seq_q=128", "--set", "batch=1", "--set", "heads=2"
     )
     assert (found["graph"], found["state"]) == ("sdpa_forward", "not run")
@@ -138,7 +140,7 @@ def test_run_reads_cudnn_logs_and_frontend_json() -> None:
 
 
 def test_overrides_change_the_graph_that_is_run(matmul_file: Path) -> None:
-    (found,) = run_trials(
+    (found,) = run_command_and_get_trials(
         *(
             matmul_file,
             "--target",
@@ -156,10 +158,12 @@ def test_overrides_change_the_graph_that_is_run(matmul_file: Path) -> None:
     assert "'--type=*=bf16' --set=gelu_fwd.mode=relu_fwd" in found["reproduce"]
 
 
-def test_each_kind_of_data_makes_a_trial(matmul_file: Path, tmp_path: Path) -> None:
+def test_each_kind_of_input_data_gives_one_trial(matmul_file: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", a=np.ones((2, 128, 64)))
     kinds = ("integers", "hostile", str(tmp_path / "mine.npz"))
-    found = run_trials(matmul_file, "--target", "h100", "--seed", "3", *(f"--data={kind}" for kind in kinds))
+    found = run_command_and_get_trials(
+        matmul_file, "--target", "h100", "--seed", "3", *(f"--data={kind}" for kind in kinds)
+    )
     assert [(item["data"], item["seed"]) for item in found] == [(kind, 3) for kind in kinds]
     done = invoke_run_command(matmul_file, "--target", "h100", "--data=integers", "--data=hostile")
     assert "2 trials: 2 not run" in done.stdout
@@ -168,7 +172,7 @@ def test_each_kind_of_data_makes_a_trial(matmul_file: Path, tmp_path: Path) -> N
 def test_batch_files_have_a_command_line_per_line(matmul_file: Path, tmp_path: Path) -> None:
     batch = tmp_path / "all.txt"
     batch.write_text("# two of them\nmatmul.json --data integers --seed 7\n\nmatmul.json --dims a=1,64,64 # small\n")
-    found = run_trials("--batch", batch, "--target", "h100", "--seed", "2")
+    found = run_command_and_get_trials("--batch", batch, "--target", "h100", "--seed", "2")
     assert [(item["data"], item["seed"]) for item in found] == [("integers", 7), ("uniform", 2)]
     assert dict(map(tuple, found[1]["inputs"]))["a"] == "f16[1,64,64]"
     for line, words in (
@@ -183,11 +187,11 @@ def test_batch_files_have_a_command_line_per_line(matmul_file: Path, tmp_path: P
         assert words in done.output
 
 
-def test_batch_lines_and_reproduce_lines_may_name_a_cudnn_version(matmul_file: Path, tmp_path: Path) -> None:
+def test_batch_and_printed_commands_may_name_a_cudnn_version(matmul_file: Path, tmp_path: Path) -> None:
     batch = tmp_path / "all.txt"
     one = "matmul.json --configs 1"
     batch.write_text(f"{one} --cudnn 9.19 --data integers --seed 7\n{one} --cudnn=9.24-jit\n{one}\n{one} --cudnn=1.2\n")
-    found = run_trials("--batch", batch, "--target", "h100", "--dims", "a=1,64,64")
+    found = run_command_and_get_trials("--batch", batch, "--target", "h100", "--dims", "a=1,64,64")
     assert [item["cudnn"][:4] for item in found[:2]] == ["9.19", "9.24"]
     assert [item["state"] for item in found] == ["not run", "not run", "not run", "failed"]
     assert "cuDNN 1.2 is not installed" in found[3]["words"]
@@ -199,7 +203,7 @@ def test_batch_lines_and_reproduce_lines_may_name_a_cudnn_version(matmul_file: P
         assert {"--dims=a=1,64,64", f"--configs={config['tag']}", *words} <= set(line)
         assert named[0].startswith(f"--cudnn={item['cudnn'].partition('+')[0]}")
         batch.write_text(shlex.join(line[2:]))
-        (again,) = run_trials("--batch", batch)
+        (again,) = run_command_and_get_trials("--batch", batch)
         assert again["configs"] == [{**config, "mode": "named"}]
     for line in (f"{one} --cudnn", f"{one} --cudnn --seed 1", f"{one} --cudnn 9.19 --full"):
         batch.write_text(line)
@@ -207,21 +211,21 @@ def test_batch_lines_and_reproduce_lines_may_name_a_cudnn_version(matmul_file: P
         assert (done.exit_code, "line 1: --" in done.output) == (2, True)
 
 
-def test_paths_in_a_batch_file_are_relative_to_it(
+def test_paths_in_a_batch_file_are_relative_to_its_folder(
     matmul_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez(tmp_path / "mine.npz", a=np.ones((2, 128, 64)))
     (tmp_path / "all.txt").write_text("matmul.json --data mine.npz --data uniform\n")
     (tmp_path / "uniform").mkdir()  # not the intended one
     monkeypatch.chdir("/")
-    found = run_trials("--batch", tmp_path / "all.txt", "--target", "h100", "--configs", "1")
+    found = run_command_and_get_trials("--batch", tmp_path / "all.txt", "--target", "h100", "--configs", "1")
     assert [(item["state"], item["data"]) for item in found] == [
         ("not run", str(tmp_path / "mine.npz")),
         ("not run", "uniform"),
     ]
 
 
-def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(
+def test_an_unreadable_log_graph_does_not_stop_the_other_graphs(
     matmul_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log lacks a part of one graph; another graph has no tensor of the name in --dims."""
@@ -234,7 +238,7 @@ def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(
         (4, whole),
     ]
     monkeypatch.setattr(run_module, "read_any_graphs", lambda _path, _number: in_log)
-    found = run_trials(matmul_file, "--target", "h100", "--configs", "1", "--dims", "a=1,128,64")
+    found = run_command_and_get_trials(matmul_file, "--target", "h100", "--configs", "1", "--dims", "a=1,128,64")
     assert [item["state"] for item in found] == ["not run", "failed", "failed", "not run"]
     assert found[1]["words"] == "log-graph: the log ends in it"
     assert "unknown-tensor" in found[2]["words"]
@@ -255,29 +259,33 @@ def test_trial_text_and_progress_bar_are_on_separate_lines(matmul_file: Path, mo
     assert done.stdout.startswith("NOT RUN")
 
 
-def test_reproduce_lines_name_the_file_of_a_described_gpu(matmul_file: Path, tmp_path: Path) -> None:
+def test_printed_commands_name_the_file_of_a_described_gpu(matmul_file: Path, tmp_path: Path) -> None:
     mine = tmp_path / "my gpu.json"
     facts = json.loads((files(profiles.__package__) / "profiles" / "h100-sxm.json").read_text(encoding="utf-8"))
     mine.write_text(json.dumps({**facts, "name": "mine", "aliases": []}))
-    (found,) = run_trials(matmul_file, "--target", mine, "--configs", "1")
+    (found,) = run_command_and_get_trials(matmul_file, "--target", mine, "--configs", "1")
     (config,) = found["configs"]
     line = shlex.split(config["reproduce"])
     assert f"--target={mine}" in line
-    (again,) = run_trials(*line[2:])
+    (again,) = run_command_and_get_trials(*line[2:])
     assert again["configs"] == [{**config, "mode": "named"}]
 
 
-def test_the_error_of_an_unknown_target_says_where_they_are_listed(matmul_file: Path) -> None:
-    (found,) = run_trials(matmul_file, "--target", "nope")
+def test_the_unknown_target_error_says_where_targets_are_listed(matmul_file: Path) -> None:
+    (found,) = run_command_and_get_trials(matmul_file, "--target", "nope")
     assert found["words"].startswith("unknown-target")
     assert "cudnn-backend target list" in found["words"]
 
 
 def test_an_unreadable_graph_does_not_stop_the_other_files(matmul_file: Path, tmp_path: Path) -> None:
-    found = run_trials(matmul_file, tmp_path / "none.json", matmul_file, "--target", "h100", "--dims", "a=0,0,0")
+    found = run_command_and_get_trials(
+        matmul_file, tmp_path / "none.json", matmul_file, "--target", "h100", "--dims", "a=0,0,0"
+    )
     assert [item["state"] for item in found] == ["not run", "failed", "not run"]
     assert "there is no file" in found[1]["words"]
-    assert run_trials(matmul_file, "--target", "h100", "--dims", "nope=1")[0]["words"].startswith("unknown-tensor")
+    assert run_command_and_get_trials(matmul_file, "--target", "h100", "--dims", "nope=1")[0]["words"].startswith(
+        "unknown-tensor"
+    )
 
 
 @pytest.mark.parametrize(
@@ -408,7 +416,7 @@ def crash_at_second_config() -> None:
     runner_module.serve_trials()
 
 
-def test_crash_of_one_config_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crashing_config_does_not_lose_results_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def start_crashing_child(_function: str, environment: Any) -> RestartingChild:
         def make_environment_with_tests() -> dict[str, str]:
             given = environment()

@@ -47,7 +47,7 @@ BASE_TRIAL = Trial(
 )
 
 
-def format_reproduce_line(tag: str) -> str:
+def format_command_that_reproduces_config(tag: str) -> str:
     return f"cudnn-backend run graph.json --cudnn=9.19.0.56-full --data=uniform --seed=7 --configs={tag}"
 
 
@@ -61,11 +61,14 @@ def make_sample_trials() -> Iterator[Trial]:
         replace(CONFIG_TRIAL, tag=f"eng{number}", state="wrong", words=str(item), comparisons=(item,))
         for number, item in enumerate((WRONG_COMPARISON, SCALED_COMPARISON, NAN_COMPARISON), 3)
     ]
-    configs = tuple(replace(item, reproduce=format_reproduce_line(item.tag)) for item in wrong)
+    configs = tuple(replace(item, reproduce=format_command_that_reproduces_config(item.tag)) for item in wrong)
     yield replace(BASE_TRIAL, state="wrong", configs=(CONFIG_TRIAL, *configs))
     lost = replace(CONFIG_TRIAL, tag="eng6", state="failed", words="SIGSEGV: in <cuDNN> & so on", comparisons=())
     yield replace(
-        BASE_TRIAL, state="failed", configs=(replace(lost, reproduce=format_reproduce_line("eng6")),), lost="a fault"
+        BASE_TRIAL,
+        state="failed",
+        configs=(replace(lost, reproduce=format_command_that_reproduces_config("eng6")),),
+        lost="a fault",
     )
     yield replace(BASE_TRIAL, state="failed", words="graph-json: it is not whole", configs=(), outputs=())
     yield replace(BASE_TRIAL, state="refused", words="NOT_SUPPORTED: this needs\ntwo lines", configs=(), outputs=())
@@ -97,7 +100,7 @@ def test_run_output_equals_the_golden_file(style: str, tmp_path: Path) -> None:
     ), "run `make regen`"
 
 
-def test_run_formats_have_the_same_content() -> None:
+def test_all_output_formats_have_the_same_content() -> None:
     report = json.loads((GOLDEN_FOLDER / GOLDEN_FILE_BY_FORMAT["json"]).read_text(encoding="utf-8"))
     assert [Trial.from_dict(item).to_dict() for item in report["trials"]] == report["trials"]
     assert [item["state"] for item in report["trials"]] == [item.state for item in make_sample_trials()]
@@ -109,11 +112,11 @@ def test_run_formats_have_the_same_content() -> None:
     ]
 
 
-def test_every_wrong_or_failed_config_prints_its_reproduce_line() -> None:
+def test_each_wrong_or_failed_config_prints_a_command_to_rerun_it() -> None:
     text = (GOLDEN_FOLDER / GOLDEN_FILE_BY_FORMAT["text"]).read_text(encoding="utf-8")
     for trial in make_sample_trials():
         for config in trial.failures:
-            assert f"again: {format_reproduce_line(config.tag)}\n" in text
+            assert f"again: {format_command_that_reproduces_config(config.tag)}\n" in text
 
 
 if __name__ == "__main__":

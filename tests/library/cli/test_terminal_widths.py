@@ -96,7 +96,7 @@ def change_to_input_folder(input_folder: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(name, str(input_folder / place))
 
 
-def count_letters(text: str) -> Counter[str]:
+def count_visible_characters(text: str) -> Counter[str]:
     """Count the characters of a text, ignoring whitespace and the escaping of colons."""
     return Counter("".join(text.replace("\\x3a", ":").split()))
 
@@ -112,8 +112,10 @@ def check_output_at_all_widths(call: Callable[[], object], *, whole_words: bool)
             found = run_command_at_width(call, width, terminal=terminal)
             where = f"{'terminal' if terminal else 'pipe'} of {width} columns\n{found.out}\n{found.err}"
             assert found.code == expected.code, where
-            assert count_letters(found.out) == count_letters(expected.out), where
-            assert not count_letters(expected.err) - count_letters(found.err), where  # progress is for terminals
+            assert count_visible_characters(found.out) == count_visible_characters(expected.out), where
+            assert not count_visible_characters(expected.err) - count_visible_characters(found.err), (
+                where
+            )  # progress is for terminals
             if whole_words:
                 plain = found.out.replace("\\x3a", ":")
                 assert Counter(plain.split()) == Counter(expected.out.split()), where

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -27,6 +28,16 @@ def test_explain_reports_the_shapes_that_a_plan_serves() -> None:
     assert json.loads(result.output)["shapes"].startswith("this plan serves only its own dims; a class plan"), (
         result.output
     )
+
+
+@pytest.mark.parametrize("options", [("-v",), ("--format", "json"), ("--format", "html")])
+def test_explain_reports_what_frameworks_would_do(options: tuple[str, ...], tmp_path: Path) -> None:
+    output = tmp_path / "answer.txt"
+    graph = ROOT / "examples" / "flash_forward.py"
+    CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--output", str(output), *options])
+    text = output.read_text(encoding="utf-8")
+    for name in ("torch", "TransformerEngine", "cudnn-frontend"):
+        assert re.search(rf"{name} \d.*(uses cuDNN|queries cuDNN)", text), (name, text)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +66,7 @@ def test_explain_imports_no_unused_module(options: tuple[str, ...], unwanted: tu
     assert [name for name in names if name in loaded] == []
 
 
-def test_attention_page_renders_the_page_of_the_docs() -> None:
+def test_attention_page_command_prints_the_stored_docs_page() -> None:
     result = CliRunner().invoke(main, ["attention-page", *TABLE_FILES.values()], catch_exceptions=False)
     page = (ROOT / "docs" / "attention-support.md").read_text(encoding="utf-8")
     assert result.output == page, "run `make regen`, or `make attention-table` for new rows"
@@ -129,7 +140,7 @@ def test_matrix_and_explain_have_the_same_target_names_in_json() -> None:
     assert json.loads(explained.stdout)["target"] == "a100-80gb"
 
 
-def test_frontend_runs_with_another_version_and_says_what_was_built(tmp_path: Path) -> None:
+def test_frontend_command_reports_graphs_built_by_another_version(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import cudnn\n"

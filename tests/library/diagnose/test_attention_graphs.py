@@ -185,7 +185,7 @@ def test_every_listed_graph_has_attention_options() -> None:
 
 
 @pytest.mark.parametrize("key", LISTINGS)
-def test_a_listing_round_trip_is_lossless(key: str, answers_by_version: dict[str, LogsAndVerdicts]) -> None:
+def test_a_graph_listing_round_trip_is_lossless(key: str, answers_by_version: dict[str, LogsAndVerdicts]) -> None:
     """Converting a listing to a graph, to cuDNN's log and to text gives the listing again."""
     listing = LISTINGS[key]
     logged = answers_by_version[listing.version][f"listed {key}"]["log"]
@@ -234,7 +234,7 @@ LISTINGS_WITH_CHANGED_LOGS = (
 
 
 @pytest.mark.parametrize("key", LISTINGS_WITH_CHANGED_LOGS)
-def test_the_comparison_finds_every_changed_value_in_the_log(
+def test_find_difference_finds_each_changed_value_in_a_log(
     key: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
     """Change each number, flag and name in cuDNN's log, one at a time."""
@@ -245,34 +245,37 @@ def test_the_comparison_finds_every_changed_value_in_the_log(
     assert not [path for path in missed if "isRagged" not in path or "dim" in path]
 
 
-def change_listing(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> AttentionGraphListing:
+def replace_text_of_listing(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> AttentionGraphListing:
     return LISTINGS[key].replace_text(*changes)
 
 
 CHANGED_LISTINGS = {
-    "compute type": (change_listing(("GEN_INDEX(v2, axis=3)", "GEN_INDEX/I32(v2, axis=3)")), "compute type"),
-    "axis": (change_listing(("axis=3", "axis=2")), "axis"),
-    "type": (change_listing(("v12:S.F16", "v12:S")), "data type"),
-    "virtual": (change_listing(("STATS:R@", "STATS:R")), "virtual"),
-    "by value": (change_listing(("c1:1!", "c1:1@")), "by value"),
-    "dims": (change_listing(("c1:1!", "c1:R!")), "dims"),
-    "strides": (change_listing(("v1:S", "v1:[b,hq,sq,skv]/[1179648,1,3072,6]")), "strides"),
-    "ragged": (change_listing(("(v12, V)", "(v12, V~)")), "ragged"),
-    "swapped": (change_listing(("CMP_GE/BOOL(v4, v3)", "CMP_GE/BOOL(v3, v4)")), "links"),
-    "mode": (change_listing(("CMP_GE", "CMP_GT")), "mode"),
-    "operation": (change_listing(("RED_MAX", "RED_MIN")), "operator"),
-    "shared constant": (change_listing(("c2:1!", "c1")), "tensors are meant"),
-    "probability": (change_listing(*PROBABILITY_CHANGES, key="9.19 bwd dropout"), "bernoulli_dist_probability"),
+    "compute type": (replace_text_of_listing(("GEN_INDEX(v2, axis=3)", "GEN_INDEX/I32(v2, axis=3)")), "compute type"),
+    "axis": (replace_text_of_listing(("axis=3", "axis=2")), "axis"),
+    "type": (replace_text_of_listing(("v12:S.F16", "v12:S")), "data type"),
+    "virtual": (replace_text_of_listing(("STATS:R@", "STATS:R")), "virtual"),
+    "by value": (replace_text_of_listing(("c1:1!", "c1:1@")), "by value"),
+    "dims": (replace_text_of_listing(("c1:1!", "c1:R!")), "dims"),
+    "strides": (replace_text_of_listing(("v1:S", "v1:[b,hq,sq,skv]/[1179648,1,3072,6]")), "strides"),
+    "ragged": (replace_text_of_listing(("(v12, V)", "(v12, V~)")), "ragged"),
+    "swapped": (replace_text_of_listing(("CMP_GE/BOOL(v4, v3)", "CMP_GE/BOOL(v3, v4)")), "links"),
+    "mode": (replace_text_of_listing(("CMP_GE", "CMP_GT")), "mode"),
+    "operation": (replace_text_of_listing(("RED_MAX", "RED_MIN")), "operator"),
+    "shared constant": (replace_text_of_listing(("c2:1!", "c1")), "tensors are meant"),
+    "probability": (
+        replace_text_of_listing(*PROBABILITY_CHANGES, key="9.19 bwd dropout"),
+        "bernoulli_dist_probability",
+    ),
     "port": (
-        change_listing(("leftBoundDesc", "shiftRightBoundDesc"), key="9.28 fwd SWA BR left=128 right=0"),
+        replace_text_of_listing(("leftBoundDesc", "shiftRightBoundDesc"), key="9.28 fwd SWA BR left=128 right=0"),
         "links",
     ),
-    "inside": (change_listing(("CMP_GE", "CMP_GT"), key="9.28 fwd UNIFIED causal"), "mode"),
+    "inside": (replace_text_of_listing(("CMP_GE", "CMP_GT"), key="9.28 fwd UNIFIED causal"), "mode"),
 }
 
 
 @pytest.mark.parametrize(("other", "words"), CHANGED_LISTINGS.values(), ids=CHANGED_LISTINGS)
-def test_the_comparison_names_the_difference_of_a_changed_listing(
+def test_find_difference_names_what_changed_in_a_listing(
     other: AttentionGraphListing, words: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
     found = find_difference(other, answers_by_version[other.version][f"listed {other.key}"]["log"])

@@ -105,7 +105,7 @@ def test_the_stored_support_table_is_complete(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", TABLE_FILES)
-def test_every_refusal_and_crash_has_a_reason(version: str) -> None:
+def test_every_stored_refusal_and_crash_has_a_reason(version: str) -> None:
     for cell in TABLES[version].all_cells():
         assert bool(cell.engines) == (cell.answer == "yes")
         assert bool(cell.reason) == (cell.answer != "yes")
@@ -122,12 +122,12 @@ def test_plain_attention_is_supported_everywhere() -> None:
             assert all(cell.answer == "yes" for cell in table.cells[name]["composite"].values())
 
 
-def test_the_reason_of_the_engine_that_got_furthest_is_stored() -> None:
+def test_the_most_specific_reason_of_the_engines_is_stored() -> None:
     row = TABLES["9.19.0"].cells["backward: dropout, int32 seed"]["composite"]
     assert "does not support seed tensor of data type != int64" in row["sm100"].reason
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": "cudnn-backend-py/verdict", "version": 1}'])
-def test_files_of_other_formats_are_refused(text: str) -> None:
+def test_files_that_are_not_support_tables_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="support-table-file: this is not a support table"):
         SupportTable.from_json(text)

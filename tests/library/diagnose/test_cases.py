@@ -68,7 +68,7 @@ def _get_message_text(verdict: Verdict, where: MessageSource) -> str:
     return "\n".join([*(reason.text for reason in reasons), *(item.detail for item in verdict.stages)])
 
 
-def test_the_cases_come_from_enough_public_threads() -> None:
+def test_the_cases_come_from_enough_public_reports() -> None:
     assert len(cudnn_reports.CASES) >= 24
     assert len(framework_reports.CASES) >= 24
     assert len(REFUSED_OR_CRASHING_CASES) >= 40
@@ -76,7 +76,7 @@ def test_the_cases_come_from_enough_public_threads() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=_get_case_name)
-def test_each_case_is_complete(case: ReportedGraph) -> None:
+def test_each_reported_graph_case_is_complete(case: ReportedGraph) -> None:
     assert case.source.startswith("https://")
     assert case.title
     assert case.cause
@@ -87,7 +87,7 @@ def test_each_case_is_complete(case: ReportedGraph) -> None:
 
 
 @pytest.mark.parametrize("case", JUDGED_CASES, ids=_get_case_name)
-def test_the_message_of_the_thread_appears(judge_case_once: JudgeFunction, case: ReportedGraph) -> None:
+def test_the_verdict_has_the_message_of_the_public_report(judge_case_once: JudgeFunction, case: ReportedGraph) -> None:
     verdict = judge_case_once(case.name)
     partial = (
         verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE

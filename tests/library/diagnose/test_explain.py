@@ -55,7 +55,7 @@ def make_flash_attention() -> Graph:
 # The forum graph: refused on an L40S by 9.19.0, for shared memory; supported by its neighbours; removed later.
 
 
-def test_the_text_verdict_on_the_forum_graph_names_its_cause_on_sm89() -> None:
+def test_text_verdict_on_two_fused_matmuls_names_its_cause_on_sm89() -> None:
     done = run_explain(FORUM_EXAMPLE, "-v", "--cudnn", "9.19.0", "--target", "sm89")
     assert done.code == 1, done.stderr
     lines = done.stdout.splitlines()
@@ -68,7 +68,7 @@ def test_the_text_verdict_on_the_forum_graph_names_its_cause_on_sm89() -> None:
     assert done.stderr == ""
 
 
-def test_the_json_verdict_on_the_forum_graph_has_its_cause_on_sm89() -> None:
+def test_json_verdict_on_two_fused_matmuls_has_its_cause_on_sm89() -> None:
     code, verdict = explain_as_json(FORUM_EXAMPLE, "--cudnn", "9.19.0", "--target", "sm89")
     assert code == 1
     assert (verdict["schema"], verdict["version"]) == ("cudnn-backend-py/verdict", 1)
@@ -85,7 +85,7 @@ def test_the_json_verdict_on_the_forum_graph_has_its_cause_on_sm89() -> None:
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm90"])
-def test_9_19_supports_the_forum_graph_on_neighbouring_architectures(target: str) -> None:
+def test_9_19_supports_two_fused_matmuls_on_sm80_and_sm90(target: str) -> None:
     code, verdict = explain_as_json(FORUM_EXAMPLE, "--cudnn", "9.19.0", "--target", target)
     assert (code, verdict["outcome"]) == (0, "supported")
     assert any(candidate["engine"] == 0 for candidate in verdict["candidates"] if candidate["state"] == "supported")
@@ -97,13 +97,13 @@ def test_several_targets_give_one_verdict_each_and_the_worst_exit_code() -> None
     assert [verdict["outcome"] for verdict in json.loads(done.stdout)] == ["supported", "not supported"]
 
 
-def test_the_newest_cudnn_no_longer_supports_the_forum_graph() -> None:
+def test_the_newest_cudnn_no_longer_supports_two_fused_matmuls() -> None:
     code, verdict = explain_as_json(FORUM_EXAMPLE, "--target", "sm80")
     assert (code, verdict["outcome"], verdict["cause"]["code"]) == (1, "not supported", "pattern-removed")
     assert "no longer supported" in verdict["cause"]["headline"]
 
 
-def test_the_measured_shared_memory_equals_that_of_cudnns_message() -> None:
+def test_measured_shared_memory_equals_that_in_cudnns_message() -> None:
     """With one KiB of shared memory less than cuDNN's message says, the graph is refused."""
     _, verdict = explain_as_json(FORUM_EXAMPLE, "--cudnn", "9.19.0", "--target", "sm89")
     needed = int(re.findall(r"needs (\d+) bytes", verdict["cause"]["headline"])[0])
@@ -223,7 +223,7 @@ def test_without_a_driver_library_nothing_is_judged(package_without_driver_stub:
     assert "driver stub" in verdict["cause"]["remedy"]
 
 
-def test_control_graph_refused_on_one_architecture_is_judged_on_another() -> None:
+def test_if_the_control_graph_is_refused_another_target_is_tried() -> None:
     """On a described GPU too old for float16 products (Pascal), its refusal is no environment problem.
 
     The older cuDNN is a JIT wheel, and its refusal of a matmul differs from the full one's.
@@ -272,7 +272,7 @@ def test_an_output_with_overlapping_elements_is_reported_as_dangerous() -> None:
     assert danger in render_text(verdict)
 
 
-def test_refused_candidates_list_reasons_innermost_first() -> None:
+def test_refused_configs_list_reasons_innermost_first() -> None:
     verdict = explain(sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=20), "sm90")
     assert verdict.outcome is Outcome.NOT_SUPPORTED
     assert verdict.exit_code == 1

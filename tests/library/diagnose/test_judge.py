@@ -143,7 +143,7 @@ def test_an_unreferenced_judge_ends_its_child_processes() -> None:
     assert process.returncode is not None
 
 
-def test_a_process_started_before_its_query_answers_it_and_a_killed_one_is_replaced() -> None:
+def test_prestarted_processes_answer_and_are_replaced_if_killed() -> None:
     question = Query(flash_forward.graph(), "sm90")
     with JudgingProcesses() as processes:
         processes.start(question.setup, sees_gpu=False)

@@ -22,7 +22,7 @@ from tests.pure.system.test_child import (
     count_open_files,
     interrupt_after_seconds,
     list_child_pids,
-    wait_until_equal,
+    wait_until_count_equals,
 )
 from tests.support.child import ROOT, run_code
 from tests.torture.judge import find_expected_verdict_summaries, make_distinct_queries
@@ -71,7 +71,7 @@ def test_open_files_and_processes_do_not_increase(shared_judge: Judge) -> None:
             interrupted += 1
     assert interrupted > 150
     shared_judge.run_query(make_distinct_queries()[0])
-    wait_until_equal(lambda: (count_open_files(), len(list_child_pids())), before)
+    wait_until_count_equals(lambda: (count_open_files(), len(list_child_pids())), before)
     assert judge_queries_and_list_outcomes(
         make_distinct_queries(), shared_judge.run_query
     ) == list_expected_query_outcomes(make_distinct_queries())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, attention, explain
-from cudnn_backend_py.errors import UsageError
-from cudnn_backend_py.target import find_profile
 
 
 def make_convolution() -> Graph:
@@ -35,12 +33,3 @@ def test_the_limits_of_a_verdict_depend_on_the_engines(graph: Graph, occupancy: 
     assert any("cluster occupancy" in limit for limit in limits) == occupancy
     assert any("engines 3 and 4 of convolutions" in limit for limit in limits) == multiply
     assert "judged without a GPU: problems that only execution shows are unknown" in limits
-
-
-@pytest.mark.parametrize("name", ["rubin", "sm107", "sm_107", "vr200"])
-def test_an_architecture_without_published_numbers_is_refused(name: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        find_profile(name)
-    assert "sm_107 (Rubin) is not described" in caught.value.sections["cause"]
-    assert "guess" in caught.value.sections["cause"]
-    assert "did you mean" not in caught.value.sections["fix"]

@@ -44,13 +44,13 @@ def folder_and_matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, M
     return folder, judge_matrix(folder)
 
 
-def map_matrix_cells_to_verdict_letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
+def map_matrix_cells_to_outcomes(answers: Matrix) -> dict[tuple[str, str, str], str]:
     return {triple: cell.letter for triple, cell in answers.cells.items()}
 
 
 def test_matrix_has_a_verdict_for_every_graph_target_and_version(folder_and_matrix: tuple[Path, Matrix]) -> None:
     _, answers = folder_and_matrix
-    assert map_matrix_cells_to_verdict_letters(answers) == {
+    assert map_matrix_cells_to_outcomes(answers) == {
         (graph, target, version): "S" if graph == "plain" else "-"
         for graph in GRAPHS
         for target in TARGETS
@@ -70,7 +70,7 @@ def test_matrix_reads_judged_cells_from_stored_answers(folder_and_matrix: tuple[
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_fresh_option_judges_every_cell_and_a_new_graph_only_its_own(
+def test_fresh_judges_all_cells_and_a_new_graph_only_its_cells(
     folder_and_matrix: tuple[Path, Matrix],
 ) -> None:
     folder, answers = folder_and_matrix
@@ -82,7 +82,7 @@ def test_the_fresh_option_judges_every_cell_and_a_new_graph_only_its_own(
     assert fresh.cells["plain", "sm90", NEWEST_VERSION] == answers.cells["plain", "sm90", NEWEST_VERSION]
 
 
-def test_damaged_verdicts_and_verdicts_of_other_code_are_judged_again(tmp_path: Path) -> None:
+def test_damaged_or_outdated_stored_verdicts_are_judged_again(tmp_path: Path) -> None:
     graphs = {"plain": GRAPHS["plain"]}
     first = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
     cut, foreign = sorted(tmp_path.glob("*.answer"))
@@ -134,7 +134,7 @@ def test_a_dask_cluster_gives_and_stores_the_same_verdicts(
 def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path) -> None:
     graphs = {"crash": make_reproduction_graph("inner-stride:backward"), "plain": GRAPHS["plain"]}
     found = matrix(graphs, TARGETS, [OLDER_VERSION], cache=tmp_path, progress=False)
-    assert map_matrix_cells_to_verdict_letters(found) == {
+    assert map_matrix_cells_to_outcomes(found) == {
         ("crash", "sm80", OLDER_VERSION): "S",
         ("crash", "sm90", OLDER_VERSION): "!",
         ("plain", "sm80", OLDER_VERSION): "S",
@@ -199,7 +199,7 @@ def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path)
     assert {record["cell"]["outcome"] for record, _ in make_cached_cell_folder(tmp_path).read_all()} == {"supported"}
     resumed = judge_40_cells(tmp_path)
     assert resumed.judged_count == 40 - len(kept)
-    assert set(map_matrix_cells_to_verdict_letters(resumed).values()) == {"S"}
+    assert set(map_matrix_cells_to_outcomes(resumed).values()) == {"S"}
     assert all(path.read_text() == text for path, text in kept.items())
 
 

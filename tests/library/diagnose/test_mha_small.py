@@ -95,7 +95,7 @@ def make_graph(pattern: str, options: dict[str, Any]) -> Graph:
     return (mha_fprop if pattern == "forward" else mha_bprop)(**(BASE_OPTIONS | options))
 
 
-def judge_every_case(targets: tuple[str, ...]) -> list[list[Any]]:
+def judge_every_mha_case(targets: tuple[str, ...]) -> list[list[Any]]:
     """Return [pattern, case, target, supported, statuses and messages of innermost reasons] for every case."""
     found = []
     for target in map(open_target, targets):
@@ -122,7 +122,7 @@ def list_kernel_inputs(graph: Graph, target: str) -> list[str] | None:
 
 
 @functools.cache
-def evaluate_with_9_19(expression: str) -> Any:
+def evaluate_expression_in_9_19_process(expression: str) -> Any:
     """Evaluate an expression over this module in a process with cuDNN 9.19.0, and return its value."""
     code = f"import json\nfrom tests.library.diagnose import test_mha_small as t\nprint(json.dumps({expression}))"
     return json.loads(run_code(code, environment=make_older_cudnn_environment()).stdout)
@@ -138,8 +138,8 @@ TARGETS_WITH_ENOUGH_MEMORY = (
 )  # 150 KiB of shared memory per block are needed; sm_86 and sm_89 have 99
 
 
-def test_9_19_supports_every_option_if_shared_memory_suffices() -> None:
-    verdicts = evaluate_with_9_19(f"t.judge_every_case({TARGETS!r})")
+def test_9_19_supports_each_mha_option_that_fits_shared_memory() -> None:
+    verdicts = evaluate_expression_in_9_19_process(f"t.judge_every_mha_case({TARGETS!r})")
     assert len(verdicts) == len(TARGETS) * (len(get_options_by_case("forward")) + len(get_options_by_case("backward")))
     for pattern, name, target, supported, said in verdicts:
         case = (pattern, name, target)
@@ -152,7 +152,9 @@ def test_9_19_supports_every_option_if_shared_memory_suffices() -> None:
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
 def test_insufficient_shared_memory_is_the_cause(pattern: str) -> None:
-    causes = evaluate_with_9_19(f"[t.find_cause_of_refusal({pattern!r}, target) for target in ('sm86', 'sm89')]")
+    causes = evaluate_expression_in_9_19_process(
+        f"[t.find_cause_of_refusal({pattern!r}, target) for target in ('sm86', 'sm89')]"
+    )
     for target, (code, headline) in zip((86, 89), causes, strict=True):
         assert code == "shared-memory-per-block-insufficient"
         assert f"needs 153600 bytes (150 KiB) of shared memory per block, sm_{target} has 101376" in headline
@@ -164,8 +166,8 @@ def find_cause_of_refusal(pattern: str, target: str) -> tuple[str, str]:
     return found.code, found.headline
 
 
-def test_the_newest_cudnn_supports_no_case() -> None:
-    for pattern, name, target, supported, said in judge_every_case(TARGETS):
+def test_the_newest_cudnn_supports_no_small_mha_case() -> None:
+    for pattern, name, target, supported, said in judge_every_mha_case(TARGETS):
         assert not supported, (pattern, name, target)
         assert (NO_FPROP_STATEMENT if pattern == "forward" else NO_BPROP_STATEMENT) in said, (pattern, name, target)
 
@@ -178,7 +180,7 @@ def test_the_newest_cudnn_reports_the_removed_pattern(pattern: str) -> None:
     assert (NO_FPROP_STATEMENT if pattern == "forward" else NO_BPROP_STATEMENT) in found.headline
 
 
-def test_four_matmuls_without_f16x16_are_not_the_removed_pattern() -> None:
+def test_four_matmuls_without_f16x16_order_are_no_mha_pattern() -> None:
     """cuDNN gives the same reason for any graph of four matmuls; only F16x16 reordering shows the removed pattern."""
     text = json.dumps(graph_to_json(make_graph("backward", {})))
     assert "F16x16" in text
@@ -199,7 +201,7 @@ def test_plans_are_built_and_their_kernels_read_every_tensor(pattern: str) -> No
     options = f"t.get_options_by_case({pattern!r})[name]"
     graphs = f"t.make_graph({pattern!r}, {options}) for name in t.CASES_WITH_BUILT_PLANS[{pattern!r}]"
     program = f"[t.list_kernel_inputs(graph, 'sm80') for graph in ({graphs})]"
-    for name, read in zip(CASES_WITH_BUILT_PLANS[pattern], evaluate_with_9_19(program), strict=True):
+    for name, read in zip(CASES_WITH_BUILT_PLANS[pattern], evaluate_expression_in_9_19_process(program), strict=True):
         assert read is not None, name
         given = {tensor.name for tensor in make_graph(pattern, get_options_by_case(pattern)[name]).variant_pack_tensors}
         assert given - set(read) <= UNREAD_NUMBERS, name
@@ -249,7 +251,7 @@ def test_9_19_accepts_inputs_that_its_kernels_do_not_read() -> None:
     """Therefore the builder offers no BINARY_SELECT mask, no S without softmax, and no [s, b, h, d] batch of two."""
     graphs = "t.make_graph_with_selected_mask(), t.make_graph_with_stored_s(), t.make_graph_with_sbhd_tensors()"
     program = f"[t.list_kernel_inputs(graph, 'sm80') for graph in ({graphs})]"
-    selected, stored, first = evaluate_with_9_19(program)
+    selected, stored, first = evaluate_expression_in_9_19_process(program)
     assert selected == ["k", "o", "q", "v"]  # and not: mask, low
     assert stored == ["k", "o", "q", "v"]  # and not: s
     assert first == ["k", "o", "q"]  # v is assumed to be after k
@@ -269,7 +271,7 @@ Q, K, V, DO = (make_random_normal_numbers(seed, *BHSD_SHAPE) for seed in range(4
 SCORE_BIAS = make_random_normal_numbers(4, 1, *SCORES_SHAPE[1:])
 
 
-def test_training_step_equals_the_formula() -> None:
+def test_mha_training_step_agrees_with_the_formula() -> None:
     want = bprop_example.compute_expected_in_float64(Q, K, V, SCORE_BIAS, DO)
     forward = interpret(
         mha_fprop(TINY_PROBLEM, store_s=True), {"q": Q, "k": K.swapaxes(2, 3), "v": V, "bias": SCORE_BIAS}
@@ -280,7 +282,7 @@ def test_training_step_equals_the_formula() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
+def test_mha_with_padding_and_mask_agrees_with_the_formula(causal: bool) -> None:
     p = dataclasses.replace(TINY_PROBLEM, causal=causal, bias=None, dbias=False, padding=True, mask=True, scale=0.5)
     lengths = np.array([4, 2]).reshape(2, 1, 1, 1)
     mask = (make_random_normal_numbers(5, *SCORES_SHAPE) > 0).astype(float)
@@ -301,7 +303,7 @@ def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
         np.testing.assert_allclose(o[b, :, :n], want[b, :, :n], atol=1e-6)
 
 
-def test_gradient_through_dropout_equals_that_of_the_formula() -> None:
+def test_mha_dropout_gradient_agrees_with_the_formula() -> None:
     """S is given as the kernels store it: the softmax, negated where dropout removed a probability."""
     p = dataclasses.replace(TINY_PROBLEM, causal=False, bias=None, dbias=False, dropout_mask=True)
     keep, factor = (make_random_normal_numbers(6, *SCORES_SHAPE) > -0.5).astype(float), 1.25
@@ -332,7 +334,7 @@ def test_graphs_reorder_and_store_the_expected_tensors() -> None:
     assert names == {"q", "k", "v", "o", "s", "bias", "seq_len_q", "seq_len_kv", "dropout_seed", "dropout_offset"}
 
 
-def test_without_masks_no_operation_uses_an_index() -> None:
+def test_mha_without_masks_has_no_gen_index_operation() -> None:
     verbs = {op.display_name() for op in make_graph("backward", {}).ops}
     assert "gen_index" not in verbs
     assert "binary_select" in verbs

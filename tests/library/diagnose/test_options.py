@@ -70,7 +70,7 @@ REPORTED_OPTIONS: dict[str, tuple[Callable[[], Graph], str, tuple[str, ...], tup
 
 
 @pytest.mark.parametrize("name", REPORTED_OPTIONS)
-def test_refused_options_are_reported(name: str) -> None:
+def test_refused_attention_options_are_reported(name: str) -> None:
     make, target, words, never = REPORTED_OPTIONS[name]
     cause = explain(make(), target).cause
     assert cause is not None
@@ -92,7 +92,7 @@ def test_a_headline_has_cudnns_specific_reason_and_the_refused_option() -> None:
     assert "cuDNN: Bias gradient tensor dimensions must be (b or 1, h_q or 1, s_q, s_kv)" in cause.headline
 
 
-def test_refused_plain_attention_has_no_refused_option() -> None:
+def test_no_option_is_blamed_if_plain_attention_is_refused() -> None:
     verdict = explain(make_forward(causal=True, stats=True), "t4")
     with use_target("t4") as target:
         case = RefusalCase(verdict.candidates, make_forward(causal=True, stats=True), target, HEURISTICS_MODES)
@@ -164,7 +164,7 @@ OPTIONS_BY_DIRECTION: dict[str, dict[str, dict[str, Any]]] = {
 IMPLIED_OPTIONS = {"sum_exp": "max", "padding": "ragged"}
 
 
-def make_random_problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
+def make_random_attention_problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
     rng = random.Random(7)
     for _ in range(count):
         direction = rng.choice(("forward", "backward"))
@@ -182,7 +182,7 @@ def build_graph(direction: str, options: Sequence[str], form: str) -> Graph:
     return (sdpa_forward if direction == "forward" else sdpa_backward)(**fields)
 
 
-def is_problem_supported(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
+def is_attention_problem_supported(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
     """Return whether cuDNN supports the attention problem; None if the builder refuses it."""
     try:
         graph = build_graph(direction, options, form)
@@ -197,12 +197,12 @@ def find_smallest_refused_option_sets(
 ) -> list[set[str]]:
     """Return the refused subsets that contain no smaller refused subset; none if all options together are supported."""
     found: list[set[str]] = []
-    if is_problem_supported(direction, options, form, target) is not False:
+    if is_attention_problem_supported(direction, options, form, target) is not False:
         return found
     for size in range(len(options) + 1):
         for subset in itertools.combinations(options, size):
             covered = any(one <= set(subset) for one in found)
-            if not covered and is_problem_supported(direction, subset, form, target) is False:
+            if not covered and is_attention_problem_supported(direction, subset, form, target) is False:
                 found.append(set(subset))
     return found
 
@@ -216,10 +216,10 @@ def find_reported_option_sets_in_fork(verdict: Verdict, graph: Graph, target: st
     return run_in_fork(find_reported_option_sets, lambda: None)
 
 
-def test_reports_of_generated_problems_match_judging_every_subset() -> None:
+def test_reported_options_equal_the_refused_subsets_found() -> None:
     """Compare random problems: the options that a report names must be among the smallest refused subsets."""
     right, wrong, unknown = 0, [], 0
-    for problem in make_random_problems(120):
+    for problem in make_random_attention_problems(120):
         truth = run_in_fork(partial(find_smallest_refused_option_sets, *problem), list)
         if not truth:
             continue  # supported, no such graph, or cuDNN crashes

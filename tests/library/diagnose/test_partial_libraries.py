@@ -178,7 +178,7 @@ print(json.dumps({name: engines for name, engines in found.items() if engines[1]
 """
 
 
-def test_missing_engines_do_not_change_the_configs_of_graphs_without_them(partial_library: Path) -> None:
+def test_graphs_that_need_no_missing_engine_keep_their_configs(partial_library: Path) -> None:
     lists = []
     for path in (library().path, str(partial_library)):
         environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": path}
@@ -493,7 +493,7 @@ def test_matrix_and_check_offer_wheels_at_a_terminal(
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
-def test_a_version_with_one_wheel_needs_no_flavor(jit_wheel: Path, tmp_path: Path) -> None:
+def test_a_version_with_one_wheel_is_found_without_its_flavor(jit_wheel: Path, tmp_path: Path) -> None:
     wheel = find_installed(f"{OLDER_VERSION}-jit")
     assert wheel is not None
     assert (wheel.short_version, wheel.flavor, wheel.name) == (OLDER_VERSION, "jit", f"{wheel.version}+cu12-jit")

@@ -7,7 +7,7 @@ import pytest
 from cudnn_backend_py import library
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.known_issues import FAULTS
-from tests.cases.public import PUBLIC_CASES, PublicCase, has_words
+from tests.cases.public import PUBLIC_CASES, PublicStatementCase, has_words
 
 # Shares of right headlines when the cases were counted; an answer may become better, not worse.
 MIN_RIGHT_SHARE = {
@@ -27,7 +27,7 @@ def get_verdict_text(verdict: Verdict) -> str:
     return " ".join((*said, *verdict.hazards)).lower()
 
 
-def is_right_headline(case: PublicCase, verdict: Verdict) -> bool:
+def is_headline_right_for_case(case: PublicStatementCase, verdict: Verdict) -> bool:
     """Return whether the headline is true and has the required words."""
     headline = "" if verdict.cause is None else verdict.cause.headline
     if case.truth == "supported":
@@ -51,7 +51,7 @@ def test_headlines_are_right_and_do_not_mislead(area: str, half: str) -> None:
         for case in cases:
             version = None if case.version == own else case.version
             verdict = judge.run_query(Query(case.make_graph(), case.target, version, build=case.build))
-            wrong += [] if is_right_headline(case, verdict) else [case.name]
+            wrong += [] if is_headline_right_for_case(case, verdict) else [case.name]
             misleading += [case.name for words in case.must_not_say if words.lower() in get_verdict_text(verdict)]
     print(f"{area}, {half}: {len(cases) - len(wrong)} of {len(cases)} headlines are right")
     assert misleading == []

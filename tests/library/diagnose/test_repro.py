@@ -41,7 +41,7 @@ ARCHIVE_MEMBERS = {
 OLDER_VERSION = "9.19.0"
 
 
-def make_forum_graph() -> Graph:
+def make_two_matmul_graph() -> Graph:
     return forum_two_matmul.graph()
 
 
@@ -81,8 +81,8 @@ def run_cpp_program(folder: Path, cudnn: Path, *flags: str, stub: bool = True) -
 
 
 ARCHIVE_CASES: dict[str, tuple[Callable[[], Graph], str, str | None, bool, int]] = {
-    "forum on sm89": (make_forum_graph, "sm89", OLDER_VERSION, True, 1),
-    "forum on sm90": (make_forum_graph, "sm90", OLDER_VERSION, True, 0),
+    "forum on sm89": (make_two_matmul_graph, "sm89", OLDER_VERSION, True, 1),
+    "forum on sm90": (make_two_matmul_graph, "sm90", OLDER_VERSION, True, 0),
     "flash forward": (VARIED_GRAPHS["flash f16 causal"], "sm80", None, False, 0),
     "flash backward": (make_backward_graph, "sm90", None, False, 0),
     "convolution": (VARIED_GRAPHS["conv forward relu f16"], "sm90", None, False, 0),
@@ -92,7 +92,7 @@ ARCHIVE_CASES: dict[str, tuple[Callable[[], Graph], str, str | None, bool, int]]
 
 
 @pytest.mark.parametrize("case", ARCHIVE_CASES)
-def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path: Path) -> None:
+def test_python_and_cpp_programs_exit_with_the_verdicts_code(case: str, tmp_path: Path) -> None:
     make, target, version, build, code = ARCHIVE_CASES[case]
     archive = write_repro(make(), target, tmp_path / "case.tar.gz", build=build, version=version)
     folder = unpack_archive(archive)
@@ -128,7 +128,7 @@ def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path
 def refused_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the unpacked archive of a graph that the newest cuDNN refuses."""
     archive = tmp_path_factory.mktemp("refused") / "refused.tar.gz"
-    return unpack_archive(write_repro(make_forum_graph(), "sm89", archive, build=False))
+    return unpack_archive(write_repro(make_two_matmul_graph(), "sm89", archive, build=False))
 
 
 def test_the_archive_contains_no_local_paths(refused_archive: Path) -> None:
@@ -200,18 +200,18 @@ def test_the_middle_of_a_long_log_is_left_out(tmp_path: Path, monkeypatch: pytes
     assert log.endswith("\n\nI! message 49\ni! Process=1; Thread=2; x")
 
 
-def test_a_missing_log_is_empty(tmp_path: Path) -> None:
+def test_a_missing_log_is_archived_as_an_empty_file(tmp_path: Path) -> None:
     assert repro._read_log(tmp_path / "cudnn.log") == ""
 
 
 @pytest.mark.parametrize("name", ["repro.rar", "nowhere/repro.zip"])
 def test_a_path_that_cannot_be_written_is_reported(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        write_repro(make_forum_graph(), "sm89", tmp_path / name)
+        write_repro(make_two_matmul_graph(), "sm89", tmp_path / name)
     assert caught.value.code == "repro-path"
 
 
-def test_the_default_archive_name_is_used() -> None:
-    assert make_archive_name(make_forum_graph(), "sm89") == "forum_two_matmul-l40s.tar.gz"
-    odd = Graph(make_forum_graph().ops, "../a b/c")
+def test_write_repro_uses_the_default_archive_name() -> None:
+    assert make_archive_name(make_two_matmul_graph(), "sm89") == "forum_two_matmul-l40s.tar.gz"
+    odd = Graph(make_two_matmul_graph().ops, "../a b/c")
     assert make_archive_name(odd, "sm90") == "a_b_c-h100-sxm.tar.gz"

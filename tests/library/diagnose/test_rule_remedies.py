@@ -69,7 +69,7 @@ def test_leading_dims_that_do_not_help_are_not_suggested(shared_judge: Judge) ->
 
 
 @pytest.mark.parametrize(("operation", "reads"), [("slice", True), ("transpose", False)])
-def test_an_operation_is_put_into_the_graph_of_a_matmul_only_where_cudnn_supports_it(
+def test_fusing_an_operation_into_a_matmul_graph_needs_support(
     shared_judge: Judge, operation: str, reads: bool
 ) -> None:
     def add_operation(g: GraphBuilder, x: Tensor, **result: Any) -> Tensor:
@@ -142,7 +142,7 @@ def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge,
     assert not_judged < others
 
 
-def test_after_a_crash_no_version_that_crashes_is_recommended(shared_judge: Judge) -> None:
+def test_no_cudnn_version_that_crashes_is_recommended(shared_judge: Judge) -> None:
     graph = attention_rows()["forward: fp8, bias"].make_graph("composite", (9, 19, 0))
     question = Query(graph, "sm100", "9.19.0")
     verdict = shared_judge.run_query(question)

@@ -193,7 +193,7 @@ def test_a_cause_found_by_judging_variations_names_the_wrong_value(name: str) ->
     assert verdict.cause.detail
 
 
-def test_a_change_that_helps_gives_the_cause_if_cudnns_reason_is_vague() -> None:
+def test_a_supported_variation_gives_the_cause_of_a_vague_refusal() -> None:
     g = GraphBuilder("sigmoid", io_type=F32)
     g.pointwise(Pointwise.SIGMOID_FWD, g.tensor("x", (1, 3, 32, 32)), name="y", virtual=False)
     cause = explain(g.graph(), "sm86").cause
@@ -222,7 +222,7 @@ def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
     assert cause.remedy == f"use the full wheel for CUDA 13 ({install}) on a machine with the GPU"
 
 
-def test_an_unexplained_refusal_quotes_the_candidate_that_got_furthest() -> None:
+def test_an_unexplained_refusal_quotes_the_most_specific_reason() -> None:
     g = GraphBuilder("softmax", io_type=F16)
     s = g.tensor("s", (2, 4, 64, 64))
     exp = g.pointwise(Pointwise.EXP, g.pointwise(Pointwise.SUB, s, g.reduction(ReduceTensorOp.MAX, s, (2, 4, 64, 1))))
@@ -311,7 +311,7 @@ def test_a_message_about_alignment_gives_the_tensor_and_the_needed_value() -> No
     assert cause.remedy == "alignment of a 1 -> 2 bytes, the element size"
 
 
-def test_operations_that_compute_in_other_types_are_named() -> None:
+def test_the_cause_names_operations_of_refused_compute_types() -> None:
     g = GraphBuilder("positions", io_type=DataType.FLOAT)
     x = g.tensor("x", (2, 8, 8))
     rows, columns = (
@@ -391,7 +391,7 @@ def test_a_crash_on_one_variation_does_not_stop_the_others() -> None:
     assert cause.headline == "sm_80 does not support the graph, sm_90, sm_100 do"
 
 
-def test_after_a_crash_on_a_variation_cudnns_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_on_a_variation_keeps_cudnns_reason_as_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     """If no further query is allowed after the crash, no variation gives the cause."""
     monkeypatch.setattr(find, "_MAX_CRASHING_VARIATIONS", 0)
     cause = find_cause_of_refused_softcap()

@@ -17,7 +17,7 @@ def make_block_scaled_graph() -> Graph:
     return make_example_graph(EXAMPLES[ISSUE_CODE].reproductions[""])
 
 
-def test_versions_with_the_known_issue_are_not_recommended() -> None:
+def test_versions_with_the_block_scale_issue_are_not_recommended() -> None:
     codes = [issue.code for issue in find_known_issues(make_block_scaled_graph(), 100, (9, 24, 0))]
     assert ISSUE_CODE in codes
     assert ISSUE_CODE not in [issue.code for issue in find_known_issues(make_block_scaled_graph(), 100, (9, 25, 0))]
@@ -64,7 +64,7 @@ def test_wrong_scales_and_an_old_architecture_are_reported_together() -> None:
     )
 
 
-def test_wrong_dims_and_the_architecture_are_both_the_cause() -> None:
+def test_wrong_scale_dims_and_the_sm_are_both_the_cause() -> None:
     if library().version < (9, 25, 0):
         pytest.skip("cuDNN accepts the dims")
     cause = explain(make_block_scaled_graph(), "h100").cause

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from typing import Any
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.diagnose.remedies import search_and_add_remedy
+from cudnn_backend_py.diagnose.report.summary import format_summary
+from cudnn_backend_py.diagnose.verdict import Basis
+from cudnn_backend_py.generated.enums import ReduceTensorOp
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.support.typical_graphs import add_bilinear_upsampling
 
@@ -26,6 +31,72 @@ def test_a_refusal_without_a_remedy_gets_the_smallest_change() -> None:
     assert cause.advice.endswith(" [passes its support check, not built]")
 
 
+def make_strides_with_channels_last(dims: tuple[int, ...]) -> tuple[int, ...]:
+    channels, *spatial = dims[1:]
+    inner = [channels * math.prod(spatial[axis + 1 :]) for axis in range(len(spatial))]
+    return (math.prod(dims[1:]), 1, *inner)
+
+
+def make_scaled_convolution_of_one_dim() -> Graph:
+    """Return a 1-d convolution of channels-last data that is scaled, shifted and rectified before."""
+    g = GraphBuilder("scaled", io_type=DataType.HALF, intermediate_type=DataType.FLOAT)
+    dims = {"x": (2, 16, 38), "factor": (1, 16, 1), "shift": (1, 16, 1), "w": (8, 16, 1)}
+    x, factor, shift, w = (
+        g.tensor(name, size, strides=make_strides_with_channels_last(size)) for name, size in dims.items()
+    )
+    strides = make_strides_with_channels_last(dims["x"])
+    scaled = g.pointwise(PointwiseMode.MUL, x, factor, name="mul", strides=strides)
+    shifted = g.pointwise(PointwiseMode.ADD, scaled, shift, name="add", strides=strides)
+    relu = g.pointwise(PointwiseMode.RELU_FWD, shifted, name="relu", strides=strides, data_type=DataType.HALF)
+    dims_y = (2, 8, 39)
+    g.convolution(
+        relu, w, name="y", padding=0, post_padding=1, strides=make_strides_with_channels_last(dims_y), virtual=False
+    )
+    return g.graph()
+
+
+def test_two_changes_are_found_where_none_alone_helps() -> None:
+    graph = make_scaled_convolution_of_one_dim()
+    with Judge() as judge:
+        question = Query(graph, "sm100")
+        cause = search_and_add_remedy(judge.run_query(question), question, judge).cause
+    assert cause is not None
+    assert re.fullmatch(r"two graphs, relu in memory between them; then .* \(exact\)", cause.remedy)
+
+
+def make_grouped_convolution_with_reduction() -> Graph:
+    """Return a grouped convolution and a reduction of its result: cuDNN supports it without the reduction."""
+    g = GraphBuilder("grouped", io_type=DataType.BFLOAT16, intermediate_type=DataType.FLOAT)
+    dims = {"x": (4, 64, 1, 15), "w": (64, 8, 1, 3), "bias": (1, 64, 1, 1)}
+    x, w, bias = (g.tensor(name, size, strides=make_strides_with_channels_last(size)) for name, size in dims.items())
+    strides = make_strides_with_channels_last((4, 64, 1, 13))
+    y = g.convolution(x, w, name="conv", strides=strides)
+    less = g.pointwise(PointwiseMode.SUB, y, bias, name="sub", strides=strides)
+    total = (4, 64, 1, 1)
+    strides = make_strides_with_channels_last(total)
+    g.reduction(ReduceTensorOp.AMAX, less, total, name="r", virtual=False, data_type=DataType.FLOAT, strides=strides)
+    return g.graph()
+
+
+def test_the_headline_is_the_same_whether_plans_of_variations_are_built() -> None:
+    """The search that builds plans reaches the number of plans it may build before the variation that helps."""
+    graph = make_grouped_convolution_with_reduction()
+    with Judge() as judge:
+        checked = judge.run_query(Query(graph, "sm89")).cause
+        question = Query(graph, "sm89", build=True)
+        refused = judge.run_query(question)
+        found = search_and_add_remedy(refused, question, judge)
+    assert checked is not None
+    assert refused.cause is not None
+    assert found.cause is not None
+    assert checked.basis is Basis.MEASURED
+    assert checked.headline == refused.cause.headline
+    texts = [" ".join(format_summary(verdict).split()) for verdict in (refused, found)]
+    assert "[passes its support check, not built]" in texts[0]
+    assert "[a plan of it was built]" in texts[1]
+    assert found.cause.remedy.startswith("without the operation r (reduce_amax)")
+
+
 def test_a_search_without_success_reports_how_many_changes_were_checked() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=512, head_dim=20)
     with Judge() as judge:
@@ -33,7 +104,7 @@ def test_a_search_without_success_reports_how_many_changes_were_checked() -> Non
         verdict = search_and_add_remedy(judge.run_query(question), question, judge)
     assert verdict.cause is not None
     assert not verdict.cause.remedy
-    assert "changes of one step were checked, none helps" in verdict.limits[-1]
+    assert verdict.limits[-1].endswith(" pairs of changes were checked, none helps")
 
 
 def make_matmul_with_index_comparison(compute_type: DataType) -> Graph:
@@ -52,7 +123,7 @@ def replace_fields_of_verdict_cause(verdict: Verdict, **fields: object) -> Verdi
     return replace(verdict, cause=replace(verdict.cause, **fields))  # type: ignore[arg-type]
 
 
-def test_a_change_that_computes_the_same_comes_before_one_that_does_not() -> None:
+def test_equivalent_graph_changes_are_proposed_first() -> None:
     graph = make_matmul_with_index_comparison(DataType.BOOLEAN)
     with Judge() as judge:
         question = Query(graph, "sm100")
@@ -67,7 +138,7 @@ def test_a_change_that_computes_the_same_comes_before_one_that_does_not() -> Non
     assert last == idea["remedy"]
 
 
-def test_a_suggestion_is_replaced_by_a_judged_change() -> None:
+def test_an_unverified_suggestion_is_replaced_by_a_judged_change() -> None:
     graph = make_matmul_with_index_comparison(DataType.BOOLEAN)
     with Judge() as judge:
         question = Query(graph, "sm100")
@@ -78,7 +149,7 @@ def test_a_suggestion_is_replaced_by_a_judged_change() -> None:
     assert cause.asked == "support check"
 
 
-def test_a_suggestion_about_another_graph_stays_a_suggestion() -> None:
+def test_a_suggestion_about_another_graph_is_kept_unchanged() -> None:
     with Judge() as judge:
         question = Query(GRAPHS_OF_FULL_CUDNN["bn backward weights"](), "sm90")
         refused = judge.run_query(question)
@@ -87,10 +158,10 @@ def test_a_suggestion_about_another_graph_stays_a_suggestion() -> None:
     assert verdict.cause is not None
     assert verdict.cause.label == "suggestion"
     assert verdict.cause.advice.endswith(", which is not known here [not judged]")
-    assert "changes of one step were checked, none helps" in verdict.limits[-1]
+    assert verdict.limits[-1].endswith(" pairs of changes were checked, none helps")
 
 
-def test_where_no_plan_can_be_built_the_remedy_is_built() -> None:
+def test_plans_of_a_remedy_for_a_failed_build_are_built() -> None:
     g = GraphBuilder("bilinear", io_type=DataType.BFLOAT16)
     add_bilinear_upsampling(g)
     with Judge() as judge:

@@ -32,7 +32,7 @@ REFUSED_CASES = {
 
 
 @cache
-def find_refusals_of_class_plans(version: str) -> dict[str, dict[str, str]]:
+def find_refusals_of_shape_class_plans(version: str) -> dict[str, dict[str, str]]:
     environment = None if version == "own" else make_cudnn_environment(version)
     program = ["-W", "ignore", "-m", "tests.support.missing_class_plans", *GPU_NAMES]
     done = run_python(program, environment=environment, check=True, timeout_s=280)
@@ -42,14 +42,14 @@ def find_refusals_of_class_plans(version: str) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("gpu", GPU_NAMES)
-def test_cudnn_refuses_exactly_the_listed_class_plans(version: str, gpu: str) -> None:
-    found = find_refusals_of_class_plans(version)[gpu]
+def test_cudnn_refuses_exactly_the_listed_shape_class_plans(version: str, gpu: str) -> None:
+    found = find_refusals_of_shape_class_plans(version)[gpu]
     assert set(found) == FORWARD_CASES | BACKWARD_CASES
     assert {name for name, why in found.items() if why} == REFUSED_CASES.get((version, gpu), set())
 
 
 def test_an_old_version_refuses_ragged_backward_passes_on_ampere() -> None:
-    assert "nothing-selected" in find_refusals_of_class_plans("9.14.0")["a100"]["causal backward"]
+    assert "nothing-selected" in find_refusals_of_shape_class_plans("9.14.0")["a100"]["causal backward"]
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_only_the_compute_type_is_blamed_if_the_data_type_is_supported(shared_ju
 
 
 @pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
-def test_the_cudnn_of_the_environment_is_found_as_a_remedy(shared_judge: Judge) -> None:
+def test_the_installed_cudnn_is_offered_as_a_remedy(shared_judge: Judge) -> None:
     g = GraphBuilder("sliced", io_type=T.HALF)
     a = g.slice(g.tensor("a", (2, 32, 64)), [slice(0, 2), slice(0, 16), slice(0, 64)])
     g.matmul(a, g.tensor("b", (2, 64, 64)), name="c", virtual=False)
@@ -236,7 +236,7 @@ def test_no_full_wheel_of_cuda_12_is_offered_for_an_engine_of_cuda_13(shared_jud
         assert "--full" not in cause.remedy.replace("--cuda 13 --full", "") or cause.versions.endswith("supports it")
 
 
-def test_a_gradient_of_a_wrong_type_and_a_missing_split_are_both_named(shared_judge: Judge) -> None:
+def test_a_wrong_gradient_type_and_a_needed_split_are_both_named(shared_judge: Judge) -> None:
     g = GraphBuilder("norm of relu", io_type=T.BFLOAT16)
     dims, strides = (512, 256, 1, 1), (256, 1, 256, 256)
     x, dy = (g.tensor(name, dims, strides=strides) for name in ("x", "dy"))

@@ -35,7 +35,7 @@ def make_attention_with_head_dim_20(**options: object) -> Graph:
 
 
 @pytest.mark.parametrize("axis", [-1, 9, 1 << 40])
-def test_a_refusal_by_this_package_is_reported_as_such(axis: int) -> None:
+def test_a_refusal_by_this_package_is_not_attributed_to_cudnn(axis: int) -> None:
     verdict = explain(make_concatenation(axis), "sm90")
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_SUPPORTED, "graph", 1)
@@ -52,7 +52,7 @@ def test_a_refusal_by_this_package_is_reported_as_such(axis: int) -> None:
 
 
 @pytest.mark.parametrize("make", [make_dequantization_to_another_rank, make_matmul_with_largest_uids])
-def test_rules_do_not_fail_on_odd_graphs(make: Callable[[], Graph]) -> None:
+def test_diagnosis_rules_do_not_fail_on_odd_graphs(make: Callable[[], Graph]) -> None:
     graph = make()
     verdict = explain(graph, "sm90")
     assert verdict.outcome is not Outcome.NOT_JUDGED

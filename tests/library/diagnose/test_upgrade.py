@@ -64,7 +64,7 @@ def test_graphs_reported_as_unchanged_are_equal_byte_by_byte(tmp_path: Path) -> 
     )
 
 
-def test_kernel_code_equals_that_of_a_fresh_process() -> None:
+def test_comparing_graphs_together_or_alone_gives_equal_code() -> None:
     """NVRTC 12.9 and the NVRTC of cuDNN 9.28 compile a kernel differently if they compiled another one before."""
     families = {"fusion": 910063, "norm backward": 910192}
     graphs = {family: make_random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
@@ -77,7 +77,7 @@ def test_kernel_code_equals_that_of_a_fresh_process() -> None:
         assert None not in one.plans
 
 
-def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
+def test_diff_command_compares_graph_files_and_logs(tmp_path: Path) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64), paths[0])
     save_graph(forum_two_matmul.graph(), paths[1])
@@ -89,7 +89,7 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
     assert (done.code, done.stdout.count("<testcase")) in ((0, 1), (1, 1))
 
 
-def test_graphs_beyond_the_time_limit_are_listed_and_results_are_kept(tmp_path: Path) -> None:
+def test_compare_lists_graphs_beyond_its_time_limit(tmp_path: Path) -> None:
     """The results are reported after each query, and a time limit of 0 starts no query."""
     graphs = {name: sdpa_forward(batch=2, heads=4, seq_q=seq, head_dim=64) for name, seq in (("a", 64), ("b", 128))}
     progress: list[tuple[int, tuple[str, ...]]] = []

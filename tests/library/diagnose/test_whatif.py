@@ -86,7 +86,7 @@ def test_whatif_lists_the_smallest_remedy_first(shared_judge: Judge, name: str) 
     assert explain(remedy.graph, target).supported
 
 
-def test_other_architecture_is_the_remedy_of_the_forum_graph(shared_judge: Judge) -> None:
+def test_other_architecture_is_the_remedy_of_two_fused_matmuls(shared_judge: Judge) -> None:
     graph = VARIED_GRAPHS["two matmul, reordered, s 10"]()
     found = find_and_check_remedies(shared_judge, graph, "sm89", version="9.19.0")
     assert {remedy.target for remedy in found if remedy.kinds == ("target",)} >= {"sm90"}

@@ -342,7 +342,7 @@ else:
 
 
 @pytest.mark.parametrize("program", [AUTOCAST_PROGRAM, STREAM_PROGRAM, BACKWARD_PROGRAM, FILE_PROGRAM, DEVICE_PROGRAM])
-def test_a_program_runs_to_its_end_as_on_a_gpu(tmp_path: Path, program: str) -> None:
+def test_torch_programs_run_to_the_end_for_a_described_gpu(tmp_path: Path, program: str) -> None:
     path = tmp_path / "program.py"
     path.write_text(program + "\nprint('to its end')")
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])

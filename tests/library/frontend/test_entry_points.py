@@ -147,12 +147,12 @@ OLD_OPERATION_NAMES = frozenset(
 FAILING_MODULE_CALLS: dict[str, Callable[[], Any]] = {
     "Graph": lambda: _build_graph_with_unknown_output(),
     "create_device_properties": lambda: cudnn.create_device_properties('{"deviceVer": 900}'),
-    "create_handle": lambda: _call_without_gpu(cudnn.create_handle),
+    "create_handle": lambda: _call_without_default_target(cudnn.create_handle),
     "install": lambda: cudnn.install("no-such-gpu"),
     "jit": lambda: cudnn.jit(A)(lambda: (make_unsupported_attention(), []))(),
     "kernel_cache": lambda: handles.create_kernel_cache().serialize(),
     "part": lambda: as_cudnn._SubmoduleFinder().find_spec("cudnn.no_such_part", None),
-    "pygraph": lambda: _call_without_gpu(cudnn.pygraph),
+    "pygraph": lambda: _call_without_default_target(cudnn.pygraph),
     "tensor": lambda: cudnn.tensor().validate(),
     "tensor value": lambda: cudnn.tensor().set_alignment_value(0),
 }
@@ -170,7 +170,7 @@ def _build_graph_with_unknown_output() -> None:
         g.relu(g.tensor(name="x", dim=[1, 8, 8], stride=[64, 8, 1]), name="r").set_output(True)
 
 
-def _call_without_gpu(call: Callable[[], Any]) -> Any:
+def _call_without_default_target(call: Callable[[], Any]) -> Any:
     set_default_target(None)
     return call()
 
@@ -346,12 +346,12 @@ def test_a_known_issue_is_reported_for_every_construction_of_a_graph(
     ]
 
 
-def test_a_known_issue_is_reported_when_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_issue_is_reported_when_a_plan_is_deserialized(monkeypatch: pytest.MonkeyPatch) -> None:
     data = build_matmul().serialize(as_bytes=True)
     assert isinstance(data, bytes)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(MADE_UP_ISSUE, code="made-up-2")))
     assert list_issue_warning_categories(make_deserialize_call(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
 
 
-def test_no_issue_is_reported_without_the_made_up_one() -> None:
+def test_no_known_issue_is_reported_without_the_made_up_issue() -> None:
     assert not any(list_issue_warning_categories(call, MADE_UP_ISSUE.code) for call in WAYS_TO_BUILD.values())

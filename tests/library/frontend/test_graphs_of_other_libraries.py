@@ -250,7 +250,7 @@ def create_plans(g: cudnn.pygraph) -> None:
 
 
 @pytest.mark.parametrize("name", GRAPH_MAKERS)
-def test_graphs_of_libraries_get_plans(name: str, target: str) -> None:
+def test_attention_and_matmul_graphs_of_other_libraries_get_plans(name: str, target: str) -> None:
     write, since, only_blackwell = GRAPH_MAKERS[name]
     g = make_empty_bfloat16_graph()
     write(g)

@@ -19,7 +19,7 @@ def graph_without_outputs() -> Graph:
     return g.graph()
 
 
-def test_the_verdict_is_not_supported_and_has_a_fix() -> None:
+def test_a_graph_without_outputs_is_judged_unsupported_with_a_fix() -> None:
     verdict = explain(graph_without_outputs(), "h100")
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "graph")
     assert verdict.cause is not None

@@ -108,7 +108,7 @@ def test_build_steps_run_the_earlier_steps_and_queries_name_the_missing_step() -
     assert run.get_workspace_size() == g.get_workspace_size()
 
 
-def test_execute_names_missing_buffers_on_a_described_device_too() -> None:
+def test_execute_names_missing_buffers_on_a_described_device() -> None:
     g, c = make_matmul()
     g.build()
     with pytest.raises(ValueError, match=r"missing a buffer for tensor uid 2 \('B'\)"):
@@ -456,7 +456,7 @@ def test_a_tensor_of_another_graph_with_a_used_uid_is_reported(given: bool, offs
         g.graph()
 
 
-def test_new_uids_differ_from_those_of_tensors_of_other_graphs() -> None:
+def test_new_uids_differ_from_uids_used_by_other_graphs() -> None:
     g, other = make_empty_half_graph(), make_empty_half_graph()
     x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
     other.tensor(name="z", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -517,7 +517,7 @@ def test_a_workspace_limit_keeps_the_size_of_an_already_built_plan() -> None:
         g.build_plan_at_index(0)
 
 
-def test_plans_have_the_cuda_graph_retention_of_their_graph() -> None:
+def test_plans_inherit_cuda_graph_retention_from_their_graph() -> None:
     is_reported = library().version >= (9, 28)
     for retention in (*cudnn.cuda_graph_retention, None):
         g, _ = make_matmul(cuda_graph_retention=retention)
@@ -547,7 +547,7 @@ def test_numpy_numbers_are_accepted() -> None:
     assert g.get_plan_name_at_index(g.get_execution_plan_count() - 1) == g.get_plan_name_at_index(0)
 
 
-def test_a_deselected_built_plan_is_replaced_by_the_next() -> None:
+def test_deselecting_the_built_plan_selects_the_next_plan() -> None:
     g = make_matmul_with_plans()
     g.build_plans()
     g.deselect_engines([g.get_plan_name_at_index(0)])
@@ -561,7 +561,7 @@ def test_a_deselected_built_plan_is_replaced_by_the_next() -> None:
         g.build_plans()
 
 
-def test_building_all_plans_keeps_the_selected_one() -> None:
+def test_building_all_plans_keeps_the_selected_plan() -> None:
     g = make_matmul_with_plans(cudnn.heur_mode.A)
     g.select_plan(1)
     g.build_plans(cudnn.build_plan_policy.ALL)
@@ -604,7 +604,7 @@ def test_arguments_of_a_wrong_type_raise_type_errors(call: str, given: Any, mess
         getattr(g, call)(*(given if isinstance(given, tuple) else (given,)))
 
 
-def test_knobs_and_engines_outside_cudnn_are_refused_by_name() -> None:
+def test_knobs_and_engines_that_cudnn_lacks_are_refused_by_name() -> None:
     g = make_matmul_with_plans(cudnn.heur_mode.A)
     engine, _ = g.get_engine_and_knobs_at_index(0)
     with pytest.raises(RuntimeError, match=r"has the knob SPLIT_KV \(in .*convert_to_backend_knob_type"):
@@ -613,7 +613,7 @@ def test_knobs_and_engines_outside_cudnn_are_refused_by_name() -> None:
         g.create_execution_plan(20500, {})
 
 
-def test_plans_are_built_by_index_or_all() -> None:
+def test_build_plans_by_index_or_all_at_once() -> None:
     g, _ = make_causal_attention()
     g.validate()
     g.build_operation_graph()
@@ -627,7 +627,7 @@ def test_plans_are_built_by_index_or_all() -> None:
         g.get_plan_name_at_index(99)
 
 
-def test_one_engine_with_knobs_is_built() -> None:
+def test_a_plan_of_one_engine_with_knobs_is_built() -> None:
     g, _ = make_matmul()
     g.validate()
     g.build_operation_graph()
@@ -672,16 +672,16 @@ def test_serialized_graphs_of_earlier_versions_are_read() -> None:
     earlier = {**json.loads(now["cudnn_backend_py"]), "plan": now["cudnn_backend_data"]}
     del earlier["target"]
     again = cudnn.pygraph(handle=cudnn.create_handle())
-    again.deserialize(append_checksum(earlier))
+    again.deserialize(serialize_with_checksum(earlier))
     assert again.get_workspace_size() == g.get_workspace_size()
     for changed, what in (({"plan": 1}, "'plan' is of type int"), ({"sm": "90"}, "'sm' is of type str")):
         with pytest.raises(RuntimeError, match=f"the serialized graph is not a plan file: {what}"):
-            again.deserialize(append_checksum(earlier | changed))
+            again.deserialize(serialize_with_checksum(earlier | changed))
     with pytest.raises(RuntimeError, match="not a serialized graph of this version"):
-        again.deserialize(append_checksum([]))
+        again.deserialize(serialize_with_checksum([]))
 
 
-def append_checksum(content: Any) -> bytes:
+def serialize_with_checksum(content: Any) -> bytes:
     data = json.dumps(content).encode()
     return hashlib.sha256(data).digest() + data
 
@@ -752,7 +752,7 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
         assert cause.last_error.rstrip() in error.sections["cudnn"]
 
 
-def test_a_compiled_call_raises_the_same_errors_as_python() -> None:
+def test_the_compiled_execute_call_raises_the_errors_of_python() -> None:
     """The compiled call is normally enabled by a launch on a GPU; here the test enables it."""
     g, full = build_graph_and_variant_pack()
     runner, handle = g._current, make_null_handle()
@@ -931,7 +931,7 @@ def test_autotune_and_cuda_graphs_accept_a_list_of_buffers() -> None:
             run(list(full.values()))
 
 
-def test_a_graph_for_a_described_handle_cannot_be_autotuned() -> None:
+def test_a_graph_with_a_handle_of_a_described_gpu_is_not_autotuned() -> None:
     g, _ = make_matmul(handle=cudnn.create_handle())
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     with pytest.raises(FrontendRuntimeError, match="described target") as caught:
@@ -965,7 +965,7 @@ def test_override_shapes_reach_the_operation_graph() -> None:
     g.build_operation_graph()
 
 
-def test_int64_rows_have_the_memory_layout_of_cpp_vectors() -> None:
+def test_override_shape_rows_are_laid_out_as_cpp_vectors() -> None:
     rows = make_int64_rows([[1, 2, 3], [], [4]])
     words = (ctypes.c_void_p * 3).from_address(ctypes.addressof(rows))
     assert words[1] == words[2] == words[0] + 3 * 24
@@ -998,11 +998,11 @@ def test_graph_is_logged_as_json_if_the_environment_requests_it(
     assert content["context"]["io_data_type"] == "HALF"
 
 
-def test_key_depends_only_on_the_graph() -> None:
+def test_graph_key_depends_only_on_graph_content() -> None:
     assert make_matmul()[0].key() == make_matmul()[0].key() != make_matmul(128)[0].key()
 
 
-def test_kernels_outside_cudnn_are_refused_by_name() -> None:
+def test_cute_dsl_kernels_are_refused_by_name() -> None:
     with pytest.raises(NotImplementedError, match="CuTe DSL"):
         _ = cudnn.GemmSwigluSm100
     g, _ = make_matmul()

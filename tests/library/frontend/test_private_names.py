@@ -65,7 +65,7 @@ def test_cudnn_engines_are_distinguished_from_python_engines() -> None:
         importlib.import_module("cudnn.engines.heuristics")
 
 
-def test_the_engine_manifest_lists_families_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_manifest_lists_but_offers_no_python_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     from cudnn.engines import manifest
 
     assert importlib.import_module("cudnn.engines.manifest") is manifest
@@ -100,7 +100,7 @@ def test_a_number_is_refused_as_a_handle() -> None:
     assert to_backend_handle(create_handle()) is None
 
 
-def test_a_graph_reports_its_stage() -> None:
+def test_private_attributes_show_the_build_stage_of_a_graph() -> None:
     g = make_empty_graph_without_handle()
     add_matmul(g)
     g.validate()

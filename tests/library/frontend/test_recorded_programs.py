@@ -333,7 +333,7 @@ def test_elementwise_operations_accept_the_name_before_the_compute_type() -> Non
 
 
 @pytest.mark.parametrize("method", ["layernorm", "rmsnorm"])
-def test_norms_of_rows_need_neither_scale_nor_bias(method: str) -> None:
+def test_layernorm_and_rmsnorm_need_neither_scale_nor_bias(method: str) -> None:
     phase = cudnn.norm_forward_phase
     for given in ((), ("scale",)):
         m = GraphMaker(cudnn)
@@ -391,7 +391,7 @@ def test_norms_accept_the_phase_before_or_after_the_tensors() -> None:
     assert shown[0] == shown[1]
 
 
-def test_group_offset_is_an_optional_second_argument() -> None:
+def test_reduction_accepts_a_group_offset_as_second_argument() -> None:
     g = cudnn.pygraph(io_data_type=cudnn.data_type.HALF, compute_data_type=cudnn.data_type.FLOAT)
     x, offset = g.tensor(dim=(1, 8, 32), stride=(256, 32, 1)), g.tensor(dim=(2, 1, 1), stride=(1, 1, 1))
     for arguments in ((), (None,), (offset,)):
@@ -415,7 +415,7 @@ def test_the_name_of_an_operation_must_be_a_string(name: Any) -> None:
     assert not g.nodes
 
 
-def test_plans_are_listed_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_can_be_listed_by_name_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     m = GraphMaker(cudnn)
     m.graph.matmul(m.add_tensor(1, 64, 64), m.add_tensor(1, 64, 64)).set_output(True)
     m.graph.validate()
@@ -561,7 +561,7 @@ MORE_PROGRAMS: dict[str, Callable[[GraphMaker], Any]] = {
 
 @pytest.mark.parametrize("name", MORE_PROGRAMS)
 @pytest.mark.parametrize("checked", [False, True])
-def test_the_json_of_a_graph_is_complete(name: str, checked: bool) -> None:
+def test_a_graph_is_restored_completely_from_its_json(name: str, checked: bool) -> None:
     m = GraphMaker(cudnn, name="mine", is_override_shape_enabled=True, is_dynamic_shape_enabled=True, sm_count=7)
     made = MORE_PROGRAMS[name](m)
     for item in made if isinstance(made, list) else [made]:
@@ -634,7 +634,7 @@ def _add_attention(m: GraphMaker, **options: Any) -> Any:
     )
 
 
-def test_the_score_function_is_part_of_the_key() -> None:
+def test_the_score_function_is_part_of_the_graph_key() -> None:
     def compute_key(name: str, modify: Any) -> int:
         m = GraphMaker(cudnn, name=name)
         _add_attention(m, score_mod=modify)[0].set_output(True)
@@ -789,7 +789,7 @@ def test_an_array_given_to_an_operation_becomes_a_tensor_and_its_buffer() -> Non
     assert m.graph._make_variant_pack({y: 1}, None)[made] is half
 
 
-def test_none_equals_a_missing_argument() -> None:
+def test_passing_none_is_the_same_as_omitting_the_argument() -> None:
     m = GraphMaker(cudnn)
     offset = m.add_tensor(4, 1, 1, kind="INT32")
     m.graph.moe_grouped_matmul(
@@ -843,7 +843,7 @@ def test_an_image_gradient_has_the_dims_of_the_smallest_image_at_once() -> None:
     assert made.get_dim() == [2, 8, 16, 16]
 
 
-def test_errors_of_plans_have_both_exception_types() -> None:
+def test_plan_errors_are_runtime_and_not_supported_errors() -> None:
     for make in (
         lambda m: m.graph.relu(m.add_tensor(2, 8, 16)).set_dim([2, 8, 1]).set_stride([8, 1, 1]),
         lambda m: m.graph.relu(m.add_tensor(2, 8, 16, is_virtual=True)),
@@ -884,7 +884,7 @@ def test_the_json_of_a_graph_is_read_as_a_graph_file(built: bool, tmp_path: Path
     assert [causal.tensor(name).dims for name in "qkv"] == [(2, 4, 128, 64)] * 3
 
 
-def test_the_key_depends_on_compute_types_but_not_on_the_name() -> None:
+def test_the_graph_key_depends_on_compute_types_but_not_names() -> None:
     graphs = [GraphMaker(cudnn, name=name) for name in ("one", "two")]
     for m in graphs:
         m.graph.relu(m.add_tensor(2, 8, 16)).set_output(True)

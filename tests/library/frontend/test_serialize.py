@@ -95,7 +95,7 @@ def test_serialized_graphs_of_cudnn_frontend_are_read(name: str) -> None:
     assert scalars[0] == pytest.approx(scalars[1])
 
 
-def test_the_bytes_have_the_layout_of_cudnn_frontends_cpp() -> None:
+def test_serialized_graphs_have_the_layout_of_cudnn_frontends_cpp() -> None:
     content = read_ubjson(build_graph(PROGRAMS["sdpa_backward"]).serialize(as_bytes=True))
     assert content["json_version"] == "2.0"
     kinds = {item["index"] for item in content["pass_by_values"].values()}
@@ -161,7 +161,7 @@ def test_unreadable_parts_of_cudnn_frontends_bytes_are_reported(change: dict[str
 
 
 @pytest.mark.parametrize("field", ["cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"])
-def test_a_changed_field_is_detected(field: str) -> None:
+def test_a_changed_field_of_a_serialized_graph_is_detected(field: str) -> None:
     content = read_ubjson(build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True))
     content[field] = content[field].replace("1", "2", 1)
     with pytest.raises(RuntimeError, match="was changed since it was serialized"):
@@ -170,7 +170,7 @@ def test_a_changed_field_is_detected(field: str) -> None:
 
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
 @pytest.mark.parametrize("change", [{"cudnnVersion": 91900}, {"smVersion": 800}])
-def test_a_plan_of_another_cudnn_or_gpu_is_not_supported(change: dict[str, int], kind: type[Exception]) -> None:
+def test_a_serialized_plan_of_another_cudnn_or_gpu_is_refused(change: dict[str, int], kind: type[Exception]) -> None:
     """cudnn-frontend raises the same error, so programs that catch it build the graph again."""
     content = read_ubjson(build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
@@ -196,7 +196,7 @@ def test_json_is_refused_if_a_plan_is_requested() -> None:
             assert read.get_workspace_size() == g.get_workspace_size()
 
 
-def test_a_wrong_argument_is_shown_truncated() -> None:
+def test_deserialize_errors_show_a_wrong_argument_truncated() -> None:
     """An error shows the beginning of its argument, which may be a whole plan."""
     data = build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True)
     for call in (lambda: cudnn.pygraph().deserialize(data, 5), lambda: cudnn.pygraph().tensor(dim=data)):

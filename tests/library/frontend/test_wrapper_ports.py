@@ -133,7 +133,7 @@ def test_node_names_must_be_unique() -> None:
 
 
 @pytest.mark.parametrize("name", ["validate", "execute", "build_plans", "get_execution_plan_count"])
-def test_internal_steps_of_the_graph_are_not_callable(graph: cudnn.Graph, name: str) -> None:
+def test_build_steps_of_a_wrapped_graph_are_not_callable(graph: cudnn.Graph, name: str) -> None:
     with pytest.raises(RuntimeError, match=f"Calling {name} via wrapper is not allowed"):
         getattr(graph, name)
 
@@ -181,7 +181,7 @@ def test_a_call_needs_a_handle_a_workspace_and_an_order_of_tensors(
         graph(A, B, BIAS)
 
 
-def test_the_described_target_is_also_the_default_handle(monkeypatch: pytest.MonkeyPatch, graph: cudnn.Graph) -> None:
+def test_the_default_handle_is_of_the_described_target(monkeypatch: pytest.MonkeyPatch, graph: cudnn.Graph) -> None:
     monkeypatch.setattr(graph, "_handle", "auto")
     with pytest.raises(RuntimeError, match="plan-without-device"):
         graph({"mm::0": A, "mm::B": B, "add.0::b": BIAS}, workspace=1)
@@ -244,7 +244,7 @@ def test_jit_builds_once_and_returns_uids() -> None:
     assert (same, again.get_execution_plan_count(), built) == (uids, plans, [64])
 
 
-def test_jit_accepts_one_mode() -> None:
+def test_jit_accepts_a_single_heuristics_mode() -> None:
     @cudnn.jit(heur_modes=cudnn.heur_mode.FALLBACK)
     def build_matmul(handle: Any) -> Any:
         with cudnn.graph(handle) as (graph, _):

@@ -66,7 +66,7 @@ def test_every_kind_of_operation_is_read_from_the_log(name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [*VARIED_GRAPHS.values(), *EXAMPLES.values()], ids=[*VARIED_GRAPHS, *EXAMPLES])
-def test_the_graph_zoo_and_the_examples_are_read_from_the_log(make: Callable[[], Graph]) -> None:
+def test_varied_graphs_and_examples_are_read_from_the_log(make: Callable[[], Graph]) -> None:
     assert_same_graph(make(), read_single_graph(log_graph(make())))
 
 
@@ -196,7 +196,7 @@ print(json.dumps(answers))
     ]
 
 
-def test_explain_log_reports_on_the_graphs_of_the_log() -> None:
+def test_explain_log_gives_a_verdict_for_each_logged_graph() -> None:
     report = report_log(LOG_FOLDER / "torch-attention-9.19.0.log.gz", ["h100"])
     assert report.exit_code == 0
     assert [[verdict.outcome.value for verdict in row] for row in report.verdicts] == [["supported"]] * 2

@@ -37,7 +37,7 @@ def make_environment_for_version(version: VersionTuple) -> dict[str, str]:
     return (make_older_cudnn_environment() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def query_cudnn(
+def run_queries_with_cudnn_version(
     version: VersionTuple, questions: list[tuple[str, str, int, bool]], **variables: str
 ) -> tuple[list[list[str]], str]:
     """Return cuDNN's answers to the queries, and how the child process ended."""
@@ -107,7 +107,9 @@ def test_a_known_issue_appears_in_exactly_its_versions(code: str, which: str, ve
     row = next(row for row in FAULTS if row.code == code)
     sm = find_affected_architecture(row)
     assert sm is not None
-    answers, ending = query_cudnn(version, [(code, which, sm, True)], **(FRESH_PAGES if code in READS_BEHIND else {}))
+    answers, ending = run_queries_with_cudnn_version(
+        version, [(code, which, sm, True)], **(FRESH_PAGES if code in READS_BEHIND else {})
+    )
     said = f"{answers[0][2]} at {answers[0][3]}" if answers else ending
     if version == OLD and code in NEEDS_ALL_ENGINES:  # of which 9.19 has only the runtime-compiled ones here
         assert said.startswith("could not be judged")
@@ -128,7 +130,7 @@ build_plan(OperationGraph(made, open_target("sm90")).config(*row.engines))
 
 
 @pytest.mark.parametrize("which", ["", "unaffected"])
-def test_a_mask_after_a_matrix_vector_product_crashes_one_engine(which: str) -> None:
+def test_a_mask_after_a_matrix_vector_matmul_crashes_an_engine(which: str) -> None:
     row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
     if HERE not in row.versions:
         pytest.skip(f"cuDNN {HERE} crashes earlier, in the heuristics, or has no such engine")
@@ -182,9 +184,11 @@ FIXED_ON = {
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
-def test_cudnn_supports_the_fixed_graphs(version: VersionTuple) -> None:
+def test_cudnn_supports_the_graphs_with_known_issue_fixes(version: VersionTuple) -> None:
     rows = [row for row in FAULTS if row.code in FIXED_ON and version in row.versions]
-    answers, ending = query_cudnn(version, [(row.code, "fixed", FIXED_ON[row.code], False) for row in rows])
+    answers, ending = run_queries_with_cudnn_version(
+        version, [(row.code, "fixed", FIXED_ON[row.code], False) for row in rows]
+    )
     assert ending == "exit code 0"
     assert len(rows) > 20
     assert [code for code, _, outcome, _ in answers if outcome != "supported"] == []

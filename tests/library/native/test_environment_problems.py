@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import cudnn_backend_py
-from cudnn_backend_py.native.driver import find_stub
+from cudnn_backend_py.native.driver import find_driver_stub
 from cudnn_backend_py.native.environment import find_sublibraries, parse_version_in_file_name
 from cudnn_backend_py.native.environment_problems import NVRTC_ARCHITECTURES, find_oldest_nvrtc
 from cudnn_backend_py.native.find import find_cudnn_places, find_nvrtc_places
@@ -436,7 +436,7 @@ def build_driver_with_version(folder: Path, version: int) -> Path:
 
 
 @needs_no_driver
-@pytest.mark.skipif(find_stub() is None, reason="the stub was not built with this installation: no C compiler")
+@pytest.mark.skipif(find_driver_stub() is None, reason="the stub was not built with this installation: no C compiler")
 def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
     found = list_problems_by_code(
         "build=True",
@@ -451,7 +451,7 @@ def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
 
 
 @needs_no_driver
-@pytest.mark.skipif(find_stub() is None, reason="the stub was not built with this installation: no C compiler")
+@pytest.mark.skipif(find_driver_stub() is None, reason="the stub was not built with this installation: no C compiler")
 def test_driver_of_an_older_minor_version_is_accepted(tmp_path: Path) -> None:
     found = list_problems_by_code(
         "build=True",
@@ -465,7 +465,8 @@ def test_driver_of_an_older_minor_version_is_accepted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sm", "needed"), [(75, (12, 0)), (90, (12, 0)), (100, (12, 8)), (103, (12, 9)), (110, (13, 0)), (999, None)]
+    ("sm", "needed"),
+    [(75, (12, 0)), (90, (12, 0)), (100, (12, 8)), (103, (12, 9)), (107, (13, 4)), (110, (13, 0)), (999, None)],
 )
 def test_the_nvrtc_needed_by_an_architecture_is_known(sm: int, needed: tuple[int, int] | None) -> None:
     assert find_oldest_nvrtc(sm) == needed

@@ -170,7 +170,7 @@ def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
     assert gone() is None
 
 
-def make_call(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, **changes: Any) -> TupleCall:
+def make_tuple_call(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, **changes: Any) -> TupleCall:
     tensors = [tensor for tensor in plan.graph.variant_pack_tensors if not tensor.by_value]
     return TupleCall(
         launch_without_handle(plan),
@@ -216,7 +216,7 @@ def is_launched(call: TupleCall, given: Any) -> bool:
 def test_a_plan_is_launched_if_its_buffers_match(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, changes: Any
 ) -> None:
-    assert is_launched(make_call(plan, launcher, framework), buffers(**changes))
+    assert is_launched(make_tuple_call(plan, launcher, framework), buffers(**changes))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_plan_is_launched_if_its_buffers_match(
 def test_mismatched_buffers_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, changes: Any
 ) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     assert call.go(buffers(**changes)) == NEEDS_PYTHON
     assert is_launched(call, buffers())
 
@@ -249,34 +249,36 @@ def test_type_codes_are_checked_if_any_bit_width_is_allowed(
 ) -> None:
     wanted = [get_buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
     wanted[-1] = wanted[-1]._replace(bits=bits, codes=frozenset(codes))
-    call = make_call(plan, launcher, framework, wanted=wanted)
+    call = make_tuple_call(plan, launcher, framework, wanted=wanted)
     assert is_launched(call, buffers()) == fits
 
 
 def test_arguments_of_another_type_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     for other in (BufferSubclass(0x40000), 0x40000, None):
         assert call.go((*buffers()[:3], other)) == NEEDS_PYTHON
 
 
-def test_a_changed_current_stream_is_reported(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> None:
-    call = make_call(plan, launcher, framework)
+def test_a_changed_framework_stream_prevents_the_launch(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
+    call = make_tuple_call(plan, launcher, framework)
     framework.stream = 8192
     assert call.go(buffers()) == STREAM_CHANGED
-    assert is_launched(make_call(plan, launcher, framework, query_stream=False), buffers())
+    assert is_launched(make_tuple_call(plan, launcher, framework, query_stream=False), buffers())
 
 
 def test_a_call_without_buffer_checks_reads_only_the_device(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    call = make_call(plan, launcher, framework, wanted=None)
+    call = make_tuple_call(plan, launcher, framework, wanted=None)
     assert is_launched(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
     assert call.go(buffers(kind=HOST)) == NEEDS_PYTHON
 
 
-def test_all_objects_are_fetched_before_the_first_is_read(
+def test_all_buffers_are_fetched_before_the_first_is_read(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     fetched: list[Any] = []
@@ -287,7 +289,7 @@ def test_all_objects_are_fetched_before_the_first_is_read(
 
     function = FETCH_FUNCTION_TYPE(fetch)
     address = ctypes.cast(function, ctypes.c_void_p).value
-    call = make_call(plan, launcher, framework, exchange=framework.exchange()._replace(fetch=address))
+    call = make_tuple_call(plan, launcher, framework, exchange=framework.exchange()._replace(fetch=address))
     given = buffers()
     assert is_launched(call, given)
     assert list(map(id, fetched)) == list(map(id, given))
@@ -298,7 +300,7 @@ def test_all_objects_are_fetched_before_the_first_is_read(
 def test_the_launch_function_keeps_its_call_alive(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    go = make_call(plan, launcher, framework).go
+    go = make_tuple_call(plan, launcher, framework).go
     gc.collect()
     assert go(buffers(kind=HOST)) == NEEDS_PYTHON
     assert go(buffers()) // 1000 * 1000 == NULL_HANDLE
@@ -323,7 +325,7 @@ module.install_compiled_call_method(FastCallable)
 def test_the_compiled_call_runs_instead_of_the_python_method(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     quick, given = FastCallable(call.compiled_self), buffers()
     call._call.run.execute = ctypes.cast(RETURN_SUCCESS, ctypes.c_void_p).value
     assert quick(*given) is None
@@ -334,7 +336,7 @@ def test_the_compiled_call_runs_instead_of_the_python_method(
 def test_the_error_of_a_refused_launch_is_raised_once(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    quick = FastCallable(make_call(plan, launcher, framework).compiled_self)
+    quick = FastCallable(make_tuple_call(plan, launcher, framework).compiled_self)
     with pytest.raises(CudnnStatusError) as caught:
         quick(*buffers())
     assert caught.value.function == "cudnnBackendExecute"
@@ -344,7 +346,7 @@ def test_the_error_of_a_refused_launch_is_raised_once(
 def test_calls_unfit_for_compiled_code_run_the_python_method(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     call._call.run.execute = ctypes.cast(RETURN_SUCCESS, ctypes.c_void_p).value
     quick, given = FastCallable(call.compiled_self), buffers()
     unfit = (*given[:3], FakeDlpackBuffer(kind=HOST))
@@ -364,7 +366,7 @@ def test_calls_unfit_for_compiled_code_run_the_python_method(
 
 
 def test_too_many_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     call._call.given = 257
     assert call.go((FakeDlpackBuffer(),) * 257) == NEEDS_PYTHON
 
@@ -372,7 +374,7 @@ def test_too_many_buffers_are_left_to_python(plan: Plan, launcher: Launcher, fra
 def test_variant_pack_is_refilled_after_a_refused_buffer(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     row = (ctypes.c_uint64 * len(launcher.uids)).from_address(call._call.row)
     assert is_launched(call, buffers())
     assert call._call.filled
@@ -387,7 +389,7 @@ def test_variant_pack_is_refilled_after_a_refused_buffer(
 def test_cudnn_errors_while_filling_the_pack_are_reported(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     finalized = launcher.make_empty_pack()
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
     status = call.go(buffers())
@@ -498,7 +500,7 @@ def test_scratch_tensors_are_placed_relative_to_the_workspace(plan: Plan, framew
             assert call._mapping.workspace == (0 if offset is None else base + offset)
 
 
-def test_only_one_thread_runs_a_call_with_a_dict(plan: Plan, framework: FakeDlpackFramework) -> None:
+def test_a_dict_call_is_run_by_one_thread_at_a_time(plan: Plan, framework: FakeDlpackFramework) -> None:
     whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
     call = make_dict_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     call._mapping.busy = 1
@@ -517,7 +519,7 @@ def test_cudnn_errors_while_filling_from_a_dict_are_reported(plan: Plan, framewo
     assert not call._mapping.filled
 
 
-def test_bound_call_returns_the_status(plan: Plan, launch_implementation: str) -> None:
+def test_a_bound_call_returns_cudnns_status(plan: Plan, launch_implementation: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
     step = launch_without_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
     for _ in range(2):
@@ -543,7 +545,7 @@ def test_bound_call_sets_the_stream_first(
 def test_a_stream_that_the_handle_refuses_is_reported(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     call._kept_objects[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
     assert call.failed_function == "cudnnSetStream"
@@ -559,7 +561,7 @@ def launch_prepared_call(call: TupleCall) -> int:
     return int(load_compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
 
 
-def test_addresses_written_before_the_call_are_launched(plan: Plan, launcher: Launcher) -> None:
+def test_a_prepared_call_launches_with_the_written_addresses(plan: Plan, launcher: Launcher) -> None:
     call = TupleCall(
         launch_without_handle(plan),
         launcher.make_empty_pack(),
@@ -582,7 +584,7 @@ def test_addresses_written_before_the_call_are_launched(plan: Plan, launcher: La
 
 
 @pytest.mark.parametrize("status", [0, 700])
-def test_kernel_runs_before_the_plan_on_its_stream(
+def test_the_prepare_kernel_runs_before_the_plan_on_its_stream(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, status: int
 ) -> None:
     launched = []
@@ -593,7 +595,7 @@ def test_kernel_runs_before_the_plan_on_its_stream(
 
     function, parameters = LAUNCH_KERNEL_FUNCTION_TYPE(launch), (ctypes.c_void_p * 1)(64)
     kernel = Kernel(ctypes.cast(function, ctypes.c_void_p).value, 12, parameters, 3, 256)
-    call = make_call(plan, launcher, framework, prepare=kernel)
+    call = make_tuple_call(plan, launcher, framework, prepare=kernel)
     answer = call.go(buffers())
     assert launched == [(12, 3, 1, 1, 256, 1, 1, 0, STREAM, ctypes.addressof(parameters), None)]
     if status:

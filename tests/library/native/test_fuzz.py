@@ -49,7 +49,7 @@ def test_random_calls_raise_only_exceptions_of_the_package(seed: int, tmp_path: 
     assert set(counted["outcomes"]) >= OUTCOMES  # the calls are of every kind, not all refused at the start
 
 
-def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
+def test_random_calls_set_attributes_newer_than_the_library(tmp_path: Path) -> None:
     counted = run_fuzzer(106, 500, tmp_path, make_older_cudnn_environment())
     assert counted["cudnn"] == "9.19.0"
     assert counted["outcomes"]["set attribute-newer-than-library"] > 10

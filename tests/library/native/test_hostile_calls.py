@@ -17,7 +17,7 @@ import pytest
 
 from cudnn_backend_py import Descriptor, DescriptorType, capi, library
 from cudnn_backend_py.native.compiled import load_compiled_library
-from cudnn_backend_py.native.driver import find_stub
+from cudnn_backend_py.native.driver import find_driver_stub
 from cudnn_backend_py.native.fast_call import NEEDS_PYTHON, DictCall, TupleCall, install_compiled_call_method
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
@@ -29,7 +29,7 @@ from tests.library.native.test_fast_call import (
     buffers,
     framework,
     launcher,
-    make_call,
+    make_tuple_call,
     plan,
 )
 
@@ -53,13 +53,15 @@ def is_refused_or_left_to_python(status: int) -> bool:
 def test_invalid_arguments_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, given: Any
 ) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     for _ in range(3):
         assert call.go(given) == NEEDS_PYTHON
 
 
-def test_too_many_buffers_do_not_crash(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> None:
-    assert is_refused_or_left_to_python(make_call(plan, launcher, framework).go(buffers() * 1000))
+def test_a_call_with_too_many_buffers_does_not_crash(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
+    assert is_refused_or_left_to_python(make_tuple_call(plan, launcher, framework).go(buffers() * 1000))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -67,7 +69,7 @@ def test_random_tensor_fields_do_not_crash(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, seed: int
 ) -> None:
     draw = random.Random(seed)
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     for _ in range(100):
         rank = draw.choice([0, 1, 4, 64])
         row = [tuple(draw.choice(EXTREME_NUMBERS) for _ in range(rank)) for _ in range(2)]
@@ -88,7 +90,7 @@ def test_random_tensor_fields_do_not_crash(
 def test_a_framework_with_raising_functions_is_handled(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     framework.stream = 0  # another one
     assert call.go(buffers()) < 0
     framework.stream = STREAM
@@ -109,12 +111,14 @@ def test_recursive_calls_by_a_framework_are_handled(
 
     framework._fill_dltensor = call_again_and_read  # type: ignore[method-assign]
     framework.__init__()  # type: ignore[misc]
-    call = make_call(plan, launcher, framework)
+    call = make_tuple_call(plan, launcher, framework)
     assert is_refused_or_left_to_python(call.go(buffers()))
 
 
-def test_threads_may_call_concurrently(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> None:
-    call = make_call(plan, launcher, framework)
+def test_threads_may_run_native_calls_concurrently(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
+    call = make_tuple_call(plan, launcher, framework)
     answers: list[int] = []
 
     def call_repeatedly() -> None:
@@ -181,14 +185,14 @@ install_compiled_call_method(FastCallable)
 
 
 @pytest.mark.parametrize("fast", [*HOSTILE_OBJECTS, (1,), (None,), ([],)])
-def test_an_object_with_no_fast_call_is_handled(fast: object) -> None:
+def test_a_callable_with_an_invalid_fast_call_is_handled(fast: object) -> None:
     called = FastCallable(fast)
     assert called(1, 2, x=3) == (2, 1)
     assert called(*range(10_000)) == (10_000, 0)
     assert called(1) == (1, 0)
 
 
-def test_an_incomplete_object_is_handled() -> None:
+def test_a_callable_without_its_fast_call_attribute_is_handled() -> None:
     called = FastCallable(None)
     del called._fast
     assert called(1, y=2) == (1, 1)
@@ -259,7 +263,7 @@ def _remove_callback() -> None:
 
 def test_functions_of_the_driver_stub_accept_null() -> None:
     """The stub checks the addresses it writes to and ignores its other arguments."""
-    path = find_stub()
+    path = find_driver_stub()
     assert path is not None
     stub = ctypes.CDLL(str(path))
     for name in ("cuDriverGetVersion", "cuDeviceGetCount"):

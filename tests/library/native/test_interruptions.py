@@ -159,7 +159,7 @@ def test_an_exception_in_a_callback_is_raised_instead_of_the_status_error(call_o
     assert caught.value is error
 
 
-def test_the_exception_is_raised_when_a_plan_is_built_and_launched(call_on_message: Any) -> None:
+def test_callback_exceptions_are_raised_at_plan_build_and_launch(call_on_message: Any) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     config = OperationGraph(graph, open_target("sm90")).heuristics("A").configs[0]
     error = DeadlineError("mine")
@@ -196,7 +196,7 @@ def make_cudnn_log_a_matmul(*_: object) -> int:
     return 0
 
 
-def test_the_exception_is_raised_when_a_descriptor_is_closed(call_on_message: Any) -> None:
+def test_callback_exceptions_are_raised_at_descriptor_close(call_on_message: Any) -> None:
     made = Descriptor(DescriptorType.MATMUL)
     call_on_message(SingleRaiseCallback(error := DeadlineError("mine")), "cudnnBackendDestroyDescriptor")
     with pytest.raises(DeadlineError) as caught:
@@ -205,7 +205,7 @@ def test_the_exception_is_raised_when_a_descriptor_is_closed(call_on_message: An
     assert made.closed
 
 
-def test_each_thread_gets_its_own_exception(call_on_message: Any) -> None:
+def test_each_thread_gets_the_exception_of_its_own_callback(call_on_message: Any) -> None:
     caught: dict[int, list[str]] = {}
     here, start = threading.local(), threading.Barrier(4)
 
@@ -233,7 +233,7 @@ def test_each_thread_gets_its_own_exception(call_on_message: Any) -> None:
     assert caught == {thread.ident: [str(thread.ident)] * 20 for thread in threads}
 
 
-def test_the_exception_is_raised_at_once_when_a_descriptor_is_garbage_collected(call_on_message: Any) -> None:
+def test_callback_exceptions_are_raised_at_garbage_collection(call_on_message: Any) -> None:
     error = DeadlineError("mine")
     left = [Descriptor(DescriptorType.MATMUL)]
     call_on_message(SingleRaiseCallback(error), "cudnnBackendDestroyDescriptor")
@@ -282,7 +282,7 @@ def test_an_exception_of_a_signal_handler_in_a_conversion_is_raised(
     assert caught.value is error
 
 
-def test_an_exception_of_the_value_itself_becomes_a_usage_error(error: BaseException) -> None:
+def test_an_exception_in_a_value_conversion_is_a_usage_error(error: BaseException) -> None:
     made = Descriptor(DescriptorType.TENSOR)
     expected = UsageError if isinstance(error, Exception) else type(error)
     with pytest.raises(expected) as caught:
@@ -290,7 +290,7 @@ def test_an_exception_of_the_value_itself_becomes_a_usage_error(error: BaseExcep
     assert error in (caught.value, caught.value.__cause__)
 
 
-def test_an_exception_of_a_signal_handler_is_not_a_failed_rule(
+def test_signal_handler_exceptions_pass_through_diagnosis_rules(
     error: BaseException, install_raising_handler: Any
 ) -> None:
     sender = install_raising_handler(error)
@@ -300,7 +300,7 @@ def test_an_exception_of_a_signal_handler_is_not_a_failed_rule(
     assert lines == []
 
 
-def test_an_exception_set_by_another_thread_is_raised_unchanged() -> None:
+def test_async_exceptions_from_other_threads_are_unchanged() -> None:
     def interrupt_set_calls(value: object) -> list[BaseException]:
         ended: list[BaseException] = []
 
@@ -341,7 +341,7 @@ class ParameterWithRaisingConversion:
 @pytest.mark.parametrize(
     "value", [ParameterWithRaisingConversion(), 7, None, HandlePointer(), "x"], ids=lambda value: type(value).__name__
 )
-def test_functions_accept_only_their_own_kind_of_pointer(value: object) -> None:
+def test_cudnn_functions_accept_only_their_own_pointer_types(value: object) -> None:
     with pytest.raises(UsageError) as caught:
         library().cudnnBackendFinalize(value)
     assert caught.value.code == "wrong-argument"
@@ -358,7 +358,7 @@ def test_arguments_that_ctypes_would_convert_are_refused() -> None:
         library().cudnnBackendCreateDescriptor(b"x", ctypes.byref(DescriptorPointer()))
 
 
-def test_functions_check_for_exceptions_only_while_the_callback_is_installed() -> None:
+def test_callback_exceptions_are_checked_only_while_installed() -> None:
     done = run_code(
         """
 from cudnn_backend_py import capture_log, library

@@ -30,10 +30,10 @@ def make_cache_key(launcher: Launcher, number: int) -> tuple[int, ...]:
 
 
 def cache_pack(launcher: Launcher, number: int) -> Any:
-    return cache_pack_of_addresses(launcher, make_cache_key(launcher, number))
+    return cache_variant_pack_of_addresses(launcher, make_cache_key(launcher, number))
 
 
-def cache_pack_of_addresses(launcher: Launcher, wanted: tuple[int, ...]) -> Any:
+def cache_variant_pack_of_addresses(launcher: Launcher, wanted: tuple[int, ...]) -> Any:
     return launcher.cache_pack(wanted, launcher.row(*wanted[1:]), wanted[0])
 
 
@@ -74,7 +74,7 @@ def test_threads_share_a_launcher(launcher: Launcher) -> None:
     def find_or_cache_packs(seed: int) -> None:
         for number in range(3000):
             wanted = make_cache_key(launcher, (number * seed) % 7)
-            pack = launcher.find(wanted) or cache_pack_of_addresses(launcher, wanted)
+            pack = launcher.find(wanted) or cache_variant_pack_of_addresses(launcher, wanted)
             if not pack.pointer:
                 errors.append("no address")
 

@@ -47,7 +47,7 @@ def make_attention_graph() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
-def test_memory_does_not_grow_over_many_rounds() -> None:
+def test_memory_does_not_grow_over_many_descriptor_rounds() -> None:
     """Without destruction of descriptors, 100,000 rounds leak about 200 MiB; 1 MiB is allowed."""
     command = ["-m", "benchmarks", "million-rounds", "--rounds", str(ROUNDS)]
     done = run_python(command, timeout_s=60 + ROUNDS / 1000, check=True)
@@ -56,7 +56,7 @@ def test_memory_does_not_grow_over_many_rounds() -> None:
     assert measured["growth_bytes_after_first_tenth"] < MIB, measured
 
 
-def query_a_graph() -> None:
+def query_engine_configs_of_a_graph() -> None:
     """Build, query and drop a graph; descriptors alive afterwards are a leak."""
     target = open_target("sm90")
     question = OperationGraph(make_attention_graph(), target)
@@ -111,11 +111,11 @@ def close_descriptors_in_another_thread() -> None:
 def assert_no_descriptor_alive(live: DescriptorCount) -> None:
     gc.collect()
     assert live.created > 0
-    assert live.not_destroyed == 0
+    assert live.undestroyed_count == 0
 
 
 SCENARIOS: list[Callable[[], None]] = [
-    query_a_graph,
+    query_engine_configs_of_a_graph,
     close_descriptors_in_random_order,
     set_invalid_attribute_values,
     collect_reference_cycles,
@@ -142,7 +142,7 @@ def test_the_leak_check_fails_if_descriptors_are_not_destroyed(scenario: Callabl
             assert_no_descriptor_alive(live)
 
 
-def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
+def test_child_descriptors_live_exactly_as_long_as_their_parent() -> None:
     with count_descriptors() as live:
         x, y = make_tensor(1), make_tensor(2)
         matmul = Descriptor(DescriptorType.MATMUL).set(Attr.MATMUL_COMP_TYPE, DataType.FLOAT).finalize()
@@ -150,14 +150,14 @@ def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
         operation.set(Attr.OPERATION_MATMUL_ADESC, x).set(Attr.OPERATION_MATMUL_BDESC, y)
         for child in (x, y, matmul):
             child.close()
-        assert live.not_destroyed == 4
+        assert live.undestroyed_count == 4
         operation.set(Attr.OPERATION_MATMUL_ADESC, make_tensor(3))
-        assert live.not_destroyed == 4  # the replaced child is gone, the new one stays
+        assert live.undestroyed_count == 4  # the replaced child is gone, the new one stays
         operation.close()
-        assert live.not_destroyed == 0
+        assert live.undestroyed_count == 0
 
 
-def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
+def test_closing_a_descriptor_used_by_another_thread_is_safe() -> None:
     """One thread reads while another closes: the result is a value or descriptor-closed, never a dangling pointer."""
     for _ in range(200):
         made = make_tensor(7)
@@ -201,7 +201,7 @@ idle.start()
 @pytest.mark.parametrize(
     ("last", "code"), [("", 0), ("raise SystemExit(3)", 3), ("import os; os._exit(4)", 4)], ids=["end", "exit", "_exit"]
 )
-def test_descriptors_open_at_exit_end_the_process_cleanly(last: str, code: int) -> None:
+def test_a_process_with_open_descriptors_exits_cleanly(last: str, code: int) -> None:
     done = run_python(["-c", EXIT_PROGRAM.format(last=last)])
     assert (done.code, done.stderr) == (code, "")
 
@@ -226,7 +226,7 @@ print(bool(OperationGraph(make_attention_graph(), open_target("sm90")).heuristic
     assert done.stderr == ""
 
 
-def test_a_forked_child_destroys_nothing_of_its_parent() -> None:
+def test_a_forked_child_destroys_no_descriptor_of_its_parent() -> None:
     """A cuDNN lock that another thread held at the fork is never released in the child."""
     done = run_code(
         """
@@ -277,7 +277,7 @@ def test_an_interrupted_creation_leaves_no_descriptor_alive(after: bool) -> None
         with InterruptingFunction("cudnnBackendCreateDescriptor", after=after), pytest.raises(KeyboardInterrupt):
             Descriptor(DescriptorType.TENSOR)
         gc.collect()
-        assert (live.created, live.not_destroyed) == (int(after), 0)
+        assert (live.created, live.undestroyed_count) == (int(after), 0)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -305,11 +305,11 @@ def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) ->
                 call()
             assert caught.value.code in ("descriptor-interrupted", "descriptor-closed")
         if verb != "Initialize":
-            assert live.not_destroyed >= 2  # objects that cuDNN may refer to live as long as it
+            assert live.undestroyed_count >= 2  # objects that cuDNN may refer to live as long as it
         made.close()
         del caught
         gc.collect()
-        assert live.not_destroyed == 0
+        assert live.undestroyed_count == 0
 
 
 def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> None:
@@ -329,7 +329,7 @@ def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> 
     assert set(refused) <= {"descriptor-interrupted", "descriptor-finalized"}
 
 
-def test_threads_change_one_descriptor() -> None:
+def test_threads_can_change_one_descriptor_concurrently() -> None:
     """Calls on one descriptor in several threads work or raise our errors, and nothing leaks."""
     gc.collect()
     with count_descriptors() as live:
@@ -360,4 +360,4 @@ def test_threads_change_one_descriptor() -> None:
             assert set(seen) <= {"descriptor-closed", "descriptor-finalized", "cudnn-status"}
         del made, calls, threads, thread
         gc.collect()
-        assert live.not_destroyed == 0
+        assert live.undestroyed_count == 0

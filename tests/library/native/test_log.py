@@ -29,7 +29,12 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import Log
 from cudnn_backend_py.native.callbacks import LogCallback
-from cudnn_backend_py.native.log import LogRecord, _LogHub, _read_nul_terminated_lines, _write_to_destination
+from cudnn_backend_py.native.log import (
+    LogRecord,
+    _LogCallbackDispatcher,
+    _read_nul_terminated_lines,
+    _write_to_destination,
+)
 from tests.support.child import ROOT, FinishedChild, make_older_cudnn_environment, run_python
 
 
@@ -136,7 +141,7 @@ def test_log_captures_nest_and_end_in_any_order() -> None:
     assert [record.severity for record in heard_inner.records] == [Severity.ERROR] * 2
 
 
-def test_the_log_stays_readable_and_does_not_grow() -> None:
+def test_captured_log_records_stay_unchanged_after_the_capture() -> None:
     with capture_log() as log:
         Descriptor(DescriptorType.MATMUL)
     before = len(log.records)
@@ -167,7 +172,7 @@ def test_cudnn_messages_are_forwarded_to_logging(caplog: pytest.LogCaptureFixtur
     assert {record.name for record in caplog.records} == {"mine"}
 
 
-def test_a_logger_object_is_accepted_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_are_forwarded_to_a_given_logger_object(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), capture_log(logger=logging.getLogger("another")):
         Descriptor(DescriptorType.MATMUL)
     assert {record.name for record in caplog.records} == {"another"}
@@ -291,7 +296,7 @@ print(heard)
 """
 
 
-def test_threads_may_replace_callbacks_that_others_run() -> None:
+def test_threads_may_replace_callbacks_running_in_other_threads() -> None:
     """One thread may replace a callback while cuDNN runs it in another thread."""
     done = run_python(["-c", REPLACE_CALLBACKS_PROGRAM], environment=make_environment_without_cudnn_log())
     assert (done.code, done.stderr) == (0, "")
@@ -309,7 +314,7 @@ def test_a_callback_and_a_capture_both_get_messages() -> None:
     assert sum(record.severity is Severity.ERROR for record in log.records) == 2
 
 
-def test_a_callback_does_not_get_messages_that_it_causes() -> None:
+def test_a_callback_does_not_get_messages_of_its_own_calls() -> None:
     heard: list[str] = []
 
     def user_callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
@@ -323,13 +328,15 @@ def test_a_callback_does_not_get_messages_that_it_causes() -> None:
     assert not any("REDUCTION" in text for text in heard)
 
 
-def test_captures_share_one_callback() -> None:
+def test_log_captures_share_one_cudnn_callback() -> None:
     """Repeated captures create no further callback and no further log hub in the library."""
 
     def count_live_callback_and_log_hub_objects() -> tuple[int, int]:
         gc.collect()
         objects = gc.get_objects()
-        return sum(type(item) is LogCallback for item in objects), sum(type(item) is _LogHub for item in objects)
+        return sum(type(item) is LogCallback for item in objects), sum(
+            type(item) is _LogCallbackDispatcher for item in objects
+        )
 
     with capture_log():
         pass
@@ -395,7 +402,7 @@ def test_the_log_file_has_messages_before_during_and_after_capture_log(tmp_path:
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_forwarded_messages_have_the_format_of_cudnns_own(tmp_path: Path) -> None:
+def test_forwarded_messages_have_cudnns_log_format(tmp_path: Path) -> None:
     file = tmp_path / "cudnn.log"
     run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
     blocks = [block for block in file.read_text().split("\n\n") if "function cudnnBackendCreateDescriptor" in block]

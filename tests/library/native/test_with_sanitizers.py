@@ -77,7 +77,7 @@ STUB = """
 import ctypes, sys
 from tests.library.native import test_hostile_calls as tests
 from pathlib import Path
-tests.find_stub = lambda: Path(sys.argv[1])
+tests.find_driver_stub = lambda: Path(sys.argv[1])
 tests.test_functions_of_the_driver_stub_accept_null()
 """
 

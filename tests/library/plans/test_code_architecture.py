@@ -13,7 +13,7 @@ SDPA = {"batch": 1, "heads": 2, "seq_q": 256, "head_dim": 64}
 
 
 @pytest.mark.parametrize(("target", "code"), [("sm80", "sm_80"), ("sm89", "sm_89"), ("sm90", "sm_90a")])
-def test_the_code_of_a_plan_is_for_its_target(target: str, code: str) -> None:
+def test_kernel_code_of_a_plan_is_for_the_targets_architecture(target: str, code: str) -> None:
     plan = build(attention.sdpa_forward(**SDPA), target, cache=False)  # type: ignore[arg-type]
     kernels = plan.kernels()
     assert kernels
@@ -21,7 +21,7 @@ def test_the_code_of_a_plan_is_for_its_target(target: str, code: str) -> None:
     assert all(kernel.loads_on(plan.target.sm) for kernel in kernels)
 
 
-def test_the_code_of_plans_for_each_blackwell_gpu() -> None:
+def test_plans_for_each_blackwell_gpu_have_the_expected_sm_code() -> None:
     if library().version < (9, 21, 0):
         pytest.skip("did not run: it needs cuDNN 9.21, whose NVRTC knows these GPUs")
     found = {}

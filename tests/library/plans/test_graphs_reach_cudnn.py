@@ -51,7 +51,7 @@ def flash_forward(**options: Any) -> Graph:
     return sdpa_forward(**({"batch": 2, "heads": 4, "seq_q": 128, "head_dim": 64} | options))
 
 
-def make_forum_graph() -> Graph:
+def make_two_matmul_graph() -> Graph:
     return EXAMPLE_GRAPHS["forum_two_matmul"]()
 
 
@@ -87,7 +87,7 @@ def test_graphs_of_the_examples_reach_cudnn_unchanged(name: str) -> None:
     assert_same_graph(EXAMPLE_GRAPHS[name](), read_logged_graph(EXAMPLE_GRAPHS[name]()))
 
 
-def test_the_forum_graph_is_among_the_examples() -> None:
+def test_the_two_matmul_graph_is_among_the_examples() -> None:
     assert {"forum_two_matmul", "flash_forward"} <= set(EXAMPLE_GRAPHS)
 
 
@@ -102,7 +102,7 @@ def test_every_pointwise_mode_reaches_cudnn_unchanged(mode: PointwiseMode) -> No
 
 
 @pytest.mark.parametrize("name", VARIED_GRAPHS)
-def test_every_graph_of_the_zoo_reaches_cudnn_unchanged(name: str) -> None:
+def test_every_varied_graph_reaches_cudnn_unchanged(name: str) -> None:
     assert_same_graph(VARIED_GRAPHS[name](), read_logged_graph(VARIED_GRAPHS[name]()))
 
 
@@ -259,13 +259,13 @@ CHANGED_GRAPHS: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] 
         "tensor 'p' has data type CUDNN_DATA_BFLOAT16",
     ),
     "alignment": (
-        make_forum_graph,
-        lambda: change_tensor(make_forum_graph(), "v", alignment=4),
+        make_two_matmul_graph,
+        lambda: change_tensor(make_two_matmul_graph(), "v", alignment=4),
         "'v' has alignment 4",
     ),
     "reordering": (
-        make_forum_graph,
-        lambda: change_tensor(make_forum_graph(), "s", reordering=TensorReordering.NONE),
+        make_two_matmul_graph,
+        lambda: change_tensor(make_two_matmul_graph(), "s", reordering=TensorReordering.NONE),
         "'s' has reordering CUDNN_TENSOR_REORDERING_NONE",
     ),
     "virtual": (
@@ -279,8 +279,8 @@ CHANGED_GRAPHS: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] 
         "operation 'keep_right' has mode CUDNN_POINTWISE_CMP_GT",
     ),
     "compute type": (
-        make_forum_graph,
-        lambda: change_operation(make_forum_graph(), "s", compute_type=DataType.HALF),
+        make_two_matmul_graph,
+        lambda: change_operation(make_two_matmul_graph(), "s", compute_type=DataType.HALF),
         "operation 's' has compute type CUDNN_DATA_HALF",
     ),
     "axis": (
@@ -310,7 +310,9 @@ CHANGED_GRAPHS: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] 
 
 
 @pytest.mark.parametrize(("sent", "meant", "words"), CHANGED_GRAPHS.values(), ids=CHANGED_GRAPHS)
-def test_a_changed_graph_is_detected(sent: Callable[[], Graph], meant: Callable[[], Graph], words: str) -> None:
+def test_a_difference_between_sent_and_logged_graph_is_detected(
+    sent: Callable[[], Graph], meant: Callable[[], Graph], words: str
+) -> None:
     assert_same_graph(sent(), read_logged_graph(sent()))
     with pytest.raises(AssertionError, match=words):
         assert_same_graph(meant(), read_logged_graph(sent()))
@@ -322,7 +324,7 @@ def make_fused_attention() -> Graph:
 
 
 GRAPH_MAKERS = {
-    "forum": make_forum_graph,
+    "forum": make_two_matmul_graph,
     "flash": lambda: flash_forward(causal=True, stats=True),
     "extras": make_graph_with_rare_tensor_options,
     "fused": make_fused_attention,
@@ -339,8 +341,8 @@ def test_a_change_of_any_value_in_the_log_is_detected(make_graph: Callable[[], G
     assert not [path for path in missed if path[2:] != ("isRagged", 0, "name")]
 
 
-def test_helper_functions_build_the_expected_graphs() -> None:
-    graph = change_tensor(make_forum_graph(), "q", alignment=64)
+def test_graph_helper_functions_of_this_file_are_right() -> None:
+    graph = change_tensor(make_two_matmul_graph(), "q", alignment=64)
     assert graph.tensor("q").alignment == 64
     assert isinstance(graph.ops[0], Matmul)
     assert isinstance(graph.tensor("q"), Tensor)

@@ -137,7 +137,7 @@ def test_notes_are_enum_members(configs: list[EngineConfig]) -> None:
     assert {type(note) for note in behavior | numerical} <= {BehaviorNote, NumericalNote}
 
 
-def test_tags_distinguish_configs(configs: list[EngineConfig]) -> None:
+def test_different_engine_configs_have_different_tags(configs: list[EngineConfig]) -> None:
     assert len({config.tag for config in configs}) == len(configs)
     assert configs[0].tag.startswith(f"eng{configs[0].engine}_k")
 
@@ -181,7 +181,7 @@ def test_a_plan_saved_again_is_the_same_file(plan: Plan, saved_plan: Path, tmp_p
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_changed_byte_is_detected(saved_plan: Path, seed: int) -> None:
+def test_every_changed_byte_of_a_saved_plan_is_detected(saved_plan: Path, seed: int) -> None:
     """Change forty random bytes per seed, anywhere in the file: code, graph, version, hash or punctuation."""
     good = saved_plan.read_bytes()
     chance = random.Random(seed)

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 KEY_OPTIONS: Mapping[str, Any] = {"mode": HeurMode.A}
 
 
-def flash_forward(seq: int = 128, **options: Any) -> Graph:
+def make_flash_forward_graph(seq: int = 128, **options: Any) -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=seq, head_dim=64, causal=True, **options)
 
 
@@ -55,24 +55,25 @@ def target() -> Target:
 
 @pytest.fixture(scope="module")
 def built_plan(target: Target) -> Plan:
-    return build(flash_forward(), target, cache=False)
+    return build(make_flash_forward_graph(), target, cache=False)
 
 
 @pytest.fixture(scope="module")
 def plan_cache_key(target: Target) -> str:
-    return make_plan_key(flash_forward(), target, KEY_OPTIONS)
+    return make_plan_key(make_flash_forward_graph(), target, KEY_OPTIONS)
 
 
 @pytest.fixture
 def stored_plan(cache: PlanCache, built_plan: Plan, target: Target) -> Plan:
     """Put the plan of ``build(flash_forward(), "h100")`` into the cache."""
     cache.put(
-        make_plan_key(flash_forward(), target, {"selection": Selection(modes=(HeurMode.A,)).to_dict()}), built_plan
+        make_plan_key(make_flash_forward_graph(), target, {"selection": Selection(modes=(HeurMode.A,)).to_dict()}),
+        built_plan,
     )
     return built_plan
 
 
-def split_tag(plan: Plan) -> set[str]:
+def split_plan_tag(plan: Plan) -> set[str]:
     """Return the parts of a plan's tag as a set, because the order of its knobs may differ."""
     return set(plan.tag.split("_"))
 
@@ -85,13 +86,13 @@ def make_keys_of_other_plans(target: Target) -> dict[str, str]:
     more = {**target.profile.properties, "multiProcessorCount": 78}
     small = shared_target(replace(target.profile, properties=more))
     return {
-        "shape": make_plan_key(flash_forward(192), target, KEY_OPTIONS),
-        "name": make_plan_key(replace(flash_forward(), name="other"), target, KEY_OPTIONS),
-        "option": make_plan_key(flash_forward(), target, {"mode": HeurMode.B}),
-        "one more option": make_plan_key(flash_forward(), target, {**KEY_OPTIONS, "engine": 2}),
-        "architecture": make_plan_key(flash_forward(), shared_target("l40s"), KEY_OPTIONS),
-        "multiprocessors": make_plan_key(flash_forward(), small, KEY_OPTIONS),
-        "bus width": make_plan_key(flash_forward(), h200, KEY_OPTIONS),
+        "shape": make_plan_key(make_flash_forward_graph(192), target, KEY_OPTIONS),
+        "name": make_plan_key(replace(make_flash_forward_graph(), name="other"), target, KEY_OPTIONS),
+        "option": make_plan_key(make_flash_forward_graph(), target, {"mode": HeurMode.B}),
+        "one more option": make_plan_key(make_flash_forward_graph(), target, {**KEY_OPTIONS, "engine": 2}),
+        "architecture": make_plan_key(make_flash_forward_graph(), shared_target("l40s"), KEY_OPTIONS),
+        "multiprocessors": make_plan_key(make_flash_forward_graph(), small, KEY_OPTIONS),
+        "bus width": make_plan_key(make_flash_forward_graph(), h200, KEY_OPTIONS),
     }
 
 
@@ -102,7 +103,7 @@ def test_plan_keys_include_everything_that_affects_a_plan(target: Target, plan_c
             "H200 and H100 run the same code: architecture and limits are equal"
         )
     assert len({plan_cache_key, *others.values()}) == 1 + len(others)
-    assert make_plan_key(flash_forward(), open_target("sm90"), dict(KEY_OPTIONS)) == plan_cache_key
+    assert make_plan_key(make_flash_forward_graph(), open_target("sm90"), dict(KEY_OPTIONS)) == plan_cache_key
 
 
 def test_gpus_share_a_key_if_each_can_load_the_others_plan(
@@ -116,11 +117,11 @@ def test_gpus_share_a_key_if_each_can_load_the_others_plan(
         try:
             load_plan(path, other)
         except EnvironmentNotReady:
-            assert make_plan_key(flash_forward(), other, KEY_OPTIONS) != plan_cache_key
+            assert make_plan_key(make_flash_forward_graph(), other, KEY_OPTIONS) != plan_cache_key
         else:
             limits = ("multiProcessorCount", "memoryBusWidth")
             differs = any(other.profile.properties[item] != target.profile.properties[item] for item in limits)
-            assert differs or make_plan_key(flash_forward(), other, KEY_OPTIONS) == plan_cache_key
+            assert differs or make_plan_key(make_flash_forward_graph(), other, KEY_OPTIONS) == plan_cache_key
 
 
 def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
@@ -131,20 +132,23 @@ def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
         target,
         *(Target(replace(target.profile, properties=given), library=target.library) for given in (named, nameless)),
     ]
-    assert len({make_plan_key(flash_forward(), one, KEY_OPTIONS) for one in targets}) == 1
-    assert len({make_plan_key(flash_forward(), one, make_tuned_plan_key_options(None, one)) for one in targets}) == 3
+    assert len({make_plan_key(make_flash_forward_graph(), one, KEY_OPTIONS) for one in targets}) == 1
+    assert (
+        len({make_plan_key(make_flash_forward_graph(), one, make_tuned_plan_key_options(None, one)) for one in targets})
+        == 3
+    )
     assert make_tuned_plan_key_options(None, targets[2])["gpu"] is None
 
 
-def test_keys_do_not_depend_on_properties_missing_in_descriptions(target: Target, plan_cache_key: str) -> None:
+def test_plan_keys_ignore_properties_that_profiles_lack(target: Target, plan_cache_key: str) -> None:
     here = {**target.profile.properties, "pciDeviceId": 6, "driverVer": 12080, "smClockRateKHz": 1755000}
     if target.library.version < (9, 27, 0):
         del here["memoryBusWidth"]  # missing in cuDNN 9.19
     live = Target(replace(target.profile, name="gpu", properties=here), library=target.library)
-    assert make_plan_key(flash_forward(), live, KEY_OPTIONS) == plan_cache_key
+    assert make_plan_key(make_flash_forward_graph(), live, KEY_OPTIONS) == plan_cache_key
 
 
-def test_keys_are_the_same_in_another_process_and_differ_by_version(plan_cache_key: str, target: Target) -> None:
+def test_plan_keys_are_equal_across_processes_but_not_versions(plan_cache_key: str, target: Target) -> None:
     code = (
         "from tests.library.plans.test_planning import *\n"
         "target = open_target('h100')\n"
@@ -159,11 +163,11 @@ def test_keys_are_the_same_in_another_process_and_differ_by_version(plan_cache_k
 def test_options_of_a_plan_key_must_be_plain_data(target: Target) -> None:
     wanted = Selection(engine=2, knobs={KnobType.KERNEL_CFG: 1})
     options = {"selection": wanted, "set": {3, 1}, "map": {"b": 1, "a": (1, 2)}}
-    assert make_plan_key(flash_forward(), target, options) == make_plan_key(
-        flash_forward(), target, dict(reversed(options.items()))
+    assert make_plan_key(make_flash_forward_graph(), target, options) == make_plan_key(
+        make_flash_forward_graph(), target, dict(reversed(options.items()))
     )
     with pytest.raises(UsageError) as caught:
-        make_plan_key(flash_forward(), target, {"function": print})
+        make_plan_key(make_flash_forward_graph(), target, {"function": print})
     assert caught.value.code == "plan-option"
 
 
@@ -176,7 +180,7 @@ def test_a_plan_is_stored_with_its_measured_times(
     assert cache.get(plan_cache_key, target) is None
     assert cache.evidence(plan_cache_key) is None
     cache.put(plan_cache_key, built_plan, {"microseconds": {"eng2": 12.5}})
-    for given in (None, flash_forward()):
+    for given in (None, make_flash_forward_graph()):
         found = cache.get(plan_cache_key, target, graph=given)
         assert found is not None
         assert (found.tag, found.graph, found.workspace_bytes) == (
@@ -199,10 +203,10 @@ def test_a_plan_is_stored_with_its_measured_times(
     assert cache.entries() == ()
 
 
-def test_an_entry_with_any_changed_byte_is_built_again(
+def test_a_cached_plan_with_a_changed_byte_is_rebuilt(
     cache: PlanCache, builds: list[str], target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = build(flash_forward(), target)
+    first = build(make_flash_forward_graph(), target)
     assert builds == [first.tag]
     (path,) = cache.folder.glob("*.plan")
     good = path.read_bytes()
@@ -222,10 +226,10 @@ def test_an_entry_with_any_changed_byte_is_built_again(
                 assert cache.get(plan_cache_key, target) is None
     forget_plans()
     with pytest.warns(PlanCacheWarning, match="changed since it was written"):
-        again = build(flash_forward(), target)
+        again = build(make_flash_forward_graph(), target)
     assert builds == [first.tag, again.tag]
     forget_plans()
-    assert build(flash_forward(), target).tag == first.tag  # the entry is good again
+    assert build(make_flash_forward_graph(), target).tag == first.tag  # the entry is good again
     assert len(builds) == 2
 
 
@@ -240,7 +244,7 @@ def test_an_entry_with_any_changed_byte_is_built_again(
     ],
     ids=["version", "architecture", "plan", "graph", "type"],
 )
-def test_entries_of_another_cudnn_gpu_or_program_are_ignored(
+def test_invalid_cache_entries_and_those_of_other_gpus_are_ignored(
     cache: PlanCache, built_plan: Plan, plan_cache_key: str, target: Target, change: dict[str, Any], words: str
 ) -> None:
     """The hash of each entry is right, so that only its contents can be refused."""
@@ -254,7 +258,7 @@ def test_entries_of_another_cudnn_gpu_or_program_are_ignored(
         assert cache.get(plan_cache_key, target) is None
 
 
-def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, plan_cache_key: str, target: Target) -> None:
+def test_a_cache_entry_without_a_plan_is_ignored(cache: PlanCache, plan_cache_key: str, target: Target) -> None:
     open_plan_files(cache.folder, 1 << 24).write(plan_cache_key, {"evidence": None})
     with pytest.warns(PlanCacheWarning, match="is ignored"):
         assert cache.get(plan_cache_key, target) is None
@@ -266,35 +270,39 @@ def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, plan_cache_key: st
 
 
 def test_the_same_call_returns_the_same_plan(builds: list[str]) -> None:
-    first = build(flash_forward(), "h100")
-    assert build(flash_forward(), "sm90") is first
-    assert build(flash_forward(), "h100", mode="a") is first
+    first = build(make_flash_forward_graph(), "h100")
+    assert build(make_flash_forward_graph(), "sm90") is first
+    assert build(make_flash_forward_graph(), "h100", mode="a") is first
     assert builds == [first.tag]
     forget_plans()
-    second = build(flash_forward(), "h100")
+    second = build(make_flash_forward_graph(), "h100")
     assert second is not first
     assert second.tag == first.tag
     assert builds == [first.tag], "the second plan must come from the disk"
 
 
 def test_a_closed_plan_is_not_returned_again(stored_plan: Plan) -> None:
-    first = build(flash_forward(), "h100")
+    first = build(make_flash_forward_graph(), "h100")
     first.close()
-    second = build(flash_forward(), "h100")
+    second = build(make_flash_forward_graph(), "h100")
     assert second is not first
     assert second.json()
 
 
-def test_a_second_cache_is_filled_without_another_build(tmp_path: Path, builds: list[str], stored_plan: Plan) -> None:
+def test_a_second_plan_cache_is_filled_without_another_build(
+    tmp_path: Path, builds: list[str], stored_plan: Plan
+) -> None:
     other = PlanCache(tmp_path / "other")
-    build(flash_forward(), "h100")
-    build(flash_forward(), "h100", cache=other)
+    build(make_flash_forward_graph(), "h100")
+    build(make_flash_forward_graph(), "h100", cache=other)
     assert len(builds) == 1
     assert len(other.entries()) == 1
 
 
 def test_without_a_cache_a_plan_is_built_again(cache: PlanCache, builds: list[str]) -> None:
-    assert build(flash_forward(), "h100", cache=False) is not build(flash_forward(), "h100", cache=False)
+    assert build(make_flash_forward_graph(), "h100", cache=False) is not build(
+        make_flash_forward_graph(), "h100", cache=False
+    )
     assert len(builds) == 2
     assert not cache.folder.exists()
 
@@ -303,7 +311,7 @@ def test_without_a_disk_cache_the_process_still_keeps_its_plans(
     cache: PlanCache, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", "")
-    assert build(flash_forward(), "h100") is build(flash_forward(), "h100")
+    assert build(make_flash_forward_graph(), "h100") is build(make_flash_forward_graph(), "h100")
     assert len(builds) == 1
     assert not cache.folder.exists()
 
@@ -312,7 +320,7 @@ def test_a_cache_folder_writable_by_others_is_refused(cache: PlanCache) -> None:
     cache.folder.mkdir()
     cache.folder.chmod(0o777)
     with pytest.raises(EnvironmentNotReady) as caught:
-        build(flash_forward(), "h100")
+        build(make_flash_forward_graph(), "h100")
     assert caught.value.code == "cache-folder-not-private"
 
 
@@ -322,7 +330,7 @@ def test_threads_do_not_build_the_same_plan_twice(builds: list[str]) -> None:
 
     def build_in_thread(number: int) -> Plan:
         start.wait()
-        return build(flash_forward(128 + 64 * (number % 2)), "h100")
+        return build(make_flash_forward_graph(128 + 64 * (number % 2)), "h100")
 
     with ThreadPoolExecutor(8) as pool:
         plans = list(pool.map(build_in_thread, range(8)))
@@ -330,7 +338,7 @@ def test_threads_do_not_build_the_same_plan_twice(builds: list[str]) -> None:
     assert len({id(one) for one in plans}) == 2
 
 
-def test_a_refused_graph_is_judged_again(builds: list[str]) -> None:
+def test_the_refusal_of_a_graph_is_not_cached(builds: list[str]) -> None:
     wide = sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=20)
     for _ in range(2):
         with pytest.raises(NotSupported) as caught:
@@ -341,27 +349,29 @@ def test_a_refused_graph_is_judged_again(builds: list[str]) -> None:
 
 def test_the_number_of_kept_plans_is_bounded(monkeypatch: pytest.MonkeyPatch, stored_plan: Plan) -> None:
     monkeypatch.setattr(planning_module, "MAX_KEPT_PLANS", 1)
-    first = build(flash_forward(), "h100")
-    build(flash_forward(192), "h100")
-    assert build(flash_forward(), "h100") is first, "a live plan must be found even if it is not kept"
-    build(flash_forward(192), "h100")
+    first = build(make_flash_forward_graph(), "h100")
+    build(make_flash_forward_graph(192), "h100")
+    assert build(make_flash_forward_graph(), "h100") is first, "a live plan must be found even if it is not kept"
+    build(make_flash_forward_graph(192), "h100")
     gone = weakref.ref(first)
     del first
     gc.collect()
     assert gone() is None
 
 
-def test_engine_knobs_and_selection_are_applied(target: Target) -> None:
-    configs = OperationGraph(flash_forward(), target).heuristics("A").configs
+def test_build_applies_engine_knobs_and_selection(target: Target) -> None:
+    configs = OperationGraph(make_flash_forward_graph(), target).heuristics("A").configs
     last = configs[-1]
-    first = build(flash_forward(), target, engine=last.engine, knobs=last.knobs)
-    assert split_tag(first) == set(last.tag.split("_"))
+    first = build(make_flash_forward_graph(), target, engine=last.engine, knobs=last.knobs)
+    assert split_plan_tag(first) == set(last.tag.split("_"))
     wanted = Selection(engine=last.engine, knobs=last.knobs)  # type: ignore[arg-type]
-    assert split_tag(build(flash_forward(), target, selection=wanted)) == set(last.tag.split("_"))
-    chosen = build(flash_forward(), target, selection=Selection(wanted_behavior=(BehaviorNote.RUNTIME_COMPILATION,)))
+    assert split_plan_tag(build(make_flash_forward_graph(), target, selection=wanted)) == set(last.tag.split("_"))
+    chosen = build(
+        make_flash_forward_graph(), target, selection=Selection(wanted_behavior=(BehaviorNote.RUNTIME_COMPILATION,))
+    )
     assert chosen.tag == configs[0].tag
     with pytest.raises(UsageError) as caught:
-        build(flash_forward(), target, knobs={KnobType.KERNEL_CFG: 1})
+        build(make_flash_forward_graph(), target, knobs={KnobType.KERNEL_CFG: 1})
     assert caught.value.code == "selection-knobs"
 
 
@@ -370,7 +380,7 @@ def test_build_plans_returns_plans_and_errors_in_order(
     target: Target, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """cuDNN refuses to build the second of three configs; the others are built."""
-    configs = OperationGraph(flash_forward(), target).heuristics("A").configs[:3]
+    configs = OperationGraph(make_flash_forward_graph(), target).heuristics("A").configs[:3]
     real = planning_module.build_plan
 
     def build_all_but_the_second(config: Any) -> Plan:
@@ -385,24 +395,28 @@ def test_build_plans_returns_plans_and_errors_in_order(
     assert build_plans([]) == []
 
 
-def test_a_tuned_plan_is_preferred_to_that_of_the_heuristics(cache: PlanCache, target: Target) -> None:
-    last = OperationGraph(flash_forward(), target).heuristics("A").configs[-1]
-    tuned = build(flash_forward(), target, engine=last.engine, knobs=last.knobs, cache=False)
+def test_a_tuned_plan_is_preferred_to_the_first_heuristics_plan(cache: PlanCache, target: Target) -> None:
+    last = OperationGraph(make_flash_forward_graph(), target).heuristics("A").configs[-1]
+    tuned = build(make_flash_forward_graph(), target, engine=last.engine, knobs=last.knobs, cache=False)
     cache.put(
-        make_plan_key(flash_forward(), target, make_tuned_plan_key_options(None, target)), tuned, {"why": "fastest"}
+        make_plan_key(make_flash_forward_graph(), target, make_tuned_plan_key_options(None, target)),
+        tuned,
+        {"why": "fastest"},
     )
-    assert build(flash_forward(), target).tag == tuned.tag
-    assert split_tag(build(flash_forward(), target, mode="B")) != split_tag(tuned)
-    assert split_tag(build(flash_forward(), "h200")) != split_tag(tuned), "a plan tuned on another GPU must not be used"
+    assert build(make_flash_forward_graph(), target).tag == tuned.tag
+    assert split_plan_tag(build(make_flash_forward_graph(), target, mode="B")) != split_plan_tag(tuned)
+    assert split_plan_tag(build(make_flash_forward_graph(), "h200")) != split_plan_tag(tuned), (
+        "a plan tuned on another GPU must not be used"
+    )
 
 
 def test_a_tag_selects_an_engine_config(target: Target) -> None:
-    last = OperationGraph(flash_forward(), target).heuristics("A").configs[-1]
-    assert build(flash_forward(), target, engine=last.tag, cache=False).tag == last.tag
+    last = OperationGraph(make_flash_forward_graph(), target).heuristics("A").configs[-1]
+    assert build(make_flash_forward_graph(), target, engine=last.tag, cache=False).tag == last.tag
     numbered = {int(knob): value for knob, value in last.knobs.items()}
-    assert build(flash_forward(), target, engine=last.engine, knobs=numbered, cache=False).tag == last.tag
+    assert build(make_flash_forward_graph(), target, engine=last.engine, knobs=numbered, cache=False).tag == last.tag
     with pytest.raises(UsageError, match="engine-tag"):
-        build(flash_forward(), target, engine="engine 2")
+        build(make_flash_forward_graph(), target, engine="engine 2")
 
 
 def test_parse_knobs_reads_names_and_numbers() -> None:
@@ -423,7 +437,7 @@ def test_a_target_is_shared_until_it_is_closed(stored_plan: Plan) -> None:
     assert shared_target(first) is first
     first.close()
     assert shared_target("h100") is not first
-    assert build(flash_forward(), "h100").json()
+    assert build(make_flash_forward_graph(), "h100").json()
 
 
 def test_a_plan_of_a_described_target_cannot_be_called() -> None:

@@ -53,7 +53,7 @@ def test_a_selection_lists_the_configs_that_cudnn_refused(operation_graph: Opera
     assert all(item.reason in item.words.splitlines() for item in refused)
 
 
-def test_configs_over_a_limit_report_both_values(operation_graph: OperationGraph) -> None:
+def test_configs_over_a_limit_report_their_value_and_the_limit(operation_graph: OperationGraph) -> None:
     first = select(operation_graph).config
     limit = first.shared_memory_bytes - 1
     chosen = select(operation_graph, shared_memory_bytes=limit)
@@ -80,7 +80,7 @@ def test_each_config_without_a_wanted_note_has_a_reason(operation_graph: Operati
     assert all(tag in caught.value.render() for tag in proposed)
 
 
-def test_refusals_by_the_selection_do_not_quote_cudnn(operation_graph: OperationGraph) -> None:
+def test_reasons_for_excluded_configs_do_not_quote_cudnn(operation_graph: OperationGraph) -> None:
     """cuDNN returned SUCCESS: the error has no status, function or message of cuDNN."""
     first = operation_graph.heuristics("A").configs[0]
     with pytest.raises(NothingSelected) as caught:
@@ -186,7 +186,7 @@ def test_heuristics_modes_are_queried_in_order_and_each_config_is_listed_once(op
 # determinism
 
 
-def test_a_forward_pass_is_deterministic(operation_graph: OperationGraph) -> None:
+def test_the_first_attention_forward_config_is_deterministic(operation_graph: OperationGraph) -> None:
     assert select(operation_graph, deterministic=True).config.tag == select(operation_graph).config.tag
 
 

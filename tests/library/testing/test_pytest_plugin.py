@@ -74,12 +74,12 @@ def test_a_failing_assertion_shows_the_verdict() -> None:
         assert_not_supported(refused, "sm90", cause="pattern-removed")
 
 
-def test_another_cudnn_version_is_judged_in_a_separate_process() -> None:
+def test_another_cudnn_version_judges_in_a_separate_process() -> None:
     assert library().version > (9, 19, 0)
     assert assert_supported(make_flash_attention_graph(), "sm90", version="9.19.0").cudnn == "9.19.0+cu12"
 
 
-def test_an_unjudged_graph_fails_both_assertions(tmp_path: Path) -> None:
+def test_an_unjudged_graph_fails_either_support_assertion(tmp_path: Path) -> None:
     """Use a described GPU too old for the engines of a JIT wheel (Pascal); the full wheel's engines are not judged."""
     described = tmp_path / "pascal.json"
     described.write_text(json.dumps({**find_profile("t4").properties, "deviceVer": 600}))
@@ -155,7 +155,7 @@ STRICT = "[pytest]\nfilterwarnings =\n    error\n    ignore:::pytest_\n"
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda point: point.name)
-def test_the_plugin_works_next_to_each_installed_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
+def test_the_plugin_works_with_each_other_installed_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
     """Run with each installed plugin; CI installs the most common ones."""
     pytester.makepyfile(test_user=GRAPHS + MARKED)
     pytester.makeini(STRICT)
@@ -277,7 +277,7 @@ def test_an_invalid_marker_added_after_collection_fails_only_its_test(pytester: 
     done.stdout.fnmatch_lines([f"test_first: the marker requires_sm('sm90') is wrong: {NO_NUMBER}; did you mean 90?"])
 
 
-def test_a_misspelt_marker_gives_the_error_of_pytest(pytester: pytest.Pytester) -> None:
+def test_a_misspelt_marker_gives_pytests_unknown_marker_error(pytester: pytest.Pytester) -> None:
     done = run_pytest(pytester, "@pytest.mark.require_sm(90)\ndef test_it(): pass")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["*'require_sm' not found in `markers` configuration option"])

@@ -31,11 +31,11 @@ def copy_of_generated_files(tmp_path: Path) -> Path:
     return tmp_path / "generated"
 
 
-def test_regenerated_files_equal_the_committed_ones(expected_files: dict[str, str]) -> None:
+def test_regenerated_files_equal_the_committed_files(expected_files: dict[str, str]) -> None:
     assert codegen.diff_generated_files(expected_files, GENERATED) == "", "run `make regen`"
 
 
-def test_writing_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_written_files_equal_the_committed_files_bytewise(tmp_path: Path) -> None:
     assert codegen.main(["--output", str(tmp_path)]) == 0
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     present = {path.name: path.read_bytes() for path in GENERATED.iterdir() if path.is_file()}
@@ -80,7 +80,7 @@ def find_problems_with_changed_header(old: str, new: str) -> list[str]:
     return model.build_model(parsed, model.FactsFile(Path(codegen.__file__).parent / "facts.toml")).problems
 
 
-def test_unknown_attribute_is_a_problem() -> None:
+def test_an_unknown_header_attribute_is_a_problem() -> None:
     problems = find_problems_with_changed_header(
         "CUDNN_ATTR_OPERATION_SLICE_STRIDES ", "CUDNN_ATTR_OPERATION_SLICE_STEPS "
     )

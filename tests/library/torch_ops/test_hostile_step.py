@@ -19,10 +19,10 @@ from tests.gpu.torch_ops.test_compiled import (  # noqa: E402
     LAUNCH_ROW,
     SCALAR_ARGUMENTS,
     LaunchRecorder,
-    describe_plan,
     get_function_address,
     launches,
     make_output_description,
+    make_plan_description,
     operator_number,
     random_tensors,
     register_plan_in_compiled_step,
@@ -60,7 +60,7 @@ def call_or_return_error(function: Any, *given: Any) -> Any:
         return error
 
 
-def test_step_call_handles_any_argument(
+def test_compiled_step_call_handles_any_argument(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
@@ -80,11 +80,13 @@ def test_step_call_handles_any_argument(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_step_learn_handles_any_argument(
+def test_compiled_step_learn_handles_any_argument(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, seed: int
 ) -> None:
     draw = random.Random(seed)
-    whole = describe_plan(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW, pieces=(100, 50), own=1)
+    whole = make_plan_description(
+        launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW, pieces=(100, 50), own=1
+    )
     for _ in range(300):
         plan = list(whole)
         for place in draw.sample(range(2, len(plan) - 1), draw.choice([0, 1, 2])):
@@ -107,7 +109,7 @@ def test_plans_with_invalid_tensor_indices_are_refused(
     made = (make_output_description(random_tensors[0]),)
 
     def is_refused(outputs: Any, row: Any, **more: Any) -> bool:
-        plan = describe_plan(launches, outputs, row, **more)
+        plan = make_plan_description(launches, outputs, row, **more)
         return isinstance(
             call_or_return_error(
                 step_module.learn, plan, False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False
@@ -140,7 +142,7 @@ def test_plans_with_invalid_output_sizes_are_handled(
     for dims in ((-1,), (1 << 62, 1 << 62), (1 << 40, 1 << 40), (1 << 62,)):
         strides = (1,) * len(dims)
         for number in (dims, tuple((base, 1 << 62, 2) for base in dims)):
-            plan = describe_plan(launches, ((random_tensors[0], number, strides, None),), ())
+            plan = make_plan_description(launches, ((random_tensors[0], number, strides, None),), ())
             call_or_return_error(
                 step_module.learn, plan, False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False
             )
@@ -148,7 +150,7 @@ def test_plans_with_invalid_output_sizes_are_handled(
             assert isinstance(made, RuntimeError) or made is None or made.numel() == 0
             step_module.forget(None)
     for pieces in ((1 << 62,) * 4, (-1,), (-(1 << 63), 1)):
-        plan = describe_plan(launches, (make_output_description(random_tensors[0]),), (), pieces=pieces)
+        plan = make_plan_description(launches, (make_output_description(random_tensors[0]),), (), pieces=pieces)
         assert step_module.learn(plan, False, 0, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
         assert isinstance(
             call_or_return_error(step_module.call, operator_number, *random_tensors, *SCALAR_ARGUMENTS, False),
@@ -157,7 +159,7 @@ def test_plans_with_invalid_output_sizes_are_handled(
         step_module.forget(None)
 
 
-def test_step_define_handles_any_argument(step_module: Any) -> None:
+def test_compiled_step_define_handles_any_argument(step_module: Any) -> None:
     for number, value in itertools.product(range(6), HOSTILE_OBJECTS):
         given: list[Any] = [3, 0b111, 0, (), (), -1]
         given[number] = value
@@ -178,7 +180,7 @@ def test_a_call_with_fewer_dims_or_numbers_than_defined_is_handled(
     """Give a tensor fewer dims, or fewer numbers, than the operator was defined for."""
     for loose in ((0, 200, 0, 0), (6, 1, 0, 0), (9, 1, 0, 0), (18, 1, 0, 0), (2, 9, 1, 1 << 30)):
         number = step_module.define(3, 0, 0, (loose,), (loose,))
-        plan = describe_plan(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW)
+        plan = make_plan_description(launches, (make_output_description(random_tensors[0]),), LAUNCH_ROW)
         for given in (
             random_tensors,
             [x.flatten() for x in random_tensors],
@@ -191,7 +193,7 @@ def test_a_call_with_fewer_dims_or_numbers_than_defined_is_handled(
 
 def test_tensors_of_many_dims_are_handled(step_module: Any, launches: LaunchRecorder, operator_number: int) -> None:
     many = [torch.zeros([1] * 60) for _ in range(3)]
-    plan = describe_plan(launches, (make_output_description(many[0]),), LAUNCH_ROW)
+    plan = make_plan_description(launches, (make_output_description(many[0]),), LAUNCH_ROW)
     call_or_return_error(step_module.learn, plan, False, 0, operator_number, *many, *SCALAR_ARGUMENTS, False)
     call_or_return_error(step_module.call, operator_number, *many, *SCALAR_ARGUMENTS, False)
 
@@ -228,7 +230,7 @@ def test_invalid_results_of_the_gradient_function_are_handled(
 
     for answer in (*HOSTILE_OBJECTS, (None,), (1, 2, 3), (None, None, "x")):
         given = [x.clone().requires_grad_() for x in random_tensors]
-        plan = describe_plan(
+        plan = make_plan_description(
             launches,
             (make_output_description(random_tensors[0]), make_output_description(random_tensors[0])),
             LAUNCH_ROW,
@@ -257,7 +259,7 @@ def connect_compiled_step_to_c_functions(step_module: Any, functions: list[Any],
     step_module.connect(*map(get_function_address, functions), differentiate, "cpu")
 
 
-def test_step_connect_handles_any_argument(step_module: Any, launches: LaunchRecorder) -> None:
+def test_compiled_step_connect_handles_any_argument(step_module: Any, launches: LaunchRecorder) -> None:
     functions = [launches.go, launches.current, launches.capturing]
     for value in HOSTILE_OBJECTS:
         call_or_return_error(step_module.connect, value)

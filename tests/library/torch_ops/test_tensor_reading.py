@@ -124,7 +124,7 @@ def test_bshd_tensors_are_read_in_place(h200_target: Any, backward: bool) -> Non
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_heads_of_bhsd_tensors_become_sequences(h200_target: Any, backward: bool) -> None:
+def test_heads_of_bhsd_tensors_are_folded_into_the_batch(h200_target: Any, backward: bool) -> None:
     named = make_dense_tensors(make_meta_tensor, kv_heads=H, backward=backward)
     named |= {"seq_len_q": make_meta_tensor(B, kind="int32"), "seq_len_kv": make_meta_tensor(B, kind="int32")}
     reading = make_sequence_view_of_call(backward, named, DEFAULT_OPTIONS._replace(right_bound=0))
@@ -135,7 +135,7 @@ def test_heads_of_bhsd_tensors_become_sequences(h200_target: Any, backward: bool
 
 
 @pytest.mark.parametrize("reason", ["grouped heads", "bias", "sink"])
-def test_bhsd_tensors_are_copied_if_their_heads_cannot_become_sequences(h200_target: Any, reason: str) -> None:
+def test_bhsd_tensors_with_heads_that_cannot_be_folded_are_copied(h200_target: Any, reason: str) -> None:
     named = make_dense_tensors(make_meta_tensor, kv_heads=HK if reason == "grouped heads" else H)
     if reason == "bias":
         named["bias"] = make_meta_tensor(1, H, S_Q, S_KV)
@@ -232,12 +232,12 @@ def test_calls_with_other_batches_and_lengths_share_plans() -> None:
 
 
 def test_calls_with_key_length_one_share_plans_with_longer_lengths() -> None:
-    def related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
+    def get_related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
         named = make_dense_tensors(make_bshd_tensor) | {"bias": make_meta_tensor(1, H, S_Q, bias_keys)}
         named |= {name: make_bshd_tensor(B, HK, s_kv, D) for name in ("k", "v")}
         return make_sequence_view_of_call(False, named, DEFAULT_OPTIONS).related_plans
 
-    assert related_plans(1, 1) == related_plans(S_KV, S_KV) != related_plans(S_KV, 1)
+    assert get_related_plans(1, 1) == get_related_plans(S_KV, S_KV) != get_related_plans(S_KV, 1)
 
 
 def test_the_longest_key_sequence_is_bounded_by_the_pages() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from tests.torture.harness import run_round
 
 
-def test_command_lines_end_as_documented() -> None:
+def test_random_command_lines_have_documented_exit_codes() -> None:
     counts: Counter[str] = sum((run_round("command_line", seed) for seed in (0, 1)), Counter())
     assert sum(counts.values()) == 12
     assert counts["exit code 2"] >= 3

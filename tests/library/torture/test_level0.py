@@ -7,7 +7,7 @@ from collections import Counter
 from tests.torture.harness import run_round
 
 
-def test_hostile_level0_calls_raise_only_the_errors_of_this_package() -> None:
+def test_hostile_descriptor_calls_raise_only_package_errors() -> None:
     counts: Counter[str] = Counter()
     for seed in (0, 15):  # 9.14.0 alone, the newest in threads
         counts += run_round("level0", seed)

@@ -17,7 +17,7 @@ def test_exact_remedies_compute_the_same_as_the_graph() -> None:
     assert counts["exact"] == counts["compared again, same"] + counts["not compared"]
 
 
-def test_verdicts_are_the_same_in_parallel_with_others() -> None:
+def test_verdicts_judged_in_parallel_equal_serial_verdicts() -> None:
     """``python -m tests.torture.busy_machine`` judges more graphs."""
     queries = make_random_queries(10, seed=1, built=0.1)
     counts, lines = compare_verdicts_of_idle_and_busy_machine(

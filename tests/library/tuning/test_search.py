@@ -13,13 +13,13 @@ from cudnn_backend_py.tuning.search import _gather_candidates
 from cudnn_backend_py.tuning.statistics import TimeBudget
 
 
-def forward_graph() -> Graph:
+def make_forward_graph() -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
 @pytest.fixture(scope="module")
 def operation_graph() -> OperationGraph:
-    return OperationGraph(forward_graph(), open_target("h100"))
+    return OperationGraph(make_forward_graph(), open_target("h100"))
 
 
 def test_engines_beyond_the_heuristics_are_supported_and_built(operation_graph: OperationGraph) -> None:
@@ -49,16 +49,16 @@ def test_without_time_budget_only_heuristic_configs_are_tried(operation_graph: O
 
 def test_tuning_for_a_described_target_is_refused() -> None:
     with pytest.raises(EnvironmentNotReady, match="tuning-without-device"):
-        autotune(forward_graph(), "h100")
+        autotune(make_forward_graph(), "h100")
 
 
-def test_without_a_gpu_the_fix_says_to_tune_on_the_gpu() -> None:
+def test_tuning_without_a_gpu_says_to_tune_on_the_gpu() -> None:
     with pytest.raises(EnvironmentNotReady, match="no-gpu") as caught:
-        autotune(forward_graph())
+        autotune(make_forward_graph())
     assert caught.value.sections["fix"].startswith("tune on the GPU itself")  # no target would help
 
 
 @pytest.mark.parametrize("options", [{"max_candidates": 0}, {"budget_s": 0}, {"by": "hot"}])
 def test_invalid_tuning_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="tuning-option"):
-        autotune(forward_graph(), "h100", **options)
+        autotune(make_forward_graph(), "h100", **options)

@@ -11,7 +11,7 @@ from tests.support.child import OLDER_VERSION
 from tools.campaign.graphs import make_random_graph
 
 
-def test_only_changed_plans_are_timed() -> None:
+def test_upgrade_times_only_plans_with_changed_kernel_code() -> None:
     """Sum, norm and resample have equal code in both versions; only the engine number of the resample changed."""
     graphs = {
         "sum": make_random_graph(910003, "reduction", version=(9, 14, 0)),

@@ -52,7 +52,7 @@ print(json.dumps(None if problem is None else [getattr(problem, name) for name i
 """
 
 
-def find_problem_after_crash(
+def find_library_problem_after_crash(
     version: str | None, in_start: bool = False, **environment: str | Path
 ) -> list[Any] | None:
     variables = {name: str(value) for name, value in (os.environ | environment).items()}
@@ -64,10 +64,10 @@ def find_problem_after_crash(
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"])
 def test_a_flipped_byte_is_reported_after_a_crash(installed_copy: InstalledCudnn, name: str) -> None:
     root = installed_copy.path.parent
-    assert find_problem_after_crash(OLDER_VERSION, CUDNN_BACKEND_CACHE=root) is None
+    assert find_library_problem_after_crash(OLDER_VERSION, CUDNN_BACKEND_CACHE=root) is None
     flip_byte(installed_copy.library.with_name(name))
     for version, environment in ((OLDER_VERSION, {}), (None, {"CUDNN_BACKEND_LIBRARY": installed_copy.library})):
-        problem = find_problem_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
+        problem = find_library_problem_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
         assert problem is not None
         code, headline, detail, repair, blocks = problem
         assert (code, blocks) == ("installed-files-changed", True)
@@ -106,9 +106,9 @@ print(verdict.outcome.value, verdict.exit_code, verdict.cause.code)
 
 
 def test_a_crash_with_a_shadowed_cudnn_is_not_blamed_on_the_graph() -> None:
-    problem = find_problem_after_crash(OLDER_VERSION, in_start=True, LD_LIBRARY_PATH=find_newest_cudnn_folder())
+    problem = find_library_problem_after_crash(OLDER_VERSION, in_start=True, LD_LIBRARY_PATH=find_newest_cudnn_folder())
     assert problem is not None
     assert problem[0] == "loader-path-shadows-cudnn"
-    assert find_problem_after_crash(OLDER_VERSION, LD_LIBRARY_PATH=find_newest_cudnn_folder()) is None, (
+    assert find_library_problem_after_crash(OLDER_VERSION, LD_LIBRARY_PATH=find_newest_cudnn_folder()) is None, (
         "after the start, the loaded libraries are known"
     )

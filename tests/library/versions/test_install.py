@@ -38,7 +38,7 @@ def test_install_uses_the_jit_wheel(installed_cudnn: versions.InstalledCudnn, st
     assert versions.list_installed(store_root) == [installed_cudnn]
 
 
-def test_installed_library_loads_in_a_child_and_is_9_19(installed_cudnn: versions.InstalledCudnn) -> None:
+def test_installed_cudnn_9_19_loads_in_a_child_process(installed_cudnn: versions.InstalledCudnn) -> None:
     program = (
         "import ctypes, os\n"
         "ctypes.CDLL(os.environ['CUDNN_BACKEND_NVRTC'])\n"

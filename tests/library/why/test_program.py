@@ -68,7 +68,7 @@ sys.exit(7)
         ("raise KeyboardInterrupt", None, "KeyboardInterrupt"),
     ],
 )
-def test_the_exit_code_and_error_output_are_those_of_the_program(
+def test_why_keeps_exit_code_and_error_output_of_the_program(
     tmp_path: Path, end: str, code: int | None, said: str
 ) -> None:
     done, report = run_why(tmp_path, f"{CALL}\nattend()\n{end}\n")
@@ -149,7 +149,7 @@ for step in range(3):
     assert (report["target"], report["machine"]["sm"], report["machine"]["live"]) == ("h100", 90, False)
 
 
-def test_modules_run_under_both_commands_and_an_html_report_is_written(tmp_path: Path) -> None:
+def test_why_module_and_why_command_run_modules_and_write_html(tmp_path: Path) -> None:
     package = tmp_path / "sample"
     package.mkdir()
     (package / "__init__.py").write_text("")

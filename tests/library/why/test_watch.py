@@ -42,7 +42,7 @@ def make_report(call_attention: Any, *args: Any) -> WhyReport:
     return report
 
 
-def test_a_budget_must_be_a_number_of_seconds() -> None:
+def test_the_time_budget_must_be_a_number_of_seconds() -> None:
     for budget_s in (math.nan, -1.0, "60", True):
         with pytest.raises(UsageError, match="number of seconds") as caught, why_not_cudnn(budget_s=budget_s):  # type: ignore[arg-type]
             pass
@@ -70,7 +70,7 @@ def test_calls_are_counted_by_source_line_and_shape() -> None:
     assert next(one for one in report.findings if not one.call.causal).call.scale == 0.1
 
 
-def test_calls_of_operators_are_recorded_and_backend_calls_are_listed() -> None:
+def test_aten_calls_are_recorded_and_backend_calls_are_listed() -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class PassThroughMode(TorchDispatchMode):  # type: ignore[misc]
@@ -176,7 +176,7 @@ def test_a_call_that_torch_refuses_raises_the_error_of_torch() -> None:
     assert refused[0] == refused[1]
 
 
-def test_recording_a_repeated_call_runs_few_functions() -> None:
+def test_recording_a_repeated_attention_call_has_low_overhead() -> None:
     """Count the Python functions that a call runs: this is the cost of a watch."""
     given, events = make_random_qkv(), []
     with why_not_cudnn(run_query=False):
@@ -202,7 +202,7 @@ def test_threads_with_a_reused_id_keep_their_names() -> None:
     assert (one.count, one.threads) == (3, ("worker 0", "worker 1", "worker 2"))
 
 
-def test_imported_names_are_recorded_and_restored() -> None:
+def test_attention_functions_imported_by_name_are_recorded() -> None:
     scope: dict[str, Any] = {}
     with why_not_cudnn(run_query=False) as report:
         ORIGINAL_NAME(*make_random_qkv())
@@ -388,7 +388,7 @@ def _call_attention_for_torchscript(q: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
 
-def test_functions_pickled_during_a_watch_are_the_original_ones() -> None:
+def test_functions_pickled_during_a_watch_are_not_wrappers() -> None:
     with why_not_cudnn(run_query=False):
         kept = pickle.dumps({"attend": F.scaled_dot_product_attention, "layer": torch.nn.MultiheadAttention(8, 2)})
     assert pickle.loads(kept)["attend"] is ORIGINAL[0]
@@ -407,7 +407,7 @@ def test_an_exception_in_the_watched_block_is_raised_and_the_report_kept() -> No
     assert len(wrong.findings) <= 1  # a call that torch refuses is a call
 
 
-def test_a_second_watch_works_after_the_first() -> None:
+def test_attention_calls_are_recorded_again_by_a_second_watch() -> None:
     reports = [make_report(attend, *make_random_qkv()) for _ in range(2)]
     assert [[one.count for one in report.findings] for report in reports] == [[1], [1]]
 

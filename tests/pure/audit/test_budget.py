@@ -11,7 +11,7 @@ from cudnn_backend_py.audit.budget import UNKNOWN_S, Budget
 
 
 @pytest.fixture(autouse=True)
-def _reset_known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+def _reset_known_sample_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_kinds", {})
 
 
@@ -49,7 +49,7 @@ def test_audit_samples_stay_within_their_share_of_the_time(share: float) -> None
 
 
 @pytest.mark.parametrize("counting", [0.0, 0.004, 0.02])
-def test_counting_calls_is_charged_to_the_same_budget(counting: float) -> None:
+def test_time_spent_counting_calls_is_charged_to_audit_budget(counting: float) -> None:
     """Counting uses part of the budget; samples get the rest, but at least a quarter of the share."""
     share = 0.01
     program = SimulatedProgram(share)
@@ -63,7 +63,7 @@ def test_counting_calls_is_charged_to_the_same_budget(counting: float) -> None:
     assert 0.9 * left * budget.elapsed_s <= spent <= left * budget.elapsed_s + 0.02
 
 
-def test_the_first_sample_of_a_kind_of_call_is_charged_as_setup_once_per_process() -> None:
+def test_first_sample_of_each_call_kind_is_charged_as_setup_once() -> None:
     program = SimulatedProgram(0.1)
     assert not program.take_sample(0.5)
     program.now += 2 * UNKNOWN_S / 0.1

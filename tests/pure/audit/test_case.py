@@ -73,7 +73,7 @@ def test_a_stored_case_is_read_back_unchanged(tmp_path: Path) -> None:
     assert str(found).startswith("frontend: activation by eng1, cuDNN 9.19.0, H200")
 
 
-def test_case_folder_is_private(tmp_path: Path) -> None:
+def test_audit_case_folder_is_private(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     path, _ = CaseFolder(folder).store(make_case())
     assert path is not None
@@ -85,7 +85,7 @@ def test_case_folder_is_private(tmp_path: Path) -> None:
     assert error.value.code == "audit-folder"
 
 
-def test_only_one_audit_case_of_a_kind_is_stored(tmp_path: Path) -> None:
+def test_a_second_audit_case_of_the_same_kind_is_not_stored(tmp_path: Path) -> None:
     folder = CaseFolder(tmp_path / "audit")
     first, _ = folder.store(make_case())
     again, why = folder.store(make_case(9.0))
@@ -126,7 +126,7 @@ def test_an_invalid_audit_case_is_refused(tmp_path: Path) -> None:
     assert error.value.sections["fix"].startswith("python -m cudnn_backend_py.audit ")
 
 
-def test_audit_command_lists_the_valid_cases_of_a_folder_with_a_broken_one(tmp_path: Path) -> None:
+def test_audit_command_lists_valid_cases_next_to_a_broken_file(tmp_path: Path) -> None:
     from cudnn_backend_py.cli.commands import main
 
     path, _ = CaseFolder(tmp_path / "audit").store(make_case())

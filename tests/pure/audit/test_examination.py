@@ -15,7 +15,7 @@ from cudnn_backend_py import UsageError
 from cudnn_backend_py.audit.examination import (
     CaseReport,
     VersionResult,
-    _Examination,
+    _CaseExamination,
     judge_until_first_differing_version,
 )
 from cudnn_backend_py.audit.look import audit_from_environment
@@ -26,22 +26,22 @@ from .test_case import make_case
 
 
 @pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
-def test_find_changed_version_judges_few_versions(first_other: int) -> None:
+def test_first_differing_version_is_found_with_few_judgements(first_other: int) -> None:
     """Results change at version ``first_other``: it and the version before it are judged, at most five in all."""
     judged: list[int] = []
 
-    def has_result_of_changed_version(name: str) -> bool:
+    def has_changed_result(name: str) -> bool:
         judged.append(int(name))
         return int(name) >= first_other
 
-    judge_until_first_differing_version([str(number) for number in range(12)], has_result_of_changed_version)
+    judge_until_first_differing_version([str(number) for number in range(12)], has_changed_result)
     assert len(judged) == len(set(judged)) <= 5
     if first_other < 12:
         assert first_other in judged
         assert first_other == 0 or first_other - 1 in judged
     else:
         assert judged == [11]
-    judge_until_first_differing_version([], has_result_of_changed_version)
+    judge_until_first_differing_version([], has_changed_result)
 
 
 def make_version_result(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
@@ -54,7 +54,7 @@ def make_case_report(*of: VersionResult, **fields: object) -> CaseReport:
     return CaseReport(case=make_case(), file="case.npz", asked=list(of), **fields)  # type: ignore[arg-type]
 
 
-def test_case_report_lists_results_by_version() -> None:
+def test_audit_case_report_lists_results_by_version() -> None:
     found = make_case_report(
         make_version_result("9.19.0", ("eng1_k2=1",), ("eng0",)), make_version_result("9.28.0", (), ("eng1",)),
         engine=1, since="9.19.0",
@@ -73,7 +73,7 @@ def test_case_report_lists_results_by_version() -> None:
     assert found.to_dict()["asked"][0]["state"] == "wrong"
 
 
-def test_case_report_says_that_cudnn_is_right_and_torch_is_wrong() -> None:
+def test_audit_case_report_may_say_that_torch_is_wrong() -> None:
     found = CaseReport(
         case=make_case(backend="torch's flash"), file="x", asked=[make_version_result("9.19.0", (), ("eng1",))]
     )
@@ -97,19 +97,19 @@ def test_reproduction_program_is_self_contained(tmp_path: Path) -> None:
     assert done.stdout.strip() == "integers {}"
 
 
-def test_reproduction_program_does_not_execute_text_of_the_case() -> None:
+def test_reproduction_program_executes_no_text_of_an_audit_case() -> None:
     one = make_case(wrong=('"""\nraise SystemExit(99)\n"""',), cudnn="9.19.0")
     tree = ast.parse(make_reproduction_program(one.graph, "uniform", "eng1", None, one, "wrong"))  # type: ignore[arg-type]
     assert not any(isinstance(statement, ast.Raise) for statement in tree.body)
 
 
-def test_the_library_named_in_a_case_is_not_loaded(tmp_path: Path) -> None:
+def test_the_library_named_in_an_audit_case_is_not_loaded(tmp_path: Path) -> None:
     """A case file may come from another machine, and the library that it names must not be loaded."""
     library = tmp_path / "libcudnn.so.9"
     library.touch()
     one = make_case(library=str(library), cudnn="9.1.99")
     found = CaseReport(case=one, file="case.npz")
-    assert _Examination(one, found, None, 0.0, str)._find_original_library_name() == ""
+    assert _CaseExamination(one, found, None, 0.0, str)._find_original_library_name() == ""
     assert f"--cudnn {library} runs it" in found.left[0]
 
 

@@ -24,7 +24,7 @@ def encode_numbers_as_memory_bytes(graph: Graph, name: str, numbers: Any) -> Any
     return convert_numbers_to_memory_image(graph.tensor(name), numbers).reshape(-1).view(np.uint8)
 
 
-def make_attention_case(backward: bool, factor: float, place: tuple[int, int]) -> Case:
+def make_attention_audit_case(backward: bool, factor: float, place: tuple[int, int]) -> Case:
     """Return a case of attention in which one head of every result is multiplied by a factor."""
     make = attention.sdpa_backward if backward else attention.sdpa_forward
     graph = make(
@@ -69,7 +69,7 @@ def test_only_a_wrong_result_is_reported() -> None:
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_audit_of_large_attention_finds_its_wrong_head(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "MOST_SCORES", 1 << 10)
-    found = reduce_case_for_interpreter(make_attention_case(backward, 1.5, (1, 3)))
+    found = reduce_case_for_interpreter(make_attention_audit_case(backward, 1.5, (1, 3)))
     assert found.what == "batch 1, heads 2 to 3"
     shapes = {name: x.shape for name, x in found.results.items()}
     assert shapes == (
@@ -77,23 +77,24 @@ def test_the_audit_of_large_attention_finds_its_wrong_head(backward: bool, monke
     )
     assert set(interpret_and_find_wrong_outputs(found)) == set(shapes)
     assert (
-        interpret_and_find_wrong_outputs(reduce_case_for_interpreter(make_attention_case(backward, 1.0, (1, 3)))) == {}
+        interpret_and_find_wrong_outputs(reduce_case_for_interpreter(make_attention_audit_case(backward, 1.0, (1, 3))))
+        == {}
     )
     strides = {one.name: one.strides for one in found.graph.tensors if not one.virtual}
-    whole = make_attention_case(backward, 1.0, (0, 0)).graph
+    whole = make_attention_audit_case(backward, 1.0, (0, 0)).graph
     assert whole is not None
     assert all(whole.tensor(name).strides == held for name, held in strides.items()), "layouts are the program's"
 
 
 def test_small_attention_is_audited_as_a_whole() -> None:
-    assert reduce_case_for_interpreter(make_attention_case(False, 1.5, (0, 1))).what == ""
+    assert reduce_case_for_interpreter(make_attention_audit_case(False, 1.5, (0, 1))).what == ""
 
 
-def test_cases_are_judged_in_a_child_process() -> None:
+def test_audit_cases_are_judged_in_a_child_process() -> None:
     findings: list[Case] = []
     judging = BackgroundJudge(findings.append)
     judging.add(make_case)
-    judging.add(lambda: make_attention_case(False, 1.0, (0, 0)))
+    judging.add(lambda: make_attention_audit_case(False, 1.0, (0, 0)))
     judging.add(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
     judging.finish(60.0)
     assert [one.wrong for one in findings] == [("y",)]
@@ -104,7 +105,7 @@ def test_cases_are_judged_in_a_child_process() -> None:
 def test_the_judging_process_uses_one_thread() -> None:
     """The process that checks results uses one thread, to leave CPU cores to the audited program."""
     judging = BackgroundJudge(lambda _: None)
-    judging.add(lambda: make_attention_case(False, 1.0, (0, 0)))
+    judging.add(lambda: make_attention_audit_case(False, 1.0, (0, 0)))
     while judging.waiting_count:
         time.sleep(0.01)
     child = judging._child._child

@@ -133,7 +133,7 @@ def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
     assert group.plan_s == pytest.approx(2 * (26.325987 - 26.223864) + 26.263514 - 26.223864)
 
 
-def test_only_plans_of_the_same_config_can_be_saved() -> None:
+def test_only_repeated_plans_of_one_config_count_as_avoidable() -> None:
     text = read_log_text(TORCH_LOG.name)
     first = text[: text.index("\nI! CuDNN (v91900 56) function cudnnSetStream() called:", 4000)]
     other = re.sub(r'(KERNEL_CFG(?:: type=int; val=|":))7\b', r"\g<1>4", first)

@@ -169,7 +169,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in make_cache_variables(tmp_path).items():
+    for name, value in make_cache_environment_variables(tmp_path).items():
         monkeypatch.setenv(name, value)
     return tmp_path
 
@@ -180,7 +180,7 @@ def files(folder: Path) -> Path:
     return folder
 
 
-def make_cache_variables(folder: Path) -> dict[str, str]:
+def make_cache_environment_variables(folder: Path) -> dict[str, str]:
     """Return the environment variables of the cache folders, set to paths inside ``folder``."""
     return {
         "CUDNN_BACKEND_CACHE": str(folder / "versions"),
@@ -226,7 +226,7 @@ def test_no_command_summary_is_truncated_at_eighty_columns(folder: Path) -> None
                 assert any(line.split() == [name, *summary.split()] for line in lines), (words, name)
 
 
-def test_exit_codes_are_the_documented_ones() -> None:
+def test_exit_codes_equal_the_documented_exit_codes() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
     print_red = run_command(["--help"]).stdout.partition("Exit codes:\n")[2]
     for code, text in output.EXIT_CODES.items():
@@ -234,7 +234,7 @@ def test_exit_codes_are_the_documented_ones() -> None:
         assert f"| {code} | {text} |" in page
 
 
-def test_the_documented_output_formats_are_those_of_the_commands() -> None:
+def test_documented_output_formats_equal_the_command_options() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| (`.*) \| (`.*) \|$", page.partition("### Formats")[2].partition("\n## ")[0], re.MULTILINE)
     documented = {
@@ -326,12 +326,12 @@ def test_every_choice_option_suggests_the_nearest_value() -> None:
         ("--whatif --execute --format junit", "--whatif does not take --execute and --format junit"),
     ],
 )
-def test_the_error_for_incompatible_explain_options_names_them(words: str, message: str) -> None:
+def test_the_error_names_the_incompatible_explain_options(words: str, message: str) -> None:
     done = CliRunner().invoke(main, ["explain", "graph.py", *words.split()])
     assert (done.exit_code, message + "\n" in done.output) == (2, True)
 
 
-def test_only_the_global_cudnn_option_is_removed_from_a_command_line() -> None:
+def test_global_and_command_cudnn_options_are_removed_separately() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
     assert _replace_version_option(words, None, whole=True) == ["matrix", "g", "--cudnn", "9.28"]
     assert _replace_version_option(words[2:], None, whole=False) == ["matrix", "g"]
@@ -373,7 +373,7 @@ def test_target_list_as_json_has_all_profiles() -> None:
 # Suggestions
 
 
-def test_nearest_name_is_suggested() -> None:
+def test_the_nearest_name_is_suggested_for_a_misspelt_name() -> None:
     assert find_nearest("EXPLIAN", ["lint", "explain"]) == "explain"
     assert find_nearest("l40z", ["l4", "L40S"]) == "L40S"
     assert find_nearest("zzz", ["explain", "lint"]) is None
@@ -382,7 +382,7 @@ def test_nearest_name_is_suggested() -> None:
 # Drawings
 
 
-def test_a_drawing_is_complete_svg(files: Path) -> None:
+def test_a_graph_drawing_is_complete_svg(files: Path) -> None:
     assert run_command(["graph", "draw", "good.json", "--output", "g.svg"]).exit_code == 0
     root = ElementTree.parse("g.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -390,7 +390,7 @@ def test_a_drawing_is_complete_svg(files: Path) -> None:
     assert names == {tensor.name for tensor in make_two_matmuls().tensors}
 
 
-def test_a_drawing_is_written_as_png(files: Path) -> None:
+def test_a_graph_drawing_is_written_as_png(files: Path) -> None:
     pytest.importorskip("resvg_py")
     assert run_command(["graph", "draw", "good.json", "--output", "g.png"]).exit_code == 0
     assert Path("g.png").read_bytes().startswith(b"\x89PNG\r\n")
@@ -430,7 +430,7 @@ def test_output_of_a_graph_program_is_not_mixed_into_json(files: Path, capfd: py
         ("notebook.txt", "import cudnn", ("log -- PROGRAM", "frontend PROGRAM.py")),
     ],
 )
-def test_a_program_instead_of_a_graph_leads_to_the_commands_that_run_it(
+def test_error_for_a_program_given_as_graph_names_run_commands(
     folder: Path, name: str, text: str, commands: tuple[str, ...]
 ) -> None:
     Path(name).write_text(text)
@@ -483,7 +483,7 @@ def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
     assert run_command(["graph", "draw", "several.log", "--graph", str(count)]).exit_code == 0
 
 
-def test_diff_names_what_to_change_in_a_wrong_command_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diff_command_says_how_to_correct_its_arguments(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("good.json").touch()
     swapped = run_command(["diff", "good.json", "9.24", "9.28"])
     assert "good.json is a file, and OLD and NEW come first: cudnn-backend diff OLD NEW good.json" in swapped.stderr
@@ -599,7 +599,7 @@ def write_golden_files() -> None:
         folder = Path(name)
         write_input_files(folder)
         os.chdir(folder)
-        os.environ.update(make_cache_variables(folder))
+        os.environ.update(make_cache_environment_variables(folder))
         for golden, lines in COMMAND_LINES_BY_FILE.items():
             (GOLDEN_FOLDER / f"{golden}.txt").write_text(run_command_lines(lines, folder), encoding="utf-8")
         (GOLDEN_FOLDER / "narrow.txt").write_text(

@@ -18,5 +18,5 @@ def test_ci_commands_are_escaped_in_reports_but_not_in_annotations(capfd: pytest
     ("size_bytes", "text"),
     [(0, "0"), (3, "<0.1"), (75_000, "0.1"), (2_000_000, "2.0"), (9_960_000, "10"), (1_302_400_000, "1302")],
 )
-def test_sizes_are_in_mb_and_small_ones_are_not_0(size_bytes: int, text: str) -> None:
+def test_small_sizes_are_not_shown_as_0_mb(size_bytes: int, text: str) -> None:
     assert format_megabytes(size_bytes) == text

@@ -55,7 +55,7 @@ def test_a_jit_wheel_that_cannot_judge_graphs_is_installed_only_on_request(
     assert versions.install("9.12", cuda="12", progress=False) == full
 
 
-def test_a_large_download_says_why_and_names_a_small_one(
+def test_large_download_is_explained_and_a_jit_wheel_suggested(
     wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.30.0.1", FULL_FILES)
@@ -75,7 +75,7 @@ def test_a_large_download_says_why_and_names_a_small_one(
     assert [one.short_version for one in versions.list_installed()] == ["9.30.0"]
 
 
-def test_a_version_that_does_not_exist_names_the_nearest(
+def test_error_for_a_missing_version_names_the_nearest_version(
     wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
@@ -86,7 +86,7 @@ def test_a_version_that_does_not_exist_names_the_nearest(
         assert "take one of the nearest: 9.19.0\n" in done.stderr
 
 
-def test_a_version_that_exists_for_the_other_cuda_major_is_named(
+def test_error_names_the_cuda_major_that_has_the_version(
     wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(wheel_index, "nvidia-cudnn-cu13", "9.28.1.2", FULL_FILES)
@@ -98,7 +98,7 @@ def test_a_version_that_exists_for_the_other_cuda_major_is_named(
         assert f"it exists for CUDA 13: {command_line}" in done.stderr
 
 
-def test_every_resolution_finds_the_wheel_of_the_environment(
+def test_every_version_spelling_finds_the_wheel_on_sys_path(
     version_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = tmp_path / "nvidia/cudnn/lib/libcudnn.so.9"
@@ -169,7 +169,7 @@ def test_every_command_installs_a_missing_version_or_says_why_not(
     save_graph(attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64), graph)
     words = [str(graph) if word == "none.json" else word for word in arguments]
 
-    def run(version: str) -> str:
+    def run_with_missing_version(version: str) -> str:
         rest = [version]
         if words == ["diff"]:
             rest += [version, str(graph), "--target", "h100"]
@@ -184,11 +184,11 @@ def test_every_command_installs_a_missing_version_or_says_why_not(
         )
 
     nearest = "cudnn-version-not-found: there is no cuDNN 9.99 for CUDA 12\n"
-    assert run("9.99+cu12").startswith(nearest)
-    assert "installing cuDNN 9.19+cu12 (<0.1 MB)\n" in run("9.19+cu12")
+    assert run_with_missing_version("9.99+cu12").startswith(nearest)
+    assert "installing cuDNN 9.19+cu12 (<0.1 MB)\n" in run_with_missing_version("9.19+cu12")
     assert [one.short_version for one in versions.list_installed()] == ["9.19.0"]
     monkeypatch.setenv("PIP_FIND_LINKS", str(version_store))
-    missing = run("9.20+cu12").splitlines()
+    missing = run_with_missing_version("9.20+cu12").splitlines()
     assert missing[0] == "cudnn-version-not-installed: cuDNN 9.20+cu12 is not installed"
     assert missing[-1] == "  fix:    cudnn-backend cudnn install 9.20 --cuda 12"
 
@@ -234,7 +234,7 @@ def test_sigterm_ends_an_install_after_its_files_are_removed(tmp_path: Path) -> 
     assert (done.code, done.stdout) == (-signal.SIGTERM, "removed\n")
 
 
-def test_list_commands_name_every_folder_with_its_size(version_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cudnn_list_and_cache_list_print_folder_sizes(version_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
     monkeypatch.setenv("XDG_CACHE_HOME", str(version_store.parent / "user"))
     installed = add_to_version_store(version_store)

@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import (
     Baseline,
     CheckedVerdict,
     ExpectedVerdict,
-    _update_expected_tables,
+    _update_expected_verdict_tables,
     compare_with_baseline,
     compute_baseline_exit_code,
     read_baseline,
@@ -37,7 +37,7 @@ def make_baseline(expected: ExpectedVerdict | None) -> Baseline:
     return Baseline(Path("b.toml"), {"g": "g.json"}, ("sm90",), ("9.19.0",), False, ("cause",), rows)
 
 
-def compare_one_verdict(expected: ExpectedVerdict | None, cell: Cell) -> CheckedVerdict:
+def compare_verdict_with_baseline(expected: ExpectedVerdict | None, cell: Cell) -> CheckedVerdict:
     [one] = compare_with_baseline(
         make_baseline(expected), Matrix(("g",), ("sm90",), ("9.19.0",), {GRAPH_TARGET_VERSION: cell})
     )
@@ -76,14 +76,14 @@ def compare_one_verdict(expected: ExpectedVerdict | None, cell: Cell) -> Checked
     ],
 )
 def test_changed_verdicts_are_reported(expected: ExpectedVerdict | None, cell: Cell, code: int, why: str) -> None:
-    one = compare_one_verdict(expected, cell)
+    one = compare_verdict_with_baseline(expected, cell)
     assert (one.why, one.changed, compute_baseline_exit_code([one])) == (why, bool(why), code)
 
 
-def test_exit_code_of_a_check_is_that_of_the_worst_change() -> None:
-    same = compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL)
-    changed = compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL)
-    unjudged = compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL)
+def test_the_worst_change_decides_the_exit_code_of_a_check() -> None:
+    same = compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL)
+    changed = compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL)
+    unjudged = compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL)
     assert [compute_baseline_exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [
         0,
         0,
@@ -94,9 +94,9 @@ def test_exit_code_of_a_check_is_that_of_the_worst_change() -> None:
 
 def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
     results = [
-        compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL),
-        compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL),
-        compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL),
+        compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), SUPPORTED_CELL),
+        compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL),
+        compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL),
     ]
     text = render_as_text(render_check(results))
     assert "3 verdicts checked, 2 changed" in text
@@ -107,18 +107,18 @@ def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
     assert [line.split("::")[1].split(",")[0] for line in lines] == ["error file=graphs/g.json"] * 2
 
 
-def test_the_report_of_an_update_says_what_was_written() -> None:
+def test_the_baseline_update_report_counts_changed_verdicts() -> None:
     unexpected = [
-        compare_one_verdict(None, SUPPORTED_CELL),
-        compare_one_verdict(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL),
+        compare_verdict_with_baseline(None, SUPPORTED_CELL),
+        compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL),
     ]
     text = render_as_text(render_check(unexpected, "b.toml"))
     assert "2 changed; b.toml is updated; 1 could not be judged, and b.toml keeps what it had" in text
     assert "is updated" not in render_as_text(render_check([], "b.toml")) + render_as_text(render_check(unexpected))
 
 
-def test_the_report_names_the_command_that_fixes_an_environment() -> None:
-    lost, crashed = compare_one_verdict(None, LOST_CELL), compare_one_verdict(None, CRASHED_CELL)
+def test_check_report_names_the_doctor_command_if_it_is_needed() -> None:
+    lost, crashed = compare_verdict_with_baseline(None, LOST_CELL), compare_verdict_with_baseline(None, CRASHED_CELL)
     assert render_as_text(render_check([lost, lost])).count("fix: 'cudnn-backend doctor'") == 1
     assert "doctor" not in render_as_text(render_check([crashed]))
 
@@ -142,9 +142,11 @@ pin = ["cause", "engines"]
 [graphs]  # ours
 {json.dumps(name)} = "a b.json"
 """
-    path.write_text(_update_expected_tables(mine, {}), encoding="utf-8")
+    path.write_text(_update_expected_verdict_tables(mine, {}), encoding="utf-8")
     assert path.read_text(encoding="utf-8") == mine
-    path.write_text(_update_expected_tables(_update_expected_tables(mine, rows), rows), encoding="utf-8")
+    path.write_text(
+        _update_expected_verdict_tables(_update_expected_verdict_tables(mine, rows), rows), encoding="utf-8"
+    )
     assert path.read_text(encoding="utf-8").startswith(mine)
     assert read_baseline(path) == whole
 
@@ -176,7 +178,7 @@ outcome = "supported"
         ("g", "sm80", "default"): ExpectedVerdict(Outcome.SUPPORTED),
         ("g", "sm89", "default"): ExpectedVerdict(Outcome.SUPPORTED, engines=(7,)),
     }
-    written = _update_expected_tables(text, rows)
+    written = _update_expected_verdict_tables(text, rows)
     path = tmp_path / "b.toml"
     path.write_text(written, encoding="utf-8")
     assert read_baseline(path).expected == rows
@@ -185,8 +187,8 @@ outcome = "supported"
     )
     new = '\n[[expected]]\ngraph = "g"\ntarget = "sm89"\nversion = "default"\noutcome = "supported"\nengines = [7]\n'
     assert written == changed + new
-    assert _update_expected_tables(written, rows) == written
-    none = _update_expected_tables(written, {})
+    assert _update_expected_verdict_tables(written, rows) == written
+    none = _update_expected_verdict_tables(written, {})
     assert "[[expected]]" not in none
     assert none.startswith(BASELINE_TOML[:20])
 
@@ -197,7 +199,8 @@ def test_updating_a_baseline_writes_inline_expectations_as_tables(tmp_path: Path
     rows = {("g", "sm90", "default"): ExpectedVerdict(Outcome.NOT_SUPPORTED)}
     for inline in ("expected = []\n", f"expected = [{row}]\n"):
         path.write_text(
-            _update_expected_tables(BASELINE_TOML.replace("[graphs]", f"{inline}[graphs]"), rows), encoding="utf-8"
+            _update_expected_verdict_tables(BASELINE_TOML.replace("[graphs]", f"{inline}[graphs]"), rows),
+            encoding="utf-8",
         )
         assert read_baseline(path).expected == rows
 
@@ -256,7 +259,7 @@ def test_an_invalid_baseline_is_refused(text: str, what: str, tmp_path: Path) ->
     assert what in str(caught.value)
 
 
-def test_an_expected_verdict_that_is_no_longer_listed_is_one_entry_and_is_removed_by_an_update(tmp_path: Path) -> None:
+def test_unlisted_expected_verdict_is_reported_and_removed(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     path.write_text(BASELINE_TOML + EXPECTED_ROW_TOML.replace("default", "9.19.0"))
     baseline = read_baseline(path)
@@ -265,7 +268,9 @@ def test_an_expected_verdict_that_is_no_longer_listed_is_one_entry_and_is_remove
     assert (new.version, stale.version, compute_baseline_exit_code([stale])) == ("default", "9.19.0", 2)
     assert stale.why == "cannot be judged: b.toml expects this verdict and does not list its graph, target or version"
     assert make_github_annotations([stale.make_test_case()])[0].startswith("::error title=g on sm90")
-    written = _update_expected_tables(path.read_text(), {("g", "sm90", "default"): ExpectedVerdict(Outcome.SUPPORTED)})
+    written = _update_expected_verdict_tables(
+        path.read_text(), {("g", "sm90", "default"): ExpectedVerdict(Outcome.SUPPORTED)}
+    )
     assert "9.19.0" not in written
 
 

@@ -54,7 +54,7 @@ def test_junit_has_a_test_case_for_every_cell_of_a_matrix() -> None:
     assert root.attrib["name"] == "nightly"
 
 
-def test_a_failing_case_is_reported_unchanged() -> None:
+def test_a_failed_verdict_test_case_is_written_to_junit() -> None:
     case = VerdictTestCase(
         graph="g", target="t", version="v", state="failed", code="changed", message="was supported", text="why"
     )

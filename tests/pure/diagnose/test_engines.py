@@ -47,7 +47,7 @@ def test_attention_norms_and_reductions_have_only_runtime_compiled_engines() -> 
     assert not [name for name in alone if name.startswith(others)]
 
 
-def test_the_memory_bound_engine_needs_a_device_on_blackwell() -> None:
+def test_the_memory_bound_engine_needs_a_real_gpu_on_blackwell() -> None:
     said = "CUDNN_STATUS_INTERNAL_ERROR: engine_iface->getStatus()"
     assert find_queried_device_properties(said, 90) is None
     assert "memory-bound engine" in (find_queried_device_properties(said, 100) or "")

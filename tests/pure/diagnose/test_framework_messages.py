@@ -83,7 +83,7 @@ def test_unrelated_text_matches_no_message_entry(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["No valid execution plans", "no valid execution plan"])
-def test_a_part_of_four_words_of_a_message_is_explained(text: str) -> None:
+def test_four_words_of_a_message_suffice_to_explain_the_message(text: str) -> None:
     [entry] = explain_message(text)
     assert entry.code == "no-plan-built"
     assert "`cudnn-backend explain GRAPH --build`" in entry.fix

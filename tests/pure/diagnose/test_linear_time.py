@@ -23,7 +23,7 @@ from tests.support.typical_graphs import TYPICAL_GRAPHS
 MAX_RELATIVE_GROWTH = 1.3  # allows more than linear growth for lists that are sorted and truncated
 
 
-def list_changes_of_all_kinds(graph: Graph) -> None:
+def compute_all_graph_changes(graph: Graph) -> None:
     for _ in iterate_changes(graph):
         pass
 
@@ -43,7 +43,7 @@ WORK_ON_GRAPHS: dict[str, Callable[[Graph], object]] = {
     "text": str,
     "known issues": lambda graph: list(find_known_issues(graph, 90, (9, 28, 0))),
     "lint": lint,
-    "changes": list_changes_of_all_kinds,
+    "changes": compute_all_graph_changes,
     "deviations": find_deviations,
     "JSON": lambda graph: graph_from_json(graph_to_json(graph)),
     "drawing": draw_graph,

@@ -15,15 +15,16 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, atten
 from cudnn_backend_py.diagnose import linting
 from cudnn_backend_py.diagnose.linting import Finding, lint
 from cudnn_backend_py.generated.enums import ReduceTensorOp, TensorReordering
+from cudnn_backend_py.graph.replace import make_packed_tensor, replace_tensors
 from tests.support.attention_cases import make_random_attention_problem
 from tests.support.varied_graphs import VARIED_GRAPHS
 
 HALF, FLOAT = DataType.HALF, DataType.FLOAT
 
 
-def make_matmul_graph(**of_a: Any) -> Graph:
+def make_matmul_graph(dims: tuple[int, ...] = (1, 64, 64), **of_a: Any) -> Graph:
     g = GraphBuilder("matmul", io_type=HALF)
-    a, b = g.tensor("a", (1, 64, 64), **of_a), g.tensor("b", (1, 64, 64))
+    a, b = g.tensor("a", dims, **of_a), g.tensor("b", (1, 64, 64))
     g.matmul(a, b, name="c", virtual=False)
     return g.graph()
 
@@ -77,6 +78,38 @@ def test_a_tensor_without_a_contiguous_dim_is_reported() -> None:
     assert list_codes_tensors_and_severities(make_matmul_graph(strides=(4096, 1, 64))) == [], (
         "a transposed matrix is dense"
     )
+
+
+def make_block_scaled_matmul(scale_dims: tuple[int, ...]) -> Graph:
+    g = GraphBuilder("scaled", io_type=DataType.FP8_E4M3)
+    order = TensorReordering.F8_128x4
+    products = []
+    for name in "ab":
+        x = g.tensor(name, (1, 64, 64))
+        scales = g.tensor(f"scales_{name}", scale_dims, DataType.FP8_E8M0, reordering=order)
+        products.append(g.block_scale_dequantize(x, scales, 32, data_type=FLOAT))
+    g.matmul(*products, name="c", virtual=False, data_type=DataType.BFLOAT16)
+    return g.graph()
+
+
+def test_block_scales_of_partial_tiles_are_reported_as_dangerous() -> None:
+    code = "scales-not-whole-tiles"
+    assert list_codes_tensors_and_severities(make_block_scaled_matmul((1, 64, 2))) == [
+        (code, "scales_a", "dangerous"),
+        (code, "scales_b", "dangerous"),
+    ]
+    for whole in ((1, 128, 4), (1, 4, 128)):
+        assert list_codes_tensors_and_severities(make_block_scaled_matmul(whole)) == []
+
+
+def test_scales_of_attention_are_whole_tiles_or_reported() -> None:
+    options: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "mx": True}
+    graph = make_attention_graph(seq_q=200, seq_kv=200, head_dim=128, **options)
+    assert list_codes_tensors_and_severities(graph) == []
+    scales = next(tensor for tensor in graph.tensors if tensor.name == "descale_v")
+    short = replace_tensors(graph, {scales.uid: make_packed_tensor(scales, (1, 2, 7, 128))})
+    assert short is not None
+    assert list_codes_tensors_and_severities(short) == [("scales-not-whole-tiles", "descale_v", "dangerous")]
 
 
 def test_an_alignment_below_16_bytes_is_reported() -> None:
@@ -181,11 +214,10 @@ def test_grouped_convolutions_are_reported_unless_depthwise(channels: int, group
 def test_the_strides_of_tensors_stored_in_blocks_are_not_reported() -> None:
     g = GraphBuilder("blocks", io_type=HALF)
     for order, findings in ((TensorReordering.NONE, 1), (TensorReordering.F8_128x4, 0)):
-        codes = list_codes_tensors_and_severities(make_matmul_graph(strides=(64 * 128, 128, 2), reordering=order))
-        assert codes == [("no-dense-dim", "a", "slow")] * findings
-        codes = list_codes_tensors_and_severities(make_matmul_graph(strides=(64 * 68, 68, 1), reordering=order))
-        assert codes == [("stride-not-16-bytes", "a", "slow")] * findings
-    x = g.tensor("x", (1, 64, 64))
+        for strides, code in (((128 * 128, 128, 2), "no-dense-dim"), ((128 * 68, 68, 1), "stride-not-16-bytes")):
+            graph = make_matmul_graph(dims=(1, 128, 64), strides=strides, reordering=order)
+            assert list_codes_tensors_and_severities(graph) == [(code, "a", "slow")] * findings
+    x = g.tensor("x", (1, 128, 64))
     g.pointwise(PointwiseMode.RELU_FWD, x, virtual=False, strides=(64, 1, 1), reordering=TensorReordering.F8_128x4)
     assert list_codes_tensors_and_severities(g.graph()) == []
 

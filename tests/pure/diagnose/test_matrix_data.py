@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.report.tables import format_matrix_markdown, render_as_text, render_matrix, render_since
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix, matrix
-from cudnn_backend_py.diagnose.surveys.since import Since, _bisect, since
+from cudnn_backend_py.diagnose.surveys.since import Since, _bisect_supporting_range, since
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -35,7 +35,7 @@ def bisect_fake_versions(truth: str) -> Since:
         answers[version] = CELL_BY_LETTER[of[version]]
         return SUPPORT_BY_LETTER[of[version]]
 
-    _bisect(list(versions), record_and_return_support)
+    _bisect_supporting_range(list(versions), record_and_return_support)
     return Since("g", "sm90", versions, {one: answers[one] for one in versions if one in answers})
 
 

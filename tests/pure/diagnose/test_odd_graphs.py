@@ -14,7 +14,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Grap
 from cudnn_backend_py.diagnose import lint
 from cudnn_backend_py.diagnose.causes.find import list_suspicious_properties
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise
-from cudnn_backend_py.graph.attention import recognize as attention_graph
+from cudnn_backend_py.graph.attention import recognize as build_attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.guard import (
     call_and_report_errors,
@@ -27,7 +27,7 @@ from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.rewrite.changes import (
     CHANGES,
     Change,
-    compute_response_dims,
+    compute_convolution_output_dims,
     find_attention_dims,
     iterate_changes,
 )
@@ -127,8 +127,8 @@ def test_response_dims_of_invalid_convolutions_are_none() -> None:
     for name, value in (("dilations", (1,)), ("filter_strides", (0, 1)), ("pre_paddings", ())):
         odd = Graph((make_convolution(),)).ops[0].fields["convolution"]  # type: ignore[attr-defined]
         odd = type(odd)(odd.kind, parameters | {name: value})
-        assert compute_response_dims(make_convolution(convolution=odd)) is None
-    assert compute_response_dims(make_convolution()) == (1, 16, 4, 4)
+        assert compute_convolution_output_dims(make_convolution(convolution=odd)) is None
+    assert compute_convolution_output_dims(make_convolution()) == (1, 16, 4, 4)
 
 
 def test_two_operations_with_equal_names_are_distinguished() -> None:
@@ -146,7 +146,7 @@ def test_an_infinite_attention_bound_is_read_as_unknown() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, right_bound=3, left_bound=5, causal=False)
     bound = next(one for one in graph.tensors if one.by_value and one.value == 3)
     endless = {bound.uid: dataclasses.replace(bound, value=float("inf"), data_type=DataType.FLOAT)}
-    use = attention_graph.read_attention(replace_tensors(graph, endless))
+    use = build_attention_graph.read_attention(replace_tensors(graph, endless))
     assert use is not None
     assert use.problem.right_bound == 1
 
@@ -189,7 +189,7 @@ def test_interruptions_and_timeouts_of_checks_reach_the_caller(error: type[BaseE
         call_and_report_errors("the rule x", None, raise_error)
 
 
-def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_kind_of_change_does_not_stop_other_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = OPERATION_GRAPHS["padded matmul"]()
     before = [change.title for change in iterate_changes(graph) if change.kind != "scale"]
     monkeypatch.setitem(CHANGES, "scale", raise_key_error)
@@ -230,13 +230,13 @@ def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.Monke
 
 
 def test_read_attention_reports_a_failure_and_returns_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_graph, "_read_graph", lambda _: {}[3, 2])
+    monkeypatch.setattr(build_attention_graph, "_read_graph", lambda _: {}[3, 2])
     with collect_error_reports() as lines:
-        assert attention_graph.read_attention(Graph((make_sdpa(),))) is None
+        assert build_attention_graph.read_attention(Graph((make_sdpa(),))) is None
     assert lines == [f"the reading of attention {FAILURE_MESSAGE_END}"]
 
 
-def test_an_expanded_softmax_uses_free_uids() -> None:
+def test_an_expanded_softmax_uses_unused_uids() -> None:
     g = GraphBuilder("softmax", io_type=DataType.FLOAT, first_uid=LARGEST_INT64 - 1)
     x, y = g.tensor("x", (2, 4, 8, 8)), g.tensor("y", (2, 4, 8, 8))
     g.operation(DescriptorType.OPERATION_SOFTMAX, x=x, y=y)
@@ -245,7 +245,7 @@ def test_an_expanded_softmax_uses_free_uids() -> None:
     assert sorted(one.uid for one in made.tensors)[:6] == [1, 2, 3, 4, 5, 6]
 
 
-def test_no_change_drops_the_only_output_of_a_graph() -> None:
+def test_no_proposed_change_drops_the_only_output_of_a_graph() -> None:
     g = GraphBuilder("bias alone", io_type=DataType.HALF)
     s = g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, s, name="dbias", virtual=False)

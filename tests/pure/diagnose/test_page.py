@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -112,7 +113,7 @@ def test_hostile_names_are_escaped(page_text: str, parsed_page: ParsedPage) -> N
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_a_fragment_is_complete_html_without_scripts(outcome: Outcome) -> None:
+def test_a_verdict_html_fragment_is_complete_without_scripts(outcome: Outcome) -> None:
     for name in ("plain", HOSTILE_NAME):
         fragment = ParsedPage(render_verdict_html(make_verdict(make_two_matmuls(name), outcome, target_title=name)))
         assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
@@ -140,13 +141,21 @@ def test_page_shows_the_cause_reasons_stages_and_known_issue(parsed_page: Parsed
     assert "2 not supported" in " ".join(parsed_page.text.split())
 
 
+def test_page_shows_lint_evidence_and_frameworks() -> None:
+    facts = {"lint": ("dangerous: short scales",), "seen": "on an H100 with 9.24", "frameworks": {"torch 2": "uses it"}}
+    verdict = replace(make_verdict(make_two_matmuls("g"), Outcome.SUPPORTED), **facts)  # type: ignore[arg-type]
+    text = ParsedPage(render_page([verdict])).text
+    for words in ("Lint: dangerous: short scales", "seen onon an H100 with 9.24", "torch 2uses it"):
+        assert words in text
+
+
 def test_verdicts_of_one_graph_are_grouped(parsed_page: ParsedPage) -> None:
     assert [given["id"] for tag, given in parsed_page.elements if tag == "article"] == ["v1", "v3", "v2", "v4"]
     links = [given["href"] for tag, given in parsed_page.elements if tag == "a" and given["href"].startswith("#v")]
     assert links[1:] == ["#v1", "#v3", "#v2", "#v4"]
 
 
-def test_a_remedy_shows_changes_of_virtual_tensors_too(parsed_page: ParsedPage) -> None:
+def test_a_remedy_shows_changes_of_virtual_tensors(parsed_page: ParsedPage) -> None:
     lines = parsed_page.text.splitlines()
     [before] = [line for line in lines if line.startswith("-  s :")]
     [after] = [line for line in lines if line.startswith("+  s :")]
@@ -264,6 +273,6 @@ def test_a_drawing_file_of_hostile_names_is_valid_xml() -> None:
     assert draw_svg_file(make_chain_graph(MAX_OPERATIONS + 1)) == ""
 
 
-def test_sub_graphs_are_drawn_too() -> None:
+def test_sub_graphs_of_operations_are_drawn() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, implementation="unified")
     assert len(list(list_nested_graphs(graph))) == 1 + sum(1 for op in graph.ops for _ in op.subgraphs())

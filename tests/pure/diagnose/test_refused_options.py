@@ -12,7 +12,7 @@ from cudnn_backend_py.diagnose.causes.refused_part import RefusedOptions, find_r
 OPTION_NAMES = ("a", "b", "c", "d", "e")
 
 
-class RefusalOracle:
+class FakeSupportCheck:
     """A fake support check: it refuses every set of options that contains a refused set, and records its queries."""
 
     def __init__(self, *sets: str) -> None:
@@ -39,37 +39,35 @@ class RefusalOracle:
 def test_refused_sets_of_options_are_found(
     refused: tuple[str, ...], sets: tuple[tuple[str, ...], ...], cures: tuple[str, ...], alone: bool | None
 ) -> None:
-    run_query = RefusalOracle(*refused)
+    run_query = FakeSupportCheck(*refused)
     assert find_refused_options(OPTION_NAMES, {}, run_query) == RefusedOptions(sets, cures, alone)
     assert len(run_query.queries) == len(set(run_query.queries)) <= 4 * len(OPTION_NAMES)
 
 
 def test_no_refused_option_is_reported_if_the_plain_problem_is_refused() -> None:
-    run_query = RefusalOracle("")
+    run_query = FakeSupportCheck("")
     assert find_refused_options(OPTION_NAMES, {}, run_query) == RefusedOptions(((),))
     assert run_query.queries == [frozenset()]
 
 
-def test_an_option_that_is_supported_alone_is_not_reported_alone() -> None:
+def test_options_refused_only_together_are_reported_together() -> None:
     """Options "a" and "e" are refused only together, so they are reported as one set."""
-    found = find_refused_options(OPTION_NAMES, {}, RefusalOracle("ae"))
+    found = find_refused_options(OPTION_NAMES, {}, FakeSupportCheck("ae"))
     assert found is not None
     assert found.sets == (("a", "e"),)
 
 
 @pytest.mark.parametrize(("refused", "sets"), [("ab", (("b",),)), ("a", (("a",),)), ("bc", (("b", "c"),))])
-def test_an_option_that_needs_another_is_judged_together_with_it(
-    refused: str, sets: tuple[tuple[str, ...], ...]
-) -> None:
+def test_an_option_is_judged_together_with_the_option_it_needs(refused: str, sets: tuple[tuple[str, ...], ...]) -> None:
     """Option "b" needs option "a": it is judged only with "a", but the reported set need not contain "a"."""
-    run_query = RefusalOracle(refused)
+    run_query = FakeSupportCheck(refused)
     found = find_refused_options("abc", {"b": ("a",)}, run_query)
     assert found is not None
     assert found.sets == sets
     assert all("a" in kept for kept in run_query.queries if "b" in kept)
 
 
-def test_contradictory_results_give_no_refused_option() -> None:
+def test_contradictory_support_checks_give_no_refused_option() -> None:
     """Option "a" is refused alone, but leaving out "b" helps."""
 
     def run_query(kept: frozenset[str]) -> bool:
@@ -78,7 +76,7 @@ def test_contradictory_results_give_no_refused_option() -> None:
     assert find_refused_options("abc", {}, run_query) is None
 
 
-def test_an_option_that_is_supported_only_with_another_is_judged_with_it() -> None:
+def test_an_option_is_judged_with_the_option_that_it_depends_on() -> None:
     """Option "a" is refused alone and supported with "b", as ragged offsets are with ragged statistics."""
 
     def run_query(kept: frozenset[str]) -> bool:
@@ -89,12 +87,12 @@ def test_an_option_that_is_supported_only_with_another_is_judged_with_it() -> No
 
 @pytest.mark.parametrize("unknown", [frozenset(), frozenset("ab")])
 def test_unknown_outcomes_give_no_refused_option(unknown: frozenset[str]) -> None:
-    refuses = RefusalOracle("ab")
+    refuses = FakeSupportCheck("ab")
     assert find_refused_options("abc", {}, lambda kept: None if kept == unknown else refuses(kept)) is None
 
 
 def test_an_unknown_outcome_of_one_option_alone_is_not_reported() -> None:
-    refuses = RefusalOracle("ab")
+    refuses = FakeSupportCheck("ab")
     found = find_refused_options("abc", {}, lambda kept: None if kept == {"a"} else refuses(kept))
     assert found == RefusedOptions((("a", "b"),), ("a", "b"), None)
 
@@ -105,7 +103,7 @@ def test_every_reported_set_of_options_is_refused_and_minimal() -> None:
     for _ in range(300):
         refused = rng.sample(pairs, rng.choice((1, 1, 2, 3)))
         smallest = [one for one in refused if not any(other < one for other in refused)]
-        found = find_refused_options(OPTION_NAMES, {}, RefusalOracle(*map("".join, refused)))
+        found = find_refused_options(OPTION_NAMES, {}, FakeSupportCheck(*map("".join, refused)))
         assert found is not None
         assert all(set(one) in smallest for one in found.sets), (refused, found)
         singles = [one for one in smallest if len(one) == 1]

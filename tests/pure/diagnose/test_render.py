@@ -132,7 +132,7 @@ def test_an_existing_reason_is_not_reported_as_missing() -> None:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_exit_code_and_supported_agree(name: str) -> None:
+def test_exit_code_agrees_with_the_supported_property(name: str) -> None:
     verdict, code = VERDICTS[name]
     assert verdict.exit_code == code
     assert verdict.supported is (code == 0)
@@ -153,7 +153,7 @@ def test_verdict_data_is_strict_json_with_all_fields(name: str) -> None:
     assert data["outcome"] == verdict.outcome.value
 
 
-def test_verdict_data_contains_the_nested_values() -> None:
+def test_verdict_data_contains_configs_knobs_and_reasons() -> None:
     data = json.loads(json.dumps(NOT_SUPPORTED_VERDICT.to_dict()))
     assert data["candidates"][0] == {
         "tag": "eng0_k24=0",
@@ -227,7 +227,7 @@ def test_the_hint_after_the_engine_configs_is_not_truncated() -> None:
     assert format_summary(verdict).splitlines()[-1].endswith("first eng1_k24=1_k27=1_k38=1_k40=1_k41=1; -v: the others")
 
 
-def test_verdict_data_contains_the_tags_of_candidates() -> None:
+def test_verdict_data_contains_the_engine_config_tags() -> None:
     data = json.loads(json.dumps(NOT_SUPPORTED_VERDICT.to_dict()))
     assert [item["tag"] for item in data["candidates"]] == ["eng0_k24=0", ""]
     assert Verdict.from_dict(data).to_dict() == NOT_SUPPORTED_VERDICT.to_dict()

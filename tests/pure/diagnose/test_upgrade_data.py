@@ -242,7 +242,7 @@ def test_the_report_shows_exact_versions_and_rounded_times() -> None:
     assert "run by both: right, 14.1 us -> no time" in text
 
 
-def test_the_recorded_upgrade_times_only_changed_code_and_reports_changed_times() -> None:
+def test_recorded_upgrade_measured_only_graphs_with_changed_code() -> None:
     data = read_record("upgrade-h200-cudnn-9.28.0.json")
     assert len(data["changes"]) == sum(data["counts"].values()) == 56
     timed = {name: one for name, one in data["changes"].items() if one["times"] is not None}

@@ -17,7 +17,7 @@ from cudnn_backend_py.execution.recurring_shapes import (
 )
 
 
-def map_shapes_to_recognizing_call_number(calls: Iterable[object]) -> dict[object, int]:
+def map_shapes_to_calls_until_recognized(calls: Iterable[object]) -> dict[object, int]:
     """Return the recognized shapes, each with the number of its call after which it was recognized."""
     returning, found, seen = RecurringShapes(), {}, dict[object, int]()
     for shape in calls:
@@ -31,35 +31,37 @@ def map_shapes_to_recognizing_call_number(calls: Iterable[object]) -> dict[objec
     return found
 
 
-def make_calls_of_layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
+def iterate_shapes_of_layer_calls(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
     """Yield each shape once for every layer of a model."""
     return chain.from_iterable(repeat(shape, count) for shape in shapes)
 
 
 def test_a_single_repeated_shape_is_recognized_as_recurring_before_its_tenth_call() -> None:
-    assert map_shapes_to_recognizing_call_number(repeat("a", 9)) == {"a": CALLS_IN_A_ROW}
+    assert map_shapes_to_calls_until_recognized(repeat("a", 9)) == {"a": CALLS_IN_A_ROW}
     assert CALLS_IN_A_ROW < 10
 
 
 @pytest.mark.parametrize("count", [12, 80])
-def test_consecutive_calls_of_layers_count_as_one_use_of_the_shape(count: int) -> None:
-    assert set(map_shapes_to_recognizing_call_number(make_calls_of_layers(range(100), count))) == {0}, (
+def test_consecutive_calls_of_one_shape_count_as_one_use(count: int) -> None:
+    assert set(map_shapes_to_calls_until_recognized(iterate_shapes_of_layer_calls(range(100), count))) == {0}, (
         "only the first shape, which might have been the only one"
     )
 
 
 def test_a_shape_is_not_recognized_after_two_training_steps() -> None:
-    assert set(map_shapes_to_recognizing_call_number(make_calls_of_layers([0, 1, 2, 2, 3, 4]))) == {0}
+    assert set(map_shapes_to_calls_until_recognized(iterate_shapes_of_layer_calls([0, 1, 2, 2, 3, 4]))) == {0}
 
 
 def test_alternating_shapes_are_recognized_as_recurring() -> None:
-    found = map_shapes_to_recognizing_call_number(list(range(50)) * 9)
+    found = map_shapes_to_calls_until_recognized(list(range(50)) * 9)
     assert found == dict.fromkeys(range(50), VISITS_OF_RECURRING_SHAPE)
     assert VISITS_OF_RECURRING_SHAPE < 10
 
 
 def test_a_few_repeated_lengths_are_recognized_as_recurring() -> None:
-    assert set(map_shapes_to_recognizing_call_number(make_calls_of_layers([1, 2, 3] * VISITS_OF_RECURRING_SHAPE))) == {
+    assert set(
+        map_shapes_to_calls_until_recognized(iterate_shapes_of_layer_calls([1, 2, 3] * VISITS_OF_RECURRING_SHAPE))
+    ) == {
         1,
         2,
         3,
@@ -68,18 +70,18 @@ def test_a_few_repeated_lengths_are_recognized_as_recurring() -> None:
 
 def test_shapes_with_plans_evicted_before_reuse_are_not_recognized() -> None:
     assert PlanPool()._max_plans >= 2 * MAX_COUNTED_SHAPES
-    assert map_shapes_to_recognizing_call_number(
+    assert map_shapes_to_calls_until_recognized(
         list(range(MAX_COUNTED_SHAPES)) * VISITS_OF_RECURRING_SHAPE
     ).keys() == set(range(MAX_COUNTED_SHAPES))
     assert (
-        map_shapes_to_recognizing_call_number(list(range(MAX_COUNTED_SHAPES + 1)) * (VISITS_OF_RECURRING_SHAPE + 2))
+        map_shapes_to_calls_until_recognized(list(range(MAX_COUNTED_SHAPES + 1)) * (VISITS_OF_RECURRING_SHAPE + 2))
         == {}
     )
 
 
-def test_the_second_single_shape_of_a_program_is_recognized() -> None:
-    found = map_shapes_to_recognizing_call_number(
-        [*make_calls_of_layers(["a"] * 1000), *make_calls_of_layers(["b"] * 1000)]
+def test_a_second_shape_called_many_times_is_recognized() -> None:
+    found = map_shapes_to_calls_until_recognized(
+        [*iterate_shapes_of_layer_calls(["a"] * 1000), *iterate_shapes_of_layer_calls(["b"] * 1000)]
     )
     assert found == {"a": CALLS_IN_A_ROW, "b": LONG_RUN_CALLS}
 
@@ -96,7 +98,7 @@ def test_the_history_is_bounded_and_drops_the_oldest_shapes() -> None:
     assert returning.count_calls_until_recurring(0) > 1
 
 
-def test_calls_reported_afterwards_count_only_if_the_shape_is_the_latest() -> None:
+def test_calls_reported_late_count_only_for_the_latest_shape() -> None:
     returning = RecurringShapes()
     returning.count_call("a")
     returning.add_calls_of_last_shape("a", CALLS_IN_A_ROW - 3)

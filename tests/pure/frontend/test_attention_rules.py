@@ -304,7 +304,7 @@ def test_unpacked_statistics_need_cudnn_9_12_forward_and_9_26_backward() -> None
 
 
 @pytest.mark.parametrize("method", [add_sdpa, add_sdpa_backward, add_sdpa_fp8, add_sdpa_fp8_backward])
-def test_the_default_problems_are_accepted(method: Callable[..., Any]) -> None:
+def test_sdpa_calls_with_default_arguments_are_accepted(method: Callable[..., Any]) -> None:
     recorder = RecordingGraph((9, 19, 0), 90)
     method(recorder)
     assert recorder.graph().ops
@@ -533,7 +533,7 @@ def test_alibi_slopes_are_constants_of_the_graph() -> None:
 
 
 def test_max_total_seq_len_is_ignored_where_unsupported() -> None:
-    def has_ragged_scratch(d: int, sm: int) -> bool:
+    def has_ragged_dq_accumulator(d: int, sm: int) -> bool:
         recorder = RecordingGraph((9, 19, 0), sm)
         tensors = {name: set_int32_ragged_offset(make_bshd_tensor(d=d)) for name in ("q", "k", "v", "o", "dO")}
         gradients = add_sdpa_backward(recorder, **tensors, **make_padding_mask_options(), max_total_seq_len_q=128, d=d)
@@ -541,9 +541,9 @@ def test_max_total_seq_len_is_ignored_where_unsupported() -> None:
         set_int32_ragged_offset(gradients[0])
         return recorder.graph().tensor("dq_accum").ragged_offset is not None
 
-    assert has_ragged_scratch(64, 90)
-    assert not has_ragged_scratch(72, 90)
-    assert not has_ragged_scratch(64, 80)
+    assert has_ragged_dq_accumulator(64, 90)
+    assert not has_ragged_dq_accumulator(72, 90)
+    assert not has_ragged_dq_accumulator(64, 80)
 
 
 def test_deterministic_backward_attention_selects_an_engine_on_blackwell() -> None:

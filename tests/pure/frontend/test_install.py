@@ -120,7 +120,7 @@ assert cudnn.tensor is frontend.tensor
 """)
 
 
-def test_submodules_of_cudnn_are_those_of_the_frontend() -> None:
+def test_submodules_of_cudnn_are_imported_from_the_frontend() -> None:
     run_code("""
 from importlib import import_module
 from cudnn_backend_py import frontend
@@ -262,7 +262,7 @@ def test_help_shows_scripts_and_modules(capsys: pytest.CaptureFixture[str]) -> N
     ("ending", "code", "is_shown"),
     [("", 0, True), ("sys.exit()", 0, True), ("sys.exit(3)", 3, False), ("sys.stderr.close()", 0, False)],
 )
-def test_a_program_that_succeeds_ends_with_a_line_on_built_graphs(
+def test_a_successful_program_ends_with_a_built_graph_summary(
     script_path: Path, ending: str, code: int, is_shown: bool
 ) -> None:
     script_path.write_text(f"import sys, cudnn\n{ending}\n")
@@ -271,7 +271,7 @@ def test_a_program_that_succeeds_ends_with_a_line_on_built_graphs(
     assert (done.code, done.stderr) == (code, line if is_shown else "")
 
 
-def test_the_line_on_built_graphs_names_the_most_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_built_graph_summary_lists_the_most_frequent_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(built_graphs, "BUILT_GRAPHS", Counter("b\nccc"))
     assert built_graphs.describe_built_graphs() == r"5 graphs were built: c (3), b, \n"
     monkeypatch.setattr(built_graphs, "BUILT_GRAPHS", Counter("abcdefg"))

@@ -42,7 +42,7 @@ def made_up_known_issue(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     return made
 
 
-def is_refused(made_up_known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> bool:
+def is_graph_refused(made_up_known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> bool:
     return made_up_known_issue.refused and version >= AFFECTED_VERSION and sm == 90
 
 
@@ -51,7 +51,7 @@ def is_refused(made_up_known_issue: KnownIssue, version: tuple[int, int, int], s
 def test_builder_refuses_or_reports_the_known_issue(
     made_up_known_issue: KnownIssue, build: Any, version: tuple[int, int, int], sm: int
 ) -> None:
-    if is_refused(made_up_known_issue, version, sm):
+    if is_graph_refused(made_up_known_issue, version, sm):
         with pytest.raises(GraphError, match="made-up") as caught:
             build(ATTENTION_PROBLEM, version=version, sm=sm)
         assert caught.value.code == "attention-hazard"
@@ -110,7 +110,7 @@ def test_torch_operators_refuse_or_report_the_known_issue(
     whole = TensorLayout((2, 2, 96, 64), (2 * 96 * 64, 64, 2 * 64, 1), DataType.HALF)
     tensors = dict.fromkeys(("q", "k", "v", "o"), whole)
     options = OperatorOptions(0.125, 0.0, None, None, False, None, False)
-    if is_refused(made_up_known_issue, version, sm):
+    if is_graph_refused(made_up_known_issue, version, sm):
         with pytest.raises(GraphError, match="made-up"):
             make_attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:

@@ -123,7 +123,7 @@ def test_markdown_cells_are_not_run(tmp_path: Path) -> None:
     assert read_cells(write_notebook(tmp_path, "# a heading", kind="markdown")) == []
 
 
-def test_only_reaching_execute_under_target_exits_with_status_0(tmp_path: Path) -> None:
+def test_target_option_exits_with_0_if_execute_is_reached(tmp_path: Path) -> None:
     """Other exceptions under ``--target`` exit with their usual status."""
     path = write_notebook(
         tmp_path,

@@ -140,7 +140,7 @@ EXPECTED_SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", EXPECTED_SIGNATURES)
-def test_parameter_names_equal_those_of_cudnn_frontend(name: str) -> None:
+def test_parameter_names_equal_cudnn_frontends_names(name: str) -> None:
     method = getattr(OperationRecorder, name)
     parameters = list(inspect.signature(method).parameters.values())[1:]
     assert (
@@ -413,7 +413,7 @@ def test_fields_set_by_the_user_are_kept() -> None:
     assert (y.dim, y.stride, y.data_type) == ([2, 8, 16], [1, 2, 16], HALF)
 
 
-def test_default_tensor_names_equal_those_of_cudnn_frontend() -> None:
+def test_default_tensor_names_equal_cudnn_frontends_names() -> None:
     g = OperationRecorder()
     a, b = make_tensor(2, 8, 16), make_tensor(2, 16, 4, name="weights")
     c = g.matmul(a, b)
@@ -433,7 +433,7 @@ def test_default_tensor_names_equal_those_of_cudnn_frontend() -> None:
     assert (y.name, inverse.name) == ("rmsnorm.0::Y", "rmsnorm.0::INV_VARIANCE")
 
 
-def test_a_scalar_gets_the_rank_of_the_other_operand() -> None:
+def test_a_scalar_operand_gets_the_rank_of_the_tensor_operand() -> None:
     g = OperationRecorder()
     two = tensor([1], [1], FLOAT, is_pass_by_value=True)
     two.value = 2.0
@@ -835,7 +835,7 @@ def test_features_of_newer_libraries_are_refused(
     assert newer.graph().ops
 
 
-def test_is_negative_scale_is_set_from_cudnn_9_14() -> None:
+def test_is_negative_scale_option_is_set_from_cudnn_9_14_on() -> None:
     for version, wanted in (((9, 13, 0), None), ((9, 14, 0), True)):
         g = OperationRecorder(version)
         g.identity(

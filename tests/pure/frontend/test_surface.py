@@ -21,7 +21,7 @@ def test_every_difference_from_cudnn_frontend_has_a_reason() -> None:
     assert [one for one in find_differences(RECORDED_FACTS, ours) if not one.reason] == []
 
 
-def test_missing_and_changed_names_are_found() -> None:
+def test_missing_and_changed_api_names_are_found() -> None:
     """An empty module lacks every name; another value, default or parameter is reported too."""
     nothing = ModuleType("nothing")
     found = {(one.area, one.name): one.description for one in find_differences(RECORDED_FACTS, nothing)}
@@ -72,7 +72,7 @@ def test_every_listed_submodule_can_be_imported() -> None:
         assert import_module(module).__doc__
 
 
-def test_engine_ids_and_knob_names_equal_those_of_cudnn_frontend() -> None:
+def test_engine_ids_and_knob_names_equal_cudnn_frontends() -> None:
     from cudnn_backend_py.frontend import engines
 
     bases = (engines.BACKEND_ENGINE_ID_BASE, engines.CPP_OSS_ENGINE_ID_BASE, engines.PYTHON_ENGINE_ID_BASE)

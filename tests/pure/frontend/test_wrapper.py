@@ -73,7 +73,7 @@ def test_functions_that_need_torch_raise_an_error_without_it(monkeypatch: pytest
 # jit
 
 
-def test_graph_cache_keeps_results_by_key_and_drops_the_oldest_one() -> None:
+def test_graph_cache_keeps_results_by_key_and_drops_the_oldest() -> None:
     made: list[int] = []
 
     @cudnn.graph_cache(key_fn=lambda handle, size: size, maxsize=2)

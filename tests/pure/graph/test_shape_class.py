@@ -34,7 +34,7 @@ def map_ragged_tensors_to_offsets(graph: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("size", [*range(1, 600), 4095, 4096, 4097, 65535, 65536])
-def test_class_bounds_are_not_much_larger_than_the_call(size: int) -> None:
+def test_shape_class_bounds_are_close_to_the_sizes_of_a_call(size: int) -> None:
     found = choose_shape_class_bounds(size, size, size)
     assert found.contains_shape(size, size, size)
     assert found.batch <= 1.5 * size
@@ -59,7 +59,7 @@ def test_the_smallest_shape_of_a_class_gets_the_same_class_bounds(size: int, pag
         assert find_best_shape_class_bounds(problem, least._replace(batch=least.batch - 1)).batch < found.batch
 
 
-def test_few_class_bounds_cover_all_batch_sizes_and_lengths() -> None:
+def test_few_shape_classes_cover_all_batch_sizes_and_lengths() -> None:
     batches = {choose_shape_class_bounds(batch, 1, 1).batch for batch in range(1, 257)}
     lengths = {choose_shape_class_bounds(1, 2, length).kv for length in range(1, 65537)}
     assert batches == {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}
@@ -132,7 +132,7 @@ def list_ragged_scratch_tensors(problem: Attention, version: tuple[int, int, int
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
 
 
-def test_scratch_tensors_of_a_backward_shape_class_are_ragged_unless_cudnn_has_a_known_issue() -> None:
+def test_backward_scratch_tensors_are_ragged_unless_known_issue() -> None:
     found = make_shape_class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
     odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
@@ -179,11 +179,11 @@ def test_length_and_offset_tensors_of_a_shape_class_are_recognized_by_name() -> 
         ({"layout": {"v": "bhsd"}}, "heads of a token of v"),
     ],
 )
-def test_options_without_a_shape_class_give_a_reason(changes: dict[str, Any], word: str) -> None:
+def test_options_that_prevent_a_shape_class_are_explained(changes: dict[str, Any], word: str) -> None:
     assert word in explain_missing_shape_class(replace(PROBLEM, **changes), backward=False, version=VERSION, sm=SM)
 
 
-def test_a_known_issue_of_ragged_sequences_prevents_a_class() -> None:
+def test_known_issue_of_ragged_sequences_prevents_a_shape_class() -> None:
     learned = replace(PROBLEM, sink=True, dsink=True, stats=False)
     assert "dsink" in explain_missing_shape_class(learned, backward=True, version=VERSION, sm=SM)
     assert explain_missing_shape_class(learned, backward=True, version=(9, 28, 0), sm=SM) == ""

@@ -16,7 +16,7 @@ from examples.attention_known_issues import (
     REPRODUCTIONS,
     Arrays,
     ReferenceData,
-    compare_reproduction,
+    compare_reproduction_with_reference,
     describe_error,
     get_reproduction,
     make_reproduction_graph,
@@ -30,7 +30,7 @@ def get_known_issue_code(name: str) -> str:
     return attention_known_issues.find_known_issue(name).code
 
 
-def make_attention_use_of_reproduction(
+def make_versioned_attention_of_reproduction(
     name: str, version: attention.Version | None = None, sm: int | None = None
 ) -> attention.AttentionUse:
     made = REPRODUCTIONS[name]
@@ -40,7 +40,8 @@ def make_attention_use_of_reproduction(
 
 def find_issue_codes(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
     return [
-        issue.code for issue in attention.find_measured_issues(make_attention_use_of_reproduction(name, version, sm))
+        issue.code
+        for issue in attention.find_measured_issues(make_versioned_attention_of_reproduction(name, version, sm))
     ]
 
 
@@ -73,7 +74,7 @@ EXAMPLES_WITH_REMEDY = [name for name in OTHERS if name.partition(":")[0] in KNO
 
 @pytest.mark.parametrize("name", EXAMPLES_WITH_REMEDY)
 def test_the_graph_with_a_remedy_agrees_with_the_reference(name: str) -> None:
-    seen = compare_reproduction(name, make_interpreter_runner(name))
+    seen = compare_reproduction_with_reference(name, make_interpreter_runner(name))
     # As above: dsink of rows beyond the lengths.
     assert seen == ("dsink: NaN (100%)" if name.startswith("dsink-ragged") else "agrees")
 
@@ -81,7 +82,7 @@ def test_the_graph_with_a_remedy_agrees_with_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_the_interpreted_reproduction_agrees_with_the_reference(name: str) -> None:
     """The graph itself is right, so a wrong result on a GPU is due to the kernel."""
-    seen = compare_reproduction(name, make_interpreter_runner(name))
+    seen = compare_reproduction_with_reference(name, make_interpreter_runner(name))
     # Rows beyond the lengths have stats of -inf, and the operations, read literally, give exp(sink + inf) * 0 there.
     assert seen == ("dsink: NaN (100%)" if name == "dsink-ragged" else "agrees")
 
@@ -104,14 +105,14 @@ def make_interpreter_runner(name: str) -> Callable[[Arrays], None]:
 
 def test_wrong_results_are_described() -> None:
     name = "fp8-bias:backward"
-    assert compare_reproduction(name, lambda arrays: None) == "; ".join(
+    assert compare_reproduction_with_reference(name, lambda arrays: None) == "; ".join(
         f"{key}: memory not written" for key in ("dv", "dk", "dq")
     )
 
     def run_without_bias(arrays: Arrays) -> None:
         make_interpreter_runner(name)(arrays | {"bias": arrays["bias"] * 0})
 
-    seen = compare_reproduction(name, run_without_bias)
+    seen = compare_reproduction_with_reference(name, run_without_bias)
     assert [words.split(" error ")[0] for words in seen.split("; ")] == [
         f"{key}: relative" for key in ("dv", "dk", "dq")
     ]

@@ -469,7 +469,7 @@ def test_missing_ragged_elements_are_read_as_0_and_gaps_written_as_nan() -> None
     np.testing.assert_array_equal(out, [-1, -1, -1, -1, 0, 0, NAN, -1, 0, 0, 0])
 
 
-def test_ragged_scratch_with_more_heads_scales_the_shared_offsets() -> None:
+def test_ragged_scratch_tensor_with_more_heads_scales_offsets() -> None:
     g = GraphBuilder("groups", io_type=DataType.DOUBLE)
     offset = g.tensor("offset", (3, 1, 1, 1), DataType.INT32)
     x = g.tensor("x", (2, 4, 3, 2))
@@ -795,7 +795,7 @@ def test_scalar_convolution_parameters_become_tuples_for_one_spatial_dim() -> No
     assert given == Parameters(DescriptorType.CONVOLUTION, {**given.fields})
 
 
-def test_the_error_for_an_unknown_operation_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_unknown_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(
         OPERATIONS, DescriptorType.OPERATION_SIGNAL
     )  # every kind is known; future headers will have others

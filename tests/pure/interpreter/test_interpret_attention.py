@@ -280,7 +280,7 @@ def test_a_row_without_unmasked_keys_has_a_zero_gradient() -> None:
 
 
 @pytest.mark.parametrize("option", ["padding, band", "bias", "sink", "modifier", "dropout"])
-def test_the_backward_operation_equals_finite_differences_of_the_forward_one(option: str) -> None:
+def test_sdpa_backward_equals_finite_differences_of_sdpa_forward(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
     problem = replace(make_attention_problem(option), dsink=option == "sink")
@@ -350,7 +350,7 @@ def test_keys_and_values_are_read_from_pages() -> None:
     np.testing.assert_allclose(interpret(graph, inputs)["o"], compute_numpy_attention(inputs["q"], k, v))
 
 
-def test_lengths_are_given_as_cumulative_sums() -> None:
+def test_sequence_lengths_may_be_given_as_cumulative_sums() -> None:
     sums = {"cu_seq_len_q": np.array([0, 3]), "cu_seq_len_kv": np.array([0, 2])}
     graph, inputs = make_sdpa_graph_and_inputs(
         **{name: (value.reshape(2, 1, 1, 1), DataType.INT32) for name, value in sums.items()}
@@ -431,7 +431,7 @@ def test_results_are_rounded_to_their_data_types() -> None:
 
 
 @pytest.mark.parametrize("option", ["plain", "padding, band", "modifier"])
-def test_rounded_attention_is_near_the_exact_one(option: str) -> None:
+def test_rounded_attention_is_near_exact_attention(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
     problem = make_attention_problem(option)

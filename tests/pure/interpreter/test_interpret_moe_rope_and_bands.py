@@ -289,7 +289,7 @@ def test_pointwise_edge_cases_equal_cudnn() -> None:
     assert run_pointwise(PointwiseMode.ADD, x=[-0.0, INF], b=[-0.0, -INF]) == "[-0.0, nan]"
 
 
-def test_short_types_overflow_as_measured_and_keep_the_sign_of_zero() -> None:
+def test_low_precision_types_overflow_as_measured_on_a_gpu() -> None:
     """Expected values for 8-bit floats and integers were measured on an H200 with cuDNN 9.19."""
     x = [1e9, -1e9, INF, NAN, -1e-9, 300.7]
 

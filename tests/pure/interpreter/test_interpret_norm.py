@@ -139,7 +139,7 @@ def test_running_statistics_are_updated_by_the_momentum() -> None:
 
 
 @pytest.mark.parametrize("mode", [NormMode.LAYER_NORM, NormMode.RMS_NORM])
-def test_a_norm_without_a_scale_equals_one_with_scale_1(mode: NormMode) -> None:
+def test_a_norm_without_a_scale_equals_a_norm_with_scale_1(mode: NormMode) -> None:
     x, dy = make_random_array(3, 1, 5) + 1, make_random_array(3, 1, 5, seed=1)
     normal, _, inverse = normalize(x, (2,), EPSILON, centered=mode is NormMode.LAYER_NORM)
     g = GraphBuilder("norm", io_type=DataType.DOUBLE)
@@ -167,7 +167,7 @@ def test_a_norm_without_a_scale_equals_one_with_scale_1(mode: NormMode) -> None:
     np.testing.assert_allclose(got["dx"], inverse * slope, rtol=1e-5)
 
 
-def test_a_gradient_without_statistics_computes_them() -> None:
+def test_norm_backward_computes_missing_statistics() -> None:
     x, dy = make_random_array(3, 4, 5), make_random_array(3, 4, 5, seed=1)
     g = GraphBuilder("norm", io_type=DataType.DOUBLE)
     source, gradient, scale = g.tensor("x", x.shape), g.tensor("dy", x.shape), g.tensor("scale", (1, 4, 1))

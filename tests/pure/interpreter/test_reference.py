@@ -460,7 +460,7 @@ def compute_alibi_slopes_of_paper(heads: int) -> list[float]:
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 17, 64])
-def test_alibi_slopes_equal_those_of_the_paper(heads: int) -> None:
+def test_alibi_slopes_equal_the_formula_of_the_paper(heads: int) -> None:
     got = alibi_slopes(heads)
     assert (got.shape, got.dtype) == ((1, heads, 1, 1), np.float32)
     assert got.ravel().tolist() == np.array(compute_alibi_slopes_of_paper(heads), np.float32).tolist()

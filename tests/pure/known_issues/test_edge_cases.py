@@ -21,7 +21,7 @@ _PADDING = re.compile(r"'padding': \[(\d)\], 'post_padding': \[(\d)\]")  # over 
 TYPES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.INT8, DataType.INT32)
 
 
-def list_modes_and_types(family: str) -> set[tuple[str, str]]:
+def list_edge_case_modes_and_types(family: str) -> set[tuple[str, str]]:
     """Return pairs of mode and data type in the edge cases of an operation family."""
     names = (name.split("/") for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name.startswith(f"{family}/"))
     return {(words.split()[0], types.split()[0]) for _, words, types in names}
@@ -30,16 +30,16 @@ def list_modes_and_types(family: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("mode", PointwiseMode, ids=lambda mode: mode.name)
 def test_every_pointwise_mode_has_edge_cases_in_every_data_type(mode: PointwiseMode) -> None:
     wanted = TYPES if mode is not PointwiseMode.GEN_INDEX else (DataType.HALF, *TYPES[2:])
-    assert {(mode.name, kind.name) for kind in wanted} <= list_modes_and_types("pointwise")
+    assert {(mode.name, kind.name) for kind in wanted} <= list_edge_case_modes_and_types("pointwise")
 
 
 @pytest.mark.parametrize("operator", ReduceTensorOp, ids=lambda operator: operator.name)
 def test_every_reduction_has_edge_cases_in_every_data_type(operator: ReduceTensorOp) -> None:
-    assert {(operator.name, kind.name) for kind in TYPES} <= list_modes_and_types("reduction")
+    assert {(operator.name, kind.name) for kind in TYPES} <= list_edge_case_modes_and_types("reduction")
 
 
 @pytest.mark.parametrize("name", [name for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name.startswith("natural/")])
-def test_every_typical_case_has_data_for_its_inputs(name: str) -> None:
+def test_every_typical_graph_case_has_input_data(name: str) -> None:
     case = (EDGE_CASES | REFUSED_EDGE_CASES)[name]
     graph = case.make()
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}

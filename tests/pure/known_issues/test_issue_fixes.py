@@ -31,7 +31,7 @@ def get_affected_sm(row: KnownIssue) -> int:
 def find_issue_codes(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
     """Return the codes of a graph's known issues: those that depend only on the graph, and that of `row`."""
     found = find_known_issues(graph, get_affected_sm(row), version)
-    return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
+    return {issue.code for issue in found if issue.code == row.code or not issue.depends_on}
 
 
 def find_fixed_version(row: KnownIssue) -> VersionTuple | None:

@@ -143,13 +143,13 @@ def test_row_matches_both_the_attention_problem_and_its_graph(row: KnownIssue) -
         graph = make_example_graph(made)
         engine = row.engines[0] if row.engines else None
         found = find_reported_issues(read_attention(graph), graph, sharing=row.sharing, engine=engine)
-        from_graph = {fault.code for fault in found}
+        from_graph = {issue.code for issue in found}
         assert row.code in from_graph
         if isinstance(made, Reproduction):
             use = read_attention(graph)
             assert use is not None
             given = AttentionUse(attention.Attention(**{**REPRODUCED, **made.options}), made.backward, use.form)
-            assert row.code in {fault.code for fault in find_reported_issues(given, sharing=row.sharing)}
+            assert row.code in {issue.code for issue in find_reported_issues(given, sharing=row.sharing)}
         else:
             assert row.graph is not None
 
@@ -200,7 +200,7 @@ OPTIONS = ("data_type", "output_type", "mx", "right_bound", "padding", "ragged",
 FORMS = [("composite", None), ("composite", NEW), ("unified", NEW)]
 
 
-def assert_same_problem(given: attention.Attention, use: AttentionUse) -> None:
+def assert_same_attention_problem(given: attention.Attention, use: AttentionUse) -> None:
     """Assert that the attention problem read from a graph equals the given one in all options that a graph shows."""
     read = use.problem
     names = [*SIZES, *OPTIONS, "dropout_mask", "dsink"]
@@ -233,7 +233,7 @@ def test_random_attention_problems_are_read_back_from_their_graphs(
         assert use is not None
         assert use.backward is is_backward
         assert (use.form == "unified") is (implementation == "unified")
-        assert_same_problem(given, use)
+        assert_same_attention_problem(given, use)
         number_read += 1
         if not (given.max_total_seq_q or (given.alibi and given.left_bound is not None)):  # a graph may not show these
             given_use = AttentionUse(given, is_backward, use.form)
@@ -244,7 +244,7 @@ def test_random_attention_problems_are_read_back_from_their_graphs(
 # Naming of failures
 
 
-def make_broadcast_sum_graph(*, spills: bool = False) -> Graph:
+def make_broadcast_add_and_relu_graph(*, spills: bool = False) -> Graph:
     """Return a graph that adds a row to a batch of matrices, and applies ReLU to the sum or to the batch."""
     g = GraphBuilder("sums")
     x = g.tensor("x", (4, 6, 8))
@@ -253,34 +253,34 @@ def make_broadcast_sum_graph(*, spills: bool = False) -> Graph:
     return g.graph()
 
 
-def find_codes_explaining_failure(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
+def find_issue_codes_explaining_failure(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
     return [
-        fault.code for fault in find_issues_explaining_failure(graph, wrong, engine=engine, version=(9, 19, 0), sm=90)
+        issue.code for issue in find_issues_explaining_failure(graph, wrong, engine=engine, version=(9, 19, 0), sm=90)
     ]
 
 
 def test_failure_is_explained_by_an_issue_upstream_of_the_wrong_tensor() -> None:
     code = "elementwise-broadcast-of-matrices"
     assert (
-        find_codes_explaining_failure(make_broadcast_sum_graph(), "z")
-        == find_codes_explaining_failure(make_broadcast_sum_graph(), "y")
-        == find_codes_explaining_failure(make_broadcast_sum_graph(), "z", "y")
+        find_issue_codes_explaining_failure(make_broadcast_add_and_relu_graph(), "z")
+        == find_issue_codes_explaining_failure(make_broadcast_add_and_relu_graph(), "y")
+        == find_issue_codes_explaining_failure(make_broadcast_add_and_relu_graph(), "z", "y")
         == [code]
     )
-    assert find_codes_explaining_failure(make_broadcast_sum_graph(spills=True), "z") == [code]
+    assert find_issue_codes_explaining_failure(make_broadcast_add_and_relu_graph(spills=True), "z") == [code]
     assert (
-        find_codes_explaining_failure(make_broadcast_sum_graph(spills=True), "y")
-        == find_codes_explaining_failure(make_broadcast_sum_graph(spills=True), "z", "y")
+        find_issue_codes_explaining_failure(make_broadcast_add_and_relu_graph(spills=True), "y")
+        == find_issue_codes_explaining_failure(make_broadcast_add_and_relu_graph(spills=True), "z", "y")
         == []
     )  # y reads no row
-    assert find_codes_explaining_failure(make_broadcast_sum_graph(spills=True)) == [
+    assert find_issue_codes_explaining_failure(make_broadcast_add_and_relu_graph(spills=True)) == [
         code
     ]  # the wrong tensor is not known
 
 
 def test_failure_is_explained_only_by_an_issue_of_its_engine() -> None:
-    assert find_codes_explaining_failure(make_broadcast_sum_graph(), "z", engine=7) == []
-    assert find_codes_explaining_failure(make_broadcast_sum_graph(), "z", engine=None) == [
+    assert find_issue_codes_explaining_failure(make_broadcast_add_and_relu_graph(), "z", engine=7) == []
+    assert find_issue_codes_explaining_failure(make_broadcast_add_and_relu_graph(), "z", engine=None) == [
         "elementwise-broadcast-of-matrices"
     ]
 
@@ -309,7 +309,7 @@ def test_engine_specific_issue_is_found_only_for_its_engines() -> None:
         ("forward", (2, 8, 7, 6), (64, 8, 3, 3), DataType.FLOAT, False),
     ],
 )
-def test_packed_images_issue_depends_on_alignment_to_128_bytes(
+def test_packed_image_convolution_issue_depends_on_alignment(
     form: str, x: tuple[int, ...], w: tuple[int, ...], kind: DataType, wrong: bool
 ) -> None:
     g = GraphBuilder("packed", io_type=kind)
@@ -322,7 +322,7 @@ def test_packed_images_issue_depends_on_alignment_to_128_bytes(
         g.convolution_backward_data(tensors["dy"], tensors["w"], dims=x, **options)
     else:
         g.convolution_backward_filter(tensors["x"], tensors["dy"], w[2:], **options)
-    found = {fault.code for fault in find_known_issues(g.graph(), 90, (9, 28, 0), engine=4)}
+    found = {issue.code for issue in find_known_issues(g.graph(), 90, (9, 28, 0), engine=4)}
     assert ("packed-images-unaligned" in found) is wrong
 
 
@@ -356,7 +356,7 @@ def test_average_pool_issue_needs_a_window_in_the_trailing_padding(
         g.resample_backward(mode, dy, window, x=x, y=y, dims=dims, **sides)
     else:
         g.resample(mode, x, window, **sides)
-    found = {fault.code for fault in find_known_issues(g.graph(), 90, (9, 19, 0), engine=1)}
+    found = {issue.code for issue in find_known_issues(g.graph(), 90, (9, 19, 0), engine=1)}
     assert ("average-pool-padded-behind" in found) is wrong
 
 
@@ -400,9 +400,7 @@ def test_convolution_operand_issue_is_found_for_a_mask_not_computed_from_dw(oper
 
 @pytest.mark.parametrize("copy", [PointwiseMode.IDENTITY, PointwiseMode.ABS])
 @pytest.mark.parametrize("by", [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.MAX, PointwiseMode.SUB])
-def test_issue_of_a_matmul_combined_with_its_identity_is_found_for_any_mode(
-    by: PointwiseMode, copy: PointwiseMode
-) -> None:
+def test_matmul_next_to_its_copy_issue_is_found_for_any_mode(by: PointwiseMode, copy: PointwiseMode) -> None:
     g = GraphBuilder("copied", io_type=BF16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     g.pointwise(by, g.pointwise(copy, z), z, virtual=False)

@@ -23,5 +23,5 @@ def test_wrong_results_have_a_known_issue_and_forward_passes_are_right(path: Pat
     for item in record["wrong"]:
         case = cases[item["name"]]
         assert case.backward
-        codes = {fault.code for fault in find_known_issues(case.graph(version), 90, version)}
+        codes = {issue.code for issue in find_known_issues(case.graph(version), 90, version)}
         assert codes & {"backward-key-tail", "backward-one-query"}, item["name"]

@@ -73,7 +73,7 @@ def test_debians_library_folder_is_searched_as_system_folder(
     assert find.list_library_folders() == {debian: "system"}
 
 
-def add_to_store(tmp_path: Path, folder: str, wheel: str = "cudnn_jit") -> Path:
+def add_library_to_version_store(tmp_path: Path, folder: str, wheel: str = "cudnn_jit") -> Path:
     """Put an empty libcudnn into the version store, and return its path."""
     library = tmp_path / "store" / folder / "nvidia" / wheel / "lib" / find.CUDNN_SONAME
     library.parent.mkdir(parents=True)
@@ -95,8 +95,8 @@ def install_wheel(site: Path, version: str) -> Path:
 def test_newest_cudnn_of_store_and_wheels_is_found_first(
     no_cudnn_anywhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_to_store(tmp_path, "9.19.0.56-cu12")
-    newest = add_to_store(tmp_path, "9.27.0.95-cu12")
+    add_library_to_version_store(tmp_path, "9.19.0.56-cu12")
+    newest = add_library_to_version_store(tmp_path, "9.27.0.95-cu12")
     make_conda_environment(tmp_path / "conda")
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
     assert find_first_search_result_with_cudnn() == find.SearchResult("version store", str(newest), str(newest))
@@ -114,21 +114,24 @@ def test_newest_cudnn_of_store_and_wheels_is_found_first(
 
 
 def test_unusable_jit_wheels_of_9_12_are_skipped(no_cudnn_anywhere: None, tmp_path: Path) -> None:
-    add_to_store(tmp_path, "9.12.0.46-cu12")
+    add_library_to_version_store(tmp_path, "9.12.0.46-cu12")
     assert list_stored_libraries() == []
-    full = add_to_store(tmp_path, "9.11.0.98-cu12-full", "cudnn")
+    full = add_library_to_version_store(tmp_path, "9.11.0.98-cu12-full", "cudnn")
     assert [one.path for one in list_stored_libraries()] == [full]
 
 
 def test_libraries_of_a_world_writable_store_are_not_found(no_cudnn_anywhere: None, tmp_path: Path) -> None:
-    library = add_to_store(tmp_path, "9.27.0.95-cu12")
+    library = add_library_to_version_store(tmp_path, "9.27.0.95-cu12")
     assert find_first_search_result_with_cudnn().path == str(library)
     (tmp_path / "store").chmod(0o777)
     assert list_stored_libraries() == []
 
 
 def test_store_prefers_a_cuda_major_with_nvrtc(no_cudnn_anywhere: None, tmp_path: Path) -> None:
-    older, newer = add_to_store(tmp_path, "9.26.0.1-cu13"), add_to_store(tmp_path, "9.27.0.95-cu12")
+    older, newer = (
+        add_library_to_version_store(tmp_path, "9.26.0.1-cu13"),
+        add_library_to_version_store(tmp_path, "9.27.0.95-cu12"),
+    )
     assert find_first_search_result_with_cudnn().path == str(newer)
     nvrtc = tmp_path / "store/nvrtc-cu13/nvidia/cu13/lib/libnvrtc.so.13"
     nvrtc.parent.mkdir(parents=True)
@@ -138,11 +141,14 @@ def test_store_prefers_a_cuda_major_with_nvrtc(no_cudnn_anywhere: None, tmp_path
     assert found.path == str(nvrtc)
 
 
-def test_version_is_found_by_version_cuda_and_flavor(
+def test_stored_cudnn_is_found_by_version_cuda_and_flavor(
     no_cudnn_anywhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jit, other = add_to_store(tmp_path, "9.27.0.95-cu12"), add_to_store(tmp_path, "9.27.0.95-cu13")
-    full = add_to_store(tmp_path, "9.27.0.95-cu12-full", "cudnn")
+    jit, other = (
+        add_library_to_version_store(tmp_path, "9.27.0.95-cu12"),
+        add_library_to_version_store(tmp_path, "9.27.0.95-cu13"),
+    )
+    full = add_library_to_version_store(tmp_path, "9.27.0.95-cu12-full", "cudnn")
     wheel = install_wheel(tmp_path / "site", "9.28.0.42")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     names = {
@@ -163,7 +169,7 @@ def test_version_is_found_by_version_cuda_and_flavor(
 def test_the_library_variable_takes_a_folder_of_the_version_store(
     no_cudnn_anywhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = add_to_store(tmp_path, "9.27.0.95-cu12")
+    library = add_library_to_version_store(tmp_path, "9.27.0.95-cu12")
     for folder in (library.parents[3], library.parent, library):
         monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(folder))
         assert find_first_search_result_with_cudnn().path == str(library)

@@ -380,7 +380,7 @@ for turn in range(int(sys.argv[2])):
 """
 
 
-def start_writer(folder: Path, turns: int, *keys: str) -> subprocess.Popen[str]:
+def start_cache_writer(folder: Path, turns: int, *keys: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER_PROGRAM, str(folder), str(turns), *keys]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -388,7 +388,7 @@ def start_writer(folder: Path, turns: int, *keys: str) -> subprocess.Popen[str]:
 def test_concurrent_writers_share_a_folder(folder: Path) -> None:
     """Three processes use one shared key and keys of their own; the folder is too small for all entries."""
     keys = [digit * 64 for digit in "0123456789"]
-    running = [start_writer(folder, 12, PLAN_KEY, *keys[first::3]) for first in range(3)]
+    running = [start_cache_writer(folder, 12, PLAN_KEY, *keys[first::3]) for first in range(3)]
     for process in running:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors

@@ -36,7 +36,7 @@ def iterate_descriptor_values(value: Any) -> Iterator[d.DescriptorValue]:
             yield from iterate_descriptor_values(getattr(value, item.name))
 
 
-def list_set_fields(value: d.DescriptorValue) -> set[str]:
+def list_fields_that_are_set(value: d.DescriptorValue) -> set[str]:
     return {item.name for item in dataclasses.fields(value) if getattr(value, item.name) is not None}
 
 
@@ -78,10 +78,10 @@ def test_a_small_graph_is_lowered_to_the_expected_values() -> None:
 def test_unset_attributes_stay_unset() -> None:
     value = lower(Graph((make_relu(make_tensor("x", 4), make_tensor("y", 4)),)))[0]
     assert isinstance(value, d.OperationPointwise)
-    assert list_set_fields(value) == {"pointwise", "x", "y"}
-    assert list_set_fields(value.pointwise) == {"mode", "math_prec"}
+    assert list_fields_that_are_set(value) == {"pointwise", "x", "y"}
+    assert list_fields_that_are_set(value.pointwise) == {"mode", "math_prec"}
     assert value.x is not None
-    assert list_set_fields(value.x) == {"unique_id", "data_type", "byte_alignment", "dimensions", "strides"}
+    assert list_fields_that_are_set(value.x) == {"unique_id", "data_type", "byte_alignment", "dimensions", "strides"}
 
 
 def test_every_option_of_a_tensor_is_lowered() -> None:
@@ -137,8 +137,8 @@ def test_every_option_of_the_operations_is_lowered() -> None:
     assert isinstance(index, d.OperationPointwise)
     assert index.pointwise == d.Pointwise(mode=P.GEN_INDEX, math_prec=F32, axis=2, **numbers)  # type: ignore[arg-type]
     assert (index.alpha1, index.alpha2) == (2.0, 3.0)
-    assert list_set_fields(backward) == {"pointwise", "x", "dy", "dx"}
-    assert list_set_fields(select) == {"pointwise", "x", "b", "t", "y"}
+    assert list_fields_that_are_set(backward) == {"pointwise", "x", "dy", "dx"}
+    assert list_fields_that_are_set(select) == {"pointwise", "x", "b", "t", "y"}
 
 
 @pytest.mark.parametrize("name", VARIED_GRAPHS)
@@ -226,7 +226,7 @@ def test_sub_graph_and_nested_operation_are_lowered() -> None:
     assert isinstance(value.softmax, d.OperationSoftmax)
     assert value.softmax.stats is not None
     assert value.softmax.stats.unique_id == graph.tensor("stats").uid
-    assert list_set_fields(value.subgraph) == {"ops"}
+    assert list_fields_that_are_set(value.subgraph) == {"ops"}
 
 
 def test_a_tensor_shared_with_a_sub_graph_is_lowered_to_one_value() -> None:
@@ -248,4 +248,4 @@ def test_reduction_without_a_determinism_request_sets_no_attribute() -> None:
     (value,) = lower(Graph((op,)))
     assert isinstance(value, d.OperationReduction)
     assert value.reduction == d.Reduction(operator=ReduceTensorOp.ADD, comp_type=F32)
-    assert list_set_fields(value) == {"reduction", "x", "y"}
+    assert list_fields_that_are_set(value) == {"reduction", "x", "y"}

@@ -10,7 +10,7 @@ TILE_KNOB = Knob(KnobType.TILE_M, 0, 4, 1)
 STAGES_KNOB = Knob(KnobType.STAGES, 0, 8, 4)
 
 
-def test_neighbouring_choices_change_one_knob_with_the_nearest_values_first() -> None:
+def test_neighbouring_knob_choices_try_the_nearest_values_first() -> None:
     seed = {KnobType.TILE_M: 3, KnobType.SWIZZLE: 1}  # the engine has no SWIZZLE
     found = list(list_neighbouring_knobs((TILE_KNOB, STAGES_KNOB), [seed], values=2))
     assert found[:2] == [{}, {KnobType.TILE_M: 3}]
@@ -18,5 +18,5 @@ def test_neighbouring_choices_change_one_knob_with_the_nearest_values_first() ->
     assert found[4:] == [{KnobType.TILE_M: 3, KnobType.STAGES: value} for value in (0, 4)]
 
 
-def test_without_proposed_choices_the_knobs_are_left_to_cudnn() -> None:
+def test_without_proposed_knob_choices_cudnn_chooses_the_knobs() -> None:
     assert list(list_neighbouring_knobs((TILE_KNOB,), [])) == [{}]

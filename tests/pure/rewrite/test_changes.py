@@ -25,7 +25,7 @@ from cudnn_backend_py.rewrite.changes import (
     CHANGES,
     KINDS,
     Change,
-    compute_response_dims,
+    compute_convolution_output_dims,
     find_attention_dims,
     iterate_changes,
 )
@@ -277,7 +277,7 @@ def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Cal
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_backward_pass_becomes_deterministic_or_not_with_the_same_results(deterministic: bool) -> None:
+def test_toggling_deterministic_backward_keeps_the_results(deterministic: bool) -> None:
     graph = make_sdpa_backward(deterministic=deterministic)
     [change] = list_changes_of_kind(graph, "deterministic")
     assert_same_results(graph, change)
@@ -536,13 +536,13 @@ def test_a_changed_graph_is_built_once_when_it_is_first_read() -> None:
     assert made == [1]
 
 
-def test_convolution_output_dims_equal_those_that_the_builder_infers() -> None:
+def test_convolution_output_dims_equal_the_builders_inference() -> None:
     g = GraphBuilder("convolution")
     x, w = g.tensor("x", (2, 8, 9, 10), strides="channels_last"), g.tensor("w", (16, 4, 3, 2))
     y = g.convolution(x, w, padding=1, post_padding=(0, 2), stride=2, dilation=(2, 1), virtual=False)
     (op,) = g.graph().ops
     assert isinstance(op, Operation)
-    assert compute_response_dims(op) == y.dims == (2, 16, 3, 6)
+    assert compute_convolution_output_dims(op) == y.dims == (2, 16, 3, 6)
 
 
 def make_block_scaled_matmul(scale_type: DataType) -> Graph:
@@ -632,7 +632,7 @@ def test_wrong_dims_of_block_scales_are_changed_to_whole_tiles(dims: tuple[int, 
     assert change.graph.tensor("a_scale").dims == (1, 128, 4)
 
 
-def test_a_wrong_number_of_heads_is_changed_to_that_of_other_tensors() -> None:
+def test_a_wrong_head_count_is_changed_to_match_other_tensors() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=8, head_dim=8, implementation="unified", version=(9, 28, 0))
     q = graph.tensor("q")
     wrong = replace_tensors(graph, {q.uid: replace(q, dims=(2, 3, 8, 8))})

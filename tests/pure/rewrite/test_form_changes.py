@@ -333,7 +333,7 @@ def test_a_virtual_integer_tensor_written_from_floats_becomes_float32() -> None:
     assert change.graph.tensor("shifted").data_type is DataType.FLOAT
 
 
-def test_alignments_below_the_element_size_are_raised_to_it_first() -> None:
+def test_alignments_are_first_raised_to_the_element_size() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64)
     low = {one.uid: replace(one, alignment=1) for one in map(graph.tensor, ("q", "shifted"))}
     first, second = iterate_changes(replace_tensors(graph, low), ("alignment",))
@@ -342,7 +342,7 @@ def test_alignments_below_the_element_size_are_raised_to_it_first() -> None:
 
 
 @pytest.mark.parametrize("mode", [ResampleMode.MAXPOOL, ResampleMode.AVGPOOL_EXCLUDE_PADDING])
-def test_a_pooling_over_one_dim_becomes_one_over_two(mode: ResampleMode) -> None:
+def test_pooling_over_one_dim_becomes_pooling_over_two_dims(mode: ResampleMode) -> None:
     g = GraphBuilder("pooled", io_type=F32)
     x = g.tensor("x", (2, 3, 9), strides="channels_last")
     g.pointwise(P.RELU_FWD, g.resample(mode, x, window=3, stride=2, padding=1).y, name="y", virtual=False)

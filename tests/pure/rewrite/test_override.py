@@ -38,7 +38,7 @@ FOLLOWING: list[tuple[str, Dims, dict[str, str], Dims]] = [
 
 
 @pytest.mark.parametrize(("name", "dims", "settings", "wanted"), FOLLOWING)
-def test_dependent_dims_are_changed_too(name: str, dims: Dims, settings: dict[str, str], wanted: Dims) -> None:
+def test_overriding_a_dim_changes_dependent_dims(name: str, dims: Dims, settings: dict[str, str], wanted: Dims) -> None:
     """The interpreter, which checks shapes, can run the changed graph."""
     from cudnn_backend_py.interpreter.data import make_inputs
 
@@ -146,7 +146,7 @@ def test_operation_attributes_and_scalar_values_are_set() -> None:
         ({"settings": {"conv.stride": "nan"}}, "'nan' is not a whole number"),
     ],
 )
-def test_impossible_changes_are_refused(changes: dict[str, Any], match: str) -> None:
+def test_impossible_overrides_are_refused(changes: dict[str, Any], match: str) -> None:
     assert_graph_error("override", match, lambda: override(TYPICAL_GRAPHS["convolution forward"].make(), **changes))
 
 

@@ -17,7 +17,7 @@ def map_dims_by_uid(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_related_axes_have_equal_sizes(name: str) -> None:
+def test_axes_related_by_an_operation_have_equal_sizes(name: str) -> None:
     graph = TYPICAL_GRAPHS[name].make()
     tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, map_dims_by_uid(graph)
     for op in iterate_all_ops(graph):

@@ -13,7 +13,7 @@ from cudnn_backend_py.rewrite.change_sequence import ChangeSequence, find_change
 from cudnn_backend_py.rewrite.changes import Change, iterate_changes
 
 
-def make_three_operations() -> Graph:
+def make_graph_of_three_operations() -> Graph:
     """Return a matmul followed by two pointwise operations."""
     g = GraphBuilder("chain", io_type=DataType.HALF)
     c = g.matmul(g.tensor("a", (1, 2, 8, 16)), g.tensor("b", (1, 2, 16, 8)), name="c")
@@ -26,8 +26,8 @@ def find_change(graph: Graph, kind: str, words: str) -> Change:
     return next(one for one in iterate_changes(graph, (kind,)) if words in one.title)
 
 
-def test_changes_after_a_split_keep_all_of_its_graphs() -> None:
-    split = ChangeSequence.from_change(find_change(make_three_operations(), "split", "d in memory"))
+def test_changing_one_graph_of_a_split_keeps_its_other_graphs() -> None:
+    split = ChangeSequence.from_change(find_change(make_graph_of_three_operations(), "split", "d in memory"))
     assert len(split.graphs) == 2
     for member, kind, words in ((0, "data_type", "a, b"), (1, "alignment", "")):
         both = split.apply_change(member, find_change(split.graphs[member], kind, words))
@@ -35,7 +35,7 @@ def test_changes_after_a_split_keep_all_of_its_graphs() -> None:
         assert [one.name for one in both.graphs] == ["chain_1", "chain_2"]
         assert both.graphs[1 - member].ops[-1].display_name() == split.graphs[1 - member].ops[-1].display_name()
         found = find_change_sequence(
-            make_three_operations(), both.kinds, [step.title for step in both.steps], both.members
+            make_graph_of_three_operations(), both.kinds, [step.title for step in both.steps], both.members
         )
         assert found is not None
         assert (found.title, found.members, found.graphs) == (both.title, both.members, both.graphs)
@@ -43,11 +43,11 @@ def test_changes_after_a_split_keep_all_of_its_graphs() -> None:
     assert third is not None
     assert [len(one.ops) for one in third.graphs] == [1, 1, 1]
     assert third.effect == "exact"
-    assert compare(make_three_operations(), third).state == "same"
+    assert compare(make_graph_of_three_operations(), third).state == "same"
 
 
 def test_a_change_of_a_shared_tensor_applies_to_both_graphs() -> None:
-    split = ChangeSequence.from_change(find_change(make_three_operations(), "split", "d in memory"))
+    split = ChangeSequence.from_change(find_change(make_graph_of_three_operations(), "split", "d in memory"))
     first = split.graphs[0]
     d = first.tensor("d")
     assert split.graphs[1].tensor("d") == d

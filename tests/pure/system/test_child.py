@@ -49,7 +49,7 @@ def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def wait_until_equal(count: Callable[[], Any], before: Any) -> None:
+def wait_until_count_equals(count: Callable[[], Any], before: Any) -> None:
     """Wait up to 30 seconds until ``count()`` equals ``before``."""
     deadline = time.monotonic() + 30
     while count() != before and time.monotonic() < deadline:
@@ -222,7 +222,7 @@ def test_an_interrupted_start_or_end_leaks_no_file_or_process() -> None:
                 child.end()
             except Interruption:
                 child = None  # type: ignore[assignment]
-    wait_until_equal(lambda: (count_open_files(), list_child_pids()), (before, set()))
+    wait_until_count_equals(lambda: (count_open_files(), list_child_pids()), (before, set()))
 
 
 @contextmanager
@@ -265,7 +265,9 @@ def test_an_interrupted_finalizer_leaks_no_file_or_process(monkeypatch: pytest.M
         with suppress(Interruption), interrupt_after_c_calls(calls):
             del child
         # Each start of a process waits for those with a finalizer that did not run.
-        wait_until_equal(lambda: subprocess.run("true", check=True) and (count_open_files(), list_child_pids()), before)
+        wait_until_count_equals(
+            lambda: subprocess.run("true", check=True) and (count_open_files(), list_child_pids()), before
+        )
 
 
 def list_child_pids() -> set[int]:
@@ -287,7 +289,7 @@ def test_an_unreferenced_child_is_terminated() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_ending_a_child_in_a_fork_does_not_terminate_it() -> None:
+def test_ending_a_child_in_a_fork_does_not_terminate_the_child() -> None:
     child = start_child("answer_correctly")
     run_query(child, "one")
     before = count_open_files()
@@ -348,7 +350,7 @@ def test_only_the_parent_gets_the_answer_if_a_handler_forks_during_a_request() -
     child.end()
 
 
-def test_run_undisturbed_delays_exceptions_of_signal_handlers() -> None:
+def test_run_uninterrupted_delays_exceptions_of_signal_handlers() -> None:
     done = []
 
     def raise_signal_and_continue() -> None:
@@ -361,7 +363,7 @@ def test_run_undisturbed_delays_exceptions_of_signal_handlers() -> None:
     assert done == ["begun"]
 
 
-def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> None:
+def test_run_uninterrupted_continues_in_parent_if_handler_forks() -> None:
     parent, forked = os.getpid(), []
 
     def fork_and_record_pid() -> None:
@@ -415,7 +417,7 @@ def test_script_command_imports_this_package_and_not_the_working_folder(tmp_path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_terminating_a_process_terminates_its_command(number: int) -> None:
+def test_terminating_a_process_terminates_its_child_command(number: int) -> None:
     code = f"""
 import os, signal, sys
 signal.signal({int(number)}, signal.SIG_DFL)  # whoever started the tests may ignore it, as nohup does
@@ -441,19 +443,19 @@ def test_killing_a_process_kills_its_command(tmp_path: Path, kind: str) -> None:
     code = f"import os, time\nfrom cudnn_backend_py.system import child\n{start_slowly[kind]}\n"
     given = {**os.environ, "PYTHONPATH": str(ROOT), "LINGER": str(said)}
     with subprocess.Popen([sys.executable, "-c", code], env=given, cwd=ROOT) as process:
-        wait_until_equal(lambda: said.exists() and said.read_text().endswith("\n"), True)
+        wait_until_count_equals(lambda: said.exists() and said.read_text().endswith("\n"), True)
         process.kill()
     inner, forked = said.read_text().split()
     try:
-        wait_until_equal(lambda: is_running(inner), False)
+        wait_until_count_equals(lambda: is_process_running(inner), False)
         if kind == "child":  # it has its own process group
-            wait_until_equal(lambda: is_running(forked), False)
+            wait_until_count_equals(lambda: is_process_running(forked), False)
     finally:
-        for number in filter(is_running, (inner, forked)):
+        for number in filter(is_process_running, (inner, forked)):
             os.kill(int(number), signal.SIGKILL)
 
 
-def is_running(number: str) -> bool:
+def is_process_running(number: str) -> bool:
     """Return whether a process exists and is not a zombie."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -8,7 +8,7 @@ from cudnn_backend_py.system import memory
 from cudnn_backend_py.system.memory import explain_missing_memory, find_available_bytes
 
 
-def test_memory_error_uses_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_memory_is_judged_by_the_smallest_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     there = find_available_bytes()
     assert there is not None
     assert 1 << 20 < there < 1 << 50

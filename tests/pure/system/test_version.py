@@ -42,7 +42,7 @@ def test_version_of_a_wheel_has_four_numbers() -> None:
     assert format_version_numbers(parse_version_numbers("9.19")) == "9.19"
 
 
-def test_leading_numbers_of_names_are_read() -> None:
+def test_leading_version_numbers_of_names_are_parsed() -> None:
     names = ["9.19.0.56-full", "9.28.0", "default", "/opt/9.1/libcudnn.so.9", ""]
     assert [parse_leading_numbers(name) for name in names] == [(9, 19, 0, 56), (9, 28, 0), (), (), ()]
 

@@ -65,10 +65,25 @@ def test_unknown_target_names_are_refused_with_suggestions(name: str, fix: str) 
     assert error.sections["fix"].endswith("give mine.json")
 
 
-def test_the_cause_says_that_cuda_13_renamed_an_architecture() -> None:
+def test_error_says_that_cuda_13_renamed_an_architecture() -> None:
     with pytest.raises(UsageError) as raised:
         find_profile("sm101")
     assert raised.value.sections["cause"] == f"sm101 is the name of sm110 ({find_profile('sm110').title}) in CUDA 12"
+
+
+@pytest.mark.parametrize("name", ["rubin", "sm107", "sm_107", "VR200"])
+def test_the_title_of_rubin_and_its_sources_say_what_is_guessed(name: str) -> None:
+    profile = find_profile(name)
+    assert (profile.sm, profile.title) == (107, "NVIDIA Rubin, partly guessed")
+    known = {key for key, source in profile.sources.items() if source == "cudnn-frontend"}
+    assert known == {
+        "deviceVer",
+        "maxSharedMemoryPerBlockOptin",
+        "multiProcessorCount",
+        "oversizedSharedMemoryPerBlock",
+        "smClockRateKHz",
+    }
+    assert profile.sources["totalGlobalMem"] == "guess"
 
 
 def test_comma_separated_targets_are_refused_with_a_fix() -> None:
@@ -77,7 +92,7 @@ def test_comma_separated_targets_are_refused_with_a_fix() -> None:
     assert raised.value.sections["fix"] == "one target an option: --target h100 --target a100"
 
 
-def test_a_description_that_the_command_line_printed_is_read(tmp_path: Path) -> None:
+def test_a_gpu_description_printed_by_the_command_line_is_read(tmp_path: Path) -> None:
     profile = find_profile("l4")
     data = {"name": "mine", "sm": profile.sm, "aliases": [], "properties": dict(profile.properties)}
     path = tmp_path / "mine.json"
@@ -148,25 +163,25 @@ def test_files_without_device_description_are_refused(tmp_path: Path, content: b
     assert str(raised.value).startswith(f"device-json: {path} {headline}")
 
 
-def change_properties(**changed: Any) -> dict[str, Any]:
+def make_changed_properties(**changed: Any) -> dict[str, Any]:
     return {**L40S.properties, **changed}
 
 
 def test_optional_properties_are_filled_in() -> None:
-    given = {name: value for name, value in change_properties().items() if name not in OPTIONAL}
+    given = {name: value for name, value in make_changed_properties().items() if name not in OPTIONAL}
     assert check_properties(given, "here") == {**given, **dict.fromkeys(OPTIONAL, 0)}
     assert set(given) | OPTIONAL == set(PROPERTY_TYPES)
 
 
 def test_unknown_properties_are_kept() -> None:
-    assert check_properties(change_properties(clusterSize=8), "here")["clusterSize"] == 8
+    assert check_properties(make_changed_properties(clusterSize=8), "here")["clusterSize"] == 8
 
 
 @pytest.mark.parametrize(
     "name", sorted(set(PROPERTY_TYPES) - {"smCountOrigin", "oversizedSharedMemoryPerBlock", "memoryBusWidth"})
 )
 def test_error_names_the_missing_property(name: str) -> None:
-    given = change_properties()
+    given = make_changed_properties()
     del given[name]
     with pytest.raises(GraphError) as raised:
         check_properties(given, "card.json")
@@ -190,7 +205,7 @@ def test_error_names_the_missing_property(name: str) -> None:
 )
 def test_property_of_wrong_type_is_refused(name: str, value: object, needed: str) -> None:
     with pytest.raises(GraphError) as raised:
-        check_properties(change_properties(**{name: value}), "here")
+        check_properties(make_changed_properties(**{name: value}), "here")
     verb = "are" if needed == "three integers" else "is"
     assert str(raised.value) == f"device-property-type: device property {name} is {value!r}, {needed} {verb} needed"
 
@@ -220,7 +235,7 @@ def test_every_property_refuses_values_of_wrong_type_or_range(name: str, tmp_pat
     for value in WRONG:
         fits = isinstance(value, str) and PROPERTY_TYPES[name] is str and value.isascii()
         fits = fits or (name == "totalGlobalMem" and value == 2**31)
-        path.write_text(json.dumps(change_properties(**{name: value})), encoding="utf-8")
+        path.write_text(json.dumps(make_changed_properties(**{name: value})), encoding="utf-8")
         if fits:
             assert find_profile(str(path)).properties[name] == value
         else:
@@ -231,7 +246,7 @@ def test_every_property_refuses_values_of_wrong_type_or_range(name: str, tmp_pat
 @pytest.mark.parametrize("value", [True, None, 1.5, {}, -1, 2**63, [1, 2], "\ud800"])
 def test_values_of_unknown_properties_are_checked(value: object) -> None:
     with pytest.raises(GraphError, match=r"device-property-(type|range): device property new is "):
-        check_properties(change_properties(new=value), "here")
+        check_properties(make_changed_properties(new=value), "here")
 
 
 @pytest.mark.parametrize(
@@ -260,9 +275,9 @@ def test_every_field_of_a_profile_file_is_checked(part: dict[str, Any], needed: 
 def test_length_of_the_device_name_is_limited_in_bytes(letter: str) -> None:
     each = len(letter.encode())
     longest = letter * (MAX_DEVICE_NAME_BYTES // each)
-    assert check_properties(change_properties(deviceName=longest), "here")["deviceName"] == longest
+    assert check_properties(make_changed_properties(deviceName=longest), "here")["deviceName"] == longest
     with pytest.raises(GraphError) as raised:
-        check_properties(change_properties(deviceName=longest + letter), "here")
+        check_properties(make_changed_properties(deviceName=longest + letter), "here")
     size = len(longest) * each + each
     assert (
         str(raised.value)

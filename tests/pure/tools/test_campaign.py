@@ -19,7 +19,7 @@ from cudnn_backend_py.tuning.trial.bound import compute_expected_outputs
 from cudnn_backend_py.tuning.trial.expectation import compute_expectation
 from tools.campaign.coverage import find_missing_features, list_graph_features
 from tools.campaign.graphs import ATTENTION_FAMILIES, GRAPH_FAMILIES, make_random_graph
-from tools.campaign.plan_check import compare_interpreters
+from tools.campaign.plan_check import compare_exact_and_perturbed_runs
 from tools.campaign.runner import FAMILY_WEIGHTS, CampaignResult
 
 D, P = DescriptorType, PointwiseMode
@@ -40,12 +40,12 @@ def test_a_random_graph_depends_only_on_its_seed(family: str) -> None:
 @pytest.mark.parametrize("family", GRAPH_FAMILIES)
 def test_exact_and_rounding_interpreter_agree_on_random_graphs(family: str) -> None:
     for seed in range(3):
-        found = compare_interpreters(make_random_graph(seed, family, version=VERSION), "uniform", seed)
+        found = compare_exact_and_perturbed_runs(make_random_graph(seed, family, version=VERSION), "uniform", seed)
         assert found.comparisons
         assert not found.descriptions_of_wrong_outputs, (seed, found.descriptions_of_wrong_outputs)
 
 
-def test_every_graph_family_has_a_sampling_weight() -> None:
+def test_every_category_of_random_graphs_has_a_sampling_weight() -> None:
     assert set(FAMILY_WEIGHTS) == set(GRAPH_FAMILIES)
     with pytest.raises(UsageError, match="no family is called 'poetry'"):
         make_random_graph(0, "poetry")
@@ -60,7 +60,7 @@ def test_random_graphs_omit_operations_newer_than_the_version() -> None:
     assert old <= new
 
 
-def test_random_graphs_cover_all_kinds_and_modes() -> None:
+def test_random_graphs_cover_all_operation_kinds_and_modes() -> None:
     counts: Counter[str] = Counter()
     for family in GRAPH_FAMILIES:
         for seed in range(250 if family == "mode" else 60):
@@ -77,7 +77,7 @@ def test_random_graphs_cover_all_kinds_and_modes() -> None:
 # reduction of failures
 
 
-def interpreters_differ(graph: Graph, data: str) -> bool:
+def has_interpreter_difference(graph: Graph, data: str) -> bool:
     """Return whether the interpreter's results differ from those of an interpreter with wrong products."""
     inputs = make_inputs(graph, data)
     device = interpret(graph, inputs, rounding=True)
@@ -87,21 +87,21 @@ def interpreters_differ(graph: Graph, data: str) -> bool:
     return any(not item.compare(device[name]).is_right for name, item in expected.items())
 
 
-def interpreters_differ_on_valid_graph(graph: Graph, data: str) -> bool:
+def is_valid_with_interpreter_difference(graph: Graph, data: str) -> bool:
     try:
-        return interpreters_differ(graph, data)
+        return has_interpreter_difference(graph, data)
     except GraphError:
         return False
 
 
 @pytest.mark.parametrize("family", ["convolution", "matmul", "batch norm", "attention", "fusion"])
-def test_a_graph_with_wrong_products_is_reduced_to_one_multiplication(family: str) -> None:
+def test_a_failing_graph_is_reduced_to_one_wrong_multiplication(family: str) -> None:
     """The modified interpreter multiplies every pointwise product by 1.01."""
     graphs = (make_random_graph(seed, family, version=VERSION) for seed in range(80))
-    graph = next(g for g in graphs if len(g.ops) > 2 and interpreters_differ_on_valid_graph(g, "uniform"))
-    made = reduce_failure(graph, "uniform", interpreters_differ_on_valid_graph, budget_s=60)
+    graph = next(g for g in graphs if len(g.ops) > 2 and is_valid_with_interpreter_difference(g, "uniform"))
+    made = reduce_failure(graph, "uniform", is_valid_with_interpreter_difference, budget_s=60)
     assert made.complete
-    assert interpreters_differ_on_valid_graph(made.graph, made.data)
+    assert is_valid_with_interpreter_difference(made.graph, made.data)
     (op,) = made.graph.ops
     assert op.kind is D.OPERATION_POINTWISE
     assert op.parameters()["mode"] is P.MUL
@@ -112,7 +112,7 @@ def test_a_graph_with_wrong_products_is_reduced_to_one_multiplication(family: st
 def test_interpreters_agree_on_graphs_without_products() -> None:
     for seed in range(5):
         assert not any(
-            interpreters_differ_on_valid_graph(make_random_graph(seed, family, version=VERSION), "uniform")
+            is_valid_with_interpreter_difference(make_random_graph(seed, family, version=VERSION), "uniform")
             for family in ("reduction", "resample")
         )
 
@@ -161,7 +161,7 @@ def test_failure_minimization_removes_the_statistics_of_a_norm() -> None:
     assert set(dict(made.graph.ops[0].ports())) <= {"x", "scale", "y"}
 
 
-def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_graph_is_reduced_to_its_wrong_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
     """The modified interpreter scales the results of convolutions only."""
     graph = next(
         g
@@ -170,7 +170,7 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
     )
     right = convolution.OPERATIONS[D.OPERATION_CONVOLUTION_FORWARD]
 
-    def fails_in_convolution(graph: Graph, data: str) -> bool:
+    def has_wrong_convolution(graph: Graph, data: str) -> bool:
         inputs = make_inputs(graph, data)
         device = interpret(graph, inputs, rounding=True)
         with monkeypatch.context() as patch:
@@ -184,14 +184,14 @@ def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.M
             expected = compute_expected_outputs(graph, inputs)
         return any(not item.compare(device[name]).is_right for name, item in expected.items())
 
-    def is_valid_and_fails_in_convolution(graph: Graph, data: str) -> bool:
+    def is_valid_with_wrong_convolution(graph: Graph, data: str) -> bool:
         try:
-            return fails_in_convolution(graph, data)
+            return has_wrong_convolution(graph, data)
         except GraphError:
             return False
 
-    assert is_valid_and_fails_in_convolution(graph, "uniform")
-    made = reduce_failure(graph, "uniform", is_valid_and_fails_in_convolution)
+    assert is_valid_with_wrong_convolution(graph, "uniform")
+    made = reduce_failure(graph, "uniform", is_valid_with_wrong_convolution)
     assert [op.kind for op in made.graph.ops if op.kind is not D.OPERATION_POINTWISE] == [
         D.OPERATION_CONVOLUTION_FORWARD
     ]

@@ -35,14 +35,15 @@ def make_verification(driver: int | None = 13000) -> Verification:
     return Verification({"live": facts, "described": facts}, rows, runs, [RunOutcome("decoding-dropout", "refused")])
 
 
-def make_contribution_json() -> dict[str, Any]:
+def make_contributed_evidence_json() -> dict[str, Any]:
     return json.loads(json.dumps(Contribution.from_verification(make_verification()).to_dict()))
 
 
-def test_contribution_becomes_table_rows_and_page_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    issue = (
-        f"### The last line\n\n```json\n{json.dumps(make_contribution_json())}\n```\n\n### The table\n\n_No response_\n"
-    )
+def test_contributed_gpu_evidence_becomes_table_rows_and_cells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evidence = json.dumps(make_contributed_evidence_json())
+    issue = f"### The last line\n\n```json\n{evidence}\n```\n\n### The table\n\n_No response_\n"
     file, table = tmp_path / "issue.md", tmp_path / "table.json"
     file.write_text(issue)
     assert main(["check", str(file)]) == 0
@@ -55,19 +56,19 @@ def test_contribution_becomes_table_rows_and_page_cells(tmp_path: Path, capsys: 
     assert table.read_text() == before
     page = make_hardware_evidence_page(read_table(table))
     (line,) = [line for line in page.splitlines() if line.startswith("| sm_80 |")]
-    date = make_contribution_json()["date"]
+    date = make_contributed_evidence_json()["date"]
     assert line.startswith(f"| sm_80 | 9.19.0, CUDA 13 | 69 of 70 same, 1 of 2 right; {date} | 70 of 70 same; {date} |")
     assert line.endswith(f"| 1 tried; {date} |")
     assert "| sm_90 | | | |" in page
 
 
 def make_field_setter(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    def set_value(data: dict[str, Any]) -> None:
+    def set_field_value(data: dict[str, Any]) -> None:
         for name in path[:-1]:
             data = data[name]
         data[path[-1]] = value
 
-    return set_value
+    return set_field_value
 
 
 @pytest.mark.parametrize(
@@ -87,15 +88,17 @@ def make_field_setter(*path: str, value: Any) -> Callable[[dict[str, Any]], None
         (make_field_setter("host", value="mine"), "host"),
     ],
 )
-def test_error_names_the_damaged_field_of_a_contribution(change: Callable[[dict[str, Any]], None], field: str) -> None:
-    data = make_contribution_json()
+def test_error_names_the_damaged_field_of_contributed_evidence(
+    change: Callable[[dict[str, Any]], None], field: str
+) -> None:
+    data = make_contributed_evidence_json()
     change(data)
     with pytest.raises(UsageError, match=field) as refused:
         Contribution.from_dict(data)
     assert refused.value.code == "evidence-damaged"
 
 
-def test_an_issue_without_valid_json_is_refused(tmp_path: Path) -> None:
+def test_a_github_issue_without_valid_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "issue.md").write_text("nothing")
     assert main(["check", str(tmp_path / "issue.md")]) == 1
     (tmp_path / "issue.md").write_text("{" * 60_000 + "}")

@@ -18,7 +18,7 @@ from tests.support.interpreting import make_typical_inputs
 from tests.support.records import list_test_parameters_or_skipped_case
 from tests.support.typical_graphs import FRONTEND_METHODS, KINDS_FOR_OTHER_GPUS, OPERATION_KINDS, TYPICAL_GRAPHS
 from tools.records.operation_support import describe_support, read_support_table
-from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, make_operations_page, read_records
+from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, make_operations_page, read_gpu_run_outcomes
 
 HOPPER = ("H100", "H200", "GH200")
 
@@ -28,11 +28,11 @@ def test_page_marks_a_graph_without_gpu_record_as_unmeasured(monkeypatch: pytest
     monkeypatch.setitem(TYPICAL_GRAPHS, "an invented graph", TYPICAL_GRAPHS["matmul"])
     page = make_operations_page()
     cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
-    assert cells == {len(read_records())}
+    assert cells == {len(read_gpu_run_outcomes())}
     assert describe_support(read_support_table(), ["an invented graph"], "sm90") == UNMEASURED
 
 
-def test_stored_support_verdicts_belong_to_the_graphs_of_the_page() -> None:
+def test_stored_support_verdicts_match_the_typical_graphs() -> None:
     found = read_support_table()
     assert set(found.graphs) <= set(TYPICAL_GRAPHS), "python -m tools.records.operation_support"
     assert len(found.versions) >= 3
@@ -99,27 +99,29 @@ def test_pygraph_has_the_frontend_names_of_an_operation(kind: DescriptorType) ->
 
 
 def test_operations_refused_in_gpu_records_are_listed_for_other_gpus() -> None:
-    found = [item for graphs in read_records().values() for item in graphs.items() if item[0] in TYPICAL_GRAPHS]
+    found = [
+        item for graphs in read_gpu_run_outcomes().values() for item in graphs.items() if item[0] in TYPICAL_GRAPHS
+    ]
     ran = {TYPICAL_GRAPHS[name].kind for name, item in found if item["said"] == AGREES}
     refused = {TYPICAL_GRAPHS[name].kind for name, _ in found} - ran
     assert refused <= set(KINDS_FOR_OTHER_GPUS)
     assert not any("h100" in case.supported for case in TYPICAL_GRAPHS.values() if case.kind in refused)
 
 
-@pytest.mark.parametrize("where", list_test_parameters_or_skipped_case("operations-", read_records()))
+@pytest.mark.parametrize("where", list_test_parameters_or_skipped_case("operations-", read_gpu_run_outcomes()))
 @pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if case.kind in KINDS_FOR_OTHER_GPUS])
 def test_operations_for_other_gpus_are_not_supported_on_hopper(name: str, where: str) -> None:
-    found = read_records()[where].get(name)
+    found = read_gpu_run_outcomes()[where].get(name)
     if found is None or not where.startswith(HOPPER):
         return
     assert found["said"] == REFUSED
     assert "CUDNN_STATUS_NOT_SUPPORTED" in found["words"] or "needs cuDNN 9.22" in found["words"]
 
 
-@pytest.mark.parametrize("where", list_test_parameters_or_skipped_case("operations-", read_records()))
+@pytest.mark.parametrize("where", list_test_parameters_or_skipped_case("operations-", read_gpu_run_outcomes()))
 def test_recorded_graphs_agree_with_the_interpreter_or_are_refused(where: str) -> None:
     """Check the records of GPU runs; `tests/gpu/interpreter/test_typical_graphs.py` repeats the runs on a GPU."""
-    graphs = read_records()[where]
+    graphs = read_gpu_run_outcomes()[where]
     assert set(graphs) <= set(TYPICAL_GRAPHS)
     assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []
     for found in graphs.values():

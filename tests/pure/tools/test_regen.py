@@ -11,7 +11,7 @@ from tools.repository import ROOT
 
 
 @pytest.mark.parametrize("page", PAGE_WRITERS)
-def test_page_is_current(page: str) -> None:
+def test_generated_page_is_up_to_date(page: str) -> None:
     assert (ROOT / page).read_text(encoding="utf-8") == PAGE_WRITERS[page](), "run `make regen`"
 
 

@@ -77,7 +77,7 @@ def simulated_step(related_calls: _CallsDifferingInLengths) -> SimulatedCompiled
     return SimulatedCompiledStep(_CompiledCallReportHandler(None, related_calls), related_calls)
 
 
-def test_a_repeated_single_shape_is_returned_to_python(simulated_step: SimulatedCompiledStep) -> None:
+def test_calls_of_a_repeated_single_shape_return_to_python(simulated_step: SimulatedCompiledStep) -> None:
     assert simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW) == [True] * (CALLS_IN_A_ROW - 1) + [False]
     assert list(simulated_step.exact) == [(2, 100, 100)]
 
@@ -93,7 +93,7 @@ def test_calls_of_consecutive_layers_request_no_plan_and_are_rarely_reported_to_
     assert list(simulated_step.exact) == [(2, 64, 64)]
 
 
-def test_a_shape_is_returned_to_python_when_it_recurs_the_third_time(simulated_step: SimulatedCompiledStep) -> None:
+def test_calls_of_a_shape_return_to_python_on_its_third_visit(simulated_step: SimulatedCompiledStep) -> None:
     assert simulated_step.call_with_lengths([100, 200] * (VISITS_OF_RECURRING_SHAPE - 1)) == [True] * 2 * (
         VISITS_OF_RECURRING_SHAPE - 1
     )
@@ -101,7 +101,7 @@ def test_a_shape_is_returned_to_python_when_it_recurs_the_third_time(simulated_s
     assert len(simulated_step.exact) == 2
 
 
-def test_calls_are_returned_to_python_when_the_plan_for_their_exact_shape_is_built(
+def test_calls_return_to_python_once_their_exact_plan_is_built(
     simulated_step: SimulatedCompiledStep,
 ) -> None:
     simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW)

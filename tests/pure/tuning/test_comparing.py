@@ -43,7 +43,7 @@ def test_timing_uses_median_and_quartiles_and_ignores_one_outlier() -> None:
     assert Timing.from_times([10.0, 11.0, 12.0, 13.0, 9000.0]).median_us == 12.0
 
 
-def test_a_difference_within_the_spread_or_the_noise_is_not_faster() -> None:
+def test_a_time_within_spread_or_noise_does_not_beat_another() -> None:
     assert make_timing(9.0).beats(make_timing(10.0))
     assert not make_timing(9.9).beats(make_timing(10.0))  # spreads of 0.1 each
     assert not make_timing(98.5, 0.0).beats(make_timing(100.0, 0.0))  # less than two percent
@@ -136,7 +136,7 @@ FLOAT_TYPES = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4
 
 
 @pytest.mark.parametrize("kind", FLOAT_TYPES, ids=lambda kind: kind.name)
-def test_rounded_results_agree_and_a_wrong_row_does_not(kind: DataType) -> None:
+def test_rounded_results_agree_and_a_wrong_row_is_detected(kind: DataType) -> None:
     numbers = np.random.default_rng(3).standard_normal((2, 3, 512, 64))
     exact = encode(numbers, kind)
     rounded = encode(decode(exact, kind) * (1 + 1e-4), kind)
@@ -222,7 +222,7 @@ def get_data_type(graph: Any, name: str) -> DataType:
     return next(tensor.data_type for tensor in graph.tensors if tensor.name == name)
 
 
-def test_generated_ragged_offsets_are_those_of_full_sequences() -> None:
+def test_generated_ragged_offsets_describe_full_sequences() -> None:
     graph = attention.sdpa_forward(batch=3, heads=2, seq_q=16, head_dim=64, ragged=True)
     made = make_missing_inputs(graph)
     offsets = next(tensor for tensor in graph.variant_pack_tensors if tensor.name == "ragged_q")

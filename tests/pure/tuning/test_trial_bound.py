@@ -367,7 +367,7 @@ def test_an_exact_zero_keeps_its_sign() -> None:
     assert expected.compare([[np.inf, 2.0]]).beyond == 1
 
 
-def compute_expected_result_of_vectors(
+def compute_expected_result_for_vectors(
     x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]
 ) -> ExpectedOutput:
     """Return the expected result of the operations that `make` adds, on two vectors."""
@@ -388,14 +388,14 @@ def test_a_function_value_smaller_than_its_error_may_be_0() -> None:
             virtual=False,
         )
 
-    found = compute_expected_result_of_vectors([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], add_quotient)
+    found = compute_expected_result_for_vectors([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], add_quotient)
     assert found.defined.ravel().tolist() == [False, True, True]
     assert found.compare([[[np.nan, 0.0, -1.0]]]).is_right
     assert not found.compare([[[np.nan, 0.0, np.nan]]]).is_right
     assert not found.compare([[[np.nan, -0.5, -1.0]]]).is_right
 
 
-def test_atan2_of_a_value_smaller_than_its_error_may_be_that_of_0() -> None:
+def test_atan2_of_a_value_below_its_error_may_equal_atan2_of_0() -> None:
     """In kernels exp(x) - 1, and thus the ELU, is 0 for the smallest float16 numbers."""
 
     def add_atan2(g: GraphBuilder, x: Any, by: Any) -> None:
@@ -406,7 +406,7 @@ def test_atan2_of_a_value_smaller_than_its_error_may_be_that_of_0() -> None:
             virtual=False,
         )
 
-    found = compute_expected_result_of_vectors([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], add_atan2)
+    found = compute_expected_result_for_vectors([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, np.pi / 2]]]).is_right
     assert not found.compare([[[np.pi, 0.0, np.pi]]]).is_right
 
@@ -420,7 +420,7 @@ def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
         held = g.pointwise(mode, x) if mode is PointwiseMode.RELU_FWD else g.pointwise(mode, x, zero)
         g.pointwise(PointwiseMode.ATAN2, held, by, name="y", virtual=False)
 
-    found = compute_expected_result_of_vectors([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], add_atan2)
+    found = compute_expected_result_for_vectors([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, 0.75 * np.pi]]]).is_right
     assert found.compare([[[-np.pi, 0.0, 0.75 * np.pi]]]).is_right
     assert not found.compare([[[np.pi, 0.0, -0.75 * np.pi]]]).is_right
@@ -439,7 +439,7 @@ def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
     assert expected.compare([[-4.8e-38, 1.0]]).beyond == 1
 
 
-def test_a_denormal_comparison_and_a_tiny_gelu_slope_are_both_considered() -> None:
+def test_error_bound_covers_denormal_comparison_and_gelu_slope() -> None:
     """The bound covers a comparison that depends on denormals, and GELU's slope at -6.5, as small as its error."""
     g = GraphBuilder("both", io_type=DataType.FLOAT)
     above = g.pointwise(PointwiseMode.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=DataType.BOOLEAN)
@@ -523,7 +523,7 @@ def test_the_seed_changes_the_error_bound_only_a_little() -> None:
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_a_wrong_scale_is_detected_for_every_family_and_type(family: str, kind: DataType, factor: float) -> None:
+def test_a_wrong_scale_is_detected_for_every_operation_and_type(family: str, kind: DataType, factor: float) -> None:
     """Rounded results of the interpreter are within the error bound, except if the expected graph has another scale."""
     make, operation, _ = WRONG_SCALES[family]
     graph = make(kind)

@@ -99,7 +99,7 @@ def test_equal_seeds_give_equal_data_and_other_seeds_do_not() -> None:
     assert (one != other).mean() > 0.9
 
 
-def test_each_kind_of_data_has_its_properties() -> None:
+def test_uniform_integer_and_hostile_data_have_expected_values() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     uniform, integers, hostile = (make_inputs_by_name(graph, kind)["a"] for kind in DATA_KINDS)
     assert np.abs(uniform).max() <= 1
@@ -142,7 +142,7 @@ MASKED_ATTENTION_OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("version", [(9, 19, 0), (9, 28, 0)], ids=lambda version: f"9.{version[1]}")
 @pytest.mark.parametrize("name", MASKED_ATTENTION_OPTIONS)
-def test_statistics_of_a_backward_pass_are_those_of_a_softmax(name: str, version: tuple[int, int, int]) -> None:
+def test_generated_backward_statistics_equal_softmax_statistics(name: str, version: tuple[int, int, int]) -> None:
     """Probabilities recomputed from the generated statistics sum to 1 in each row that has a key and no sink."""
     options: dict[str, Any] = {"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | MASKED_ATTENTION_OPTIONS[name]
     graph = attention.sdpa_backward(**options, version=version, implementation="composite", allow_hazards=True)

@@ -132,7 +132,7 @@ def test_install_prefers_the_newest_match_and_the_jit_wheel(
     make_wheel(wheel_index, "nvidia-cudnn-jit-cu13", "9.19.11.1")
     monkeypatch.setenv("PIP_QUIET", "1")  # a user's setting that would hide the list
     request = versions.VersionRequest(requested, None, None)
-    index = versions._list_index_by_flavor("12", None)
+    index = versions._list_available_versions_by_flavor("12", None)
     assert versions._choose_wheel(request, "12", index) == (exact, flavor)
 
 
@@ -143,7 +143,7 @@ def test_install_uses_the_full_wheel_without_a_jit_wheel(wheel_index: Path, root
     assert installed.library.read_bytes() == b"the full library"
 
 
-def test_both_wheels_of_a_version_are_installed(wheel_index: Path, root: Path) -> None:
+def test_jit_and_full_wheels_of_one_version_are_installed(wheel_index: Path, root: Path) -> None:
     make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     jit = versions.install("9.19.0", cuda="12", root=root, progress=False)
     full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
@@ -458,7 +458,7 @@ def test_leftovers_of_killed_installs_are_removed(wheel_index: Path, root: Path)
     assert list(wheel_index.iterdir())
 
 
-def test_an_install_waits_for_another(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_install_waits_for_a_concurrent_install(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_to_version_store(root)
     monkeypatch.setattr(versions, "_INSTALL_WAIT_S", 0.05)
     with versions._lock_store(root):
@@ -922,7 +922,7 @@ def test_verify_names_a_missing_cublas_and_the_command_that_adds_it(
         versions.verify(full)
 
 
-def test_clear_removes_all_versions_and_their_shared_libraries(root: Path, environment_without_nvrtc: None) -> None:
+def test_clear_removes_all_versions_and_the_shared_nvrtc(root: Path, environment_without_nvrtc: None) -> None:
     folders = [add_to_version_store(root).path, add_to_version_store(root, "9.20.0.48", "13").path]
     (folders[0] / "installed.json").unlink()  # the rest of an installation
     folders.append(install_nvrtc_without_pip(root).parents[3])

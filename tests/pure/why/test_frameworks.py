@@ -1,4 +1,4 @@
-"""One line per framework for an attention graph: torch's conditions, and the engine that cudnn-frontend selects."""
+"""One line per framework for an attention graph: conditions of torch and TransformerEngine, rules of cudnn-frontend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudnn_backend_py import DataType, attention
 from cudnn_backend_py.why.frameworks import describe_frameworks
 from tests.support.growth import make_pointwise_chain
 
-TORCH, FRONTEND = "torch 2.15", "cudnn-frontend 1.32"
+TORCH, FRONTEND, ENGINE = "torch 2.15", "cudnn-frontend 1.32", "TransformerEngine 2.20"
 BASE: dict[str, Any] = {"batch": 2, "heads": 8, "seq_q": 128, "head_dim": 64}
 
 
@@ -33,12 +33,12 @@ def describe_frameworks_for_attention(
         (90, {"alibi": True, "causal": True}, "scaled_dot_product_attention has no ALiBi slopes"),
     ],
 )
-def test_torch_line_names_the_first_unmet_condition(sm: int, options: dict[str, Any], line: str) -> None:
+def test_torch_explanation_names_the_first_unmet_condition(sm: int, options: dict[str, Any], line: str) -> None:
     assert describe_frameworks_for_attention(sm, **options)[TORCH].startswith(line)
 
 
 @pytest.mark.parametrize(("sm", "selected"), [(90, False), (100, True)])
-def test_cudnn_frontend_line_names_the_selected_engine(sm: int, selected: bool) -> None:
+def test_cudnn_frontend_explanation_names_the_selected_engine(sm: int, selected: bool) -> None:
     options = {"head_dim": 192, "head_dim_v": 128, "data_type": DataType.BFLOAT16, "deterministic": True}
     found = describe_frameworks_for_attention(sm, backward=True, **options)
     assert ("selects eng5_k14=2" in found[FRONTEND]) is selected
@@ -79,13 +79,13 @@ MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BF
         (100, True, (9, 17, 0), {"bias": (1, 8, 128, 128), "dropout": 0.1, "sink": True}, "queries cuDNN's heuristics"),
     ],
 )
-def test_cudnn_frontend_line_names_the_rule_that_refuses(
+def test_cudnn_frontend_explanation_names_the_refusing_rule(
     sm: int, backward: bool, version: tuple[int, int, int], options: dict[str, Any], line: str
 ) -> None:
     assert describe_frameworks_for_attention(sm, backward, version, **options)[FRONTEND].startswith(line)
 
 
-def test_cudnn_frontend_line_says_that_it_makes_a_pass_deterministic() -> None:
+def test_cudnn_frontend_explanation_mentions_forced_determinism() -> None:
     own = ", with deterministic kernels, which it turns on for this problem"
     assert describe_frameworks_for_attention(100, True, (9, 28, 0), head_dim=256)[FRONTEND].endswith(own)
     assert not describe_frameworks_for_attention(100, True, (9, 28, 0), head_dim=256, deterministic=True)[
@@ -93,5 +93,57 @@ def test_cudnn_frontend_line_says_that_it_makes_a_pass_deterministic() -> None:
     ].endswith(own)
 
 
-def test_graphs_without_attention_have_no_framework_lines() -> None:
+TAKEN = "uses cuDNN: all its conditions hold"
+TRAINING_256: dict[str, Any] = {"head_dim": 256, "data_type": DataType.BFLOAT16}
+REFUSED_256 = "does not use cuDNN: no kernel is listed for these head dims above 128 here"
+
+
+@pytest.mark.parametrize(
+    ("sm", "backward", "version", "options", "line"),
+    [
+        (90, False, (9, 28, 0), {"causal": True}, TAKEN),
+        (90, False, (9, 10, 0), {"causal": True}, "does not use cuDNN: cuDNN 9.10.0 and 9.10.1 have known bugs"),
+        (80, False, (9, 28, 0), {}, "uses cuDNN where flash-attn is not installed"),
+        (75, False, (9, 28, 0), {}, "does not use cuDNN: sm_80 or newer is needed"),
+        (90, False, (9, 28, 0), {"head_dim": 20}, "does not use cuDNN: head dims must be multiples of 8"),
+        (100, True, (9, 22, 0), TRAINING_256, REFUSED_256),
+        (100, True, (9, 23, 0), TRAINING_256, TAKEN),
+        (120, True, (9, 23, 0), TRAINING_256, REFUSED_256),
+        (90, True, (9, 23, 0), TRAINING_256, TAKEN),
+        (100, True, (9, 23, 0), {**TRAINING_256, "ragged": True}, REFUSED_256),
+        (100, True, (9, 25, 0), {**TRAINING_256, "ragged": True}, TAKEN),
+        (
+            100,
+            True,
+            (9, 17, 0),
+            {**WIDE, "deterministic": True},
+            "does not use cuDNN: deterministic training on sm_100",
+        ),
+        (100, True, (9, 19, 0), {**WIDE, "deterministic": True}, TAKEN),
+        (120, True, (9, 19, 0), {"deterministic": True}, "does not use cuDNN: deterministic training is not taken"),
+        (89, False, (9, 28, 0), {"ragged": True}, "does not use cuDNN: packed sequences need sm_90 or newer"),
+        (
+            90,
+            False,
+            (9, 28, 0),
+            {"bias": (1, 8, 128, 128), "padding": True},
+            "does not use cuDNN: a bias excludes padding",
+        ),
+        (90, False, (9, 28, 0), {"alibi": True}, "does not use cuDNN: ALiBi needs a causal mask"),
+        (90, False, (9, 14, 0), {"left_bound": 4, "seq_kv": 2048}, "does not use cuDNN: cuDNN 9.14.0 gets windows"),
+        (90, False, (9, 14, 1), {"left_bound": 4, "seq_kv": 2048}, TAKEN),
+        (100, False, (9, 28, 0), {"block_mask": True}, "does not use cuDNN: it has no such option as this graph"),
+        (90, False, (9, 28, 0), MX, "does not use cuDNN: MXFP8 needs sm_100"),
+        (100, False, (9, 23, 1), MX, "does not use cuDNN: cuDNN 9.23.0 and 9.23.1 have known bugs in MXFP8"),
+        (100, False, (9, 28, 0), MX, TAKEN),
+        (90, False, (9, 6, 0), {}, "is not known to this package for cuDNN before 9.8.0"),
+    ],
+)
+def test_transformer_engine_line_names_the_first_unmet_condition(
+    sm: int, backward: bool, version: tuple[int, int, int], options: dict[str, Any], line: str
+) -> None:
+    assert describe_frameworks_for_attention(sm, backward, version, **options)[ENGINE].startswith(line)
+
+
+def test_graphs_without_attention_have_no_framework_explanation() -> None:
     assert describe_frameworks(make_pointwise_chain(2), (9, 24, 0), 90) == {}

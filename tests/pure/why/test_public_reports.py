@@ -436,7 +436,7 @@ REPORTS = (
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.thread)
-def test_the_first_condition_that_excludes_cudnn_is_the_one_found_in_the_thread(report: PublicReport) -> None:
+def test_found_blocker_is_the_condition_named_in_the_report(report: PublicReport) -> None:
     blocker = find_blocker(report.call, report.machine)
     assert blocker is not None, "cuDNN would run, says the table, and the thread says it did not"
     assert blocker.gate == report.gate
@@ -444,7 +444,7 @@ def test_the_first_condition_that_excludes_cudnn_is_the_one_found_in_the_thread(
     assert blocker.found
 
 
-def test_reports_come_from_forty_threads() -> None:
+def test_public_reports_come_from_forty_web_discussions() -> None:
     assert len({report.thread for report in REPORTS}) >= 40
 
 
@@ -532,7 +532,7 @@ def test_certain_blockers_are_listed_before_uncertain_ones() -> None:
     ],
     ids=["2.11", "2.5.0", "GB300", "256 on Hopper"],
 )
-def test_calls_after_their_remedy_have_no_blocker(dims: tuple[int, ...], machine: Machine) -> None:
+def test_calls_changed_as_the_remedy_says_have_no_blocker(dims: tuple[int, ...], machine: Machine) -> None:
     assert find_blocker(make_call(*dims), machine) is None
 
 

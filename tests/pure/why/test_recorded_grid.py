@@ -18,7 +18,7 @@ NAMES = [next(iter(record["environment"]), "plain") for record in RECORDS]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_the_first_failed_condition_is_the_one_torch_reported(record: dict[str, Any]) -> None:
+def test_the_first_failed_condition_equals_torchs_report(record: dict[str, Any]) -> None:
     machine = read_machine(record)
     for changes, able, function, choice in record["cases"]:
         blocker = find_blocker(make_torch_call({**sdpa_grid.BASE_CASE, **changes}), machine)
@@ -44,12 +44,12 @@ def test_torchs_recorded_answer_overrides_the_table_of_conditions(record: dict[s
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_default_backend_order_equals_torchs(record: dict[str, Any]) -> None:
+def test_default_backend_order_equals_torchs_recorded_order(record: dict[str, Any]) -> None:
     order = [BACKENDS[number] for number in record["order"]]
     assert order[:4] == list(find_default_backend_order(read_machine(record)))
 
 
-def test_recorded_calls_cover_failures_of_all_conditions_but_five() -> None:
+def test_recorded_calls_violate_every_condition_except_five() -> None:
     """Five of torch's conditions cannot fail on Hopper with cuDNN 9.19; the public reports cover those."""
     seen = {
         GATES_BY_TORCH_FUNCTION[function]

@@ -25,7 +25,7 @@ __all__ = [
     "REFUSED_EDGE_CASES",
     "EdgeCase",
     "list_edge_numbers",
-    "list_operation_families",
+    "list_operation_categories",
     "make_case_inputs",
 ]
 
@@ -54,7 +54,7 @@ def _make_random_values(tensor: Tensor, seed: int) -> Array:
     return round_to_data_type(random.normal(size=tensor.dims), tensor.data_type)
 
 
-def list_operation_families() -> Iterator[str]:
+def list_operation_categories() -> Iterator[str]:
     """Yield each operation family, the first word of the cases' names."""
     yield from dict.fromkeys(name.split("/")[0] for name in EDGE_CASES)
 

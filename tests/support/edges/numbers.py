@@ -102,7 +102,7 @@ def make_square_with_one_number_per_column(kind: DataType) -> Array:
 # sets and images
 
 
-def _make_sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
+def _make_rows_to_reduce(kind: DataType, count: int, length: int) -> Array:
     """Return sets to reduce, [count, length]; the first ones are edge cases."""
     random = np.random.default_rng([count, length])
     if is_integer(kind):
@@ -148,7 +148,7 @@ def make_tensor_with_edge_cases_to_reduce(kind: DataType, dims: tuple[int, ...],
     kept = [axis for axis in range(len(dims)) if axis not in axes]
     order = [*kept, *axes]
     count = int(np.prod([dims[axis] for axis in kept]))
-    sets = _make_sets_to_reduce(kind, count, int(np.prod(dims)) // count).reshape([dims[axis] for axis in order])
+    sets = _make_rows_to_reduce(kind, count, int(np.prod(dims)) // count).reshape([dims[axis] for axis in order])
     return sets.transpose(np.argsort(order))
 
 

@@ -22,7 +22,7 @@ __all__: list[str] = []
 T = DataType
 
 
-def _add_typical_case(name: str) -> None:
+def _add_typical_graph_case(name: str) -> None:
     make = typical_graphs.TYPICAL_GRAPHS[name].make
 
     def make_inputs() -> dict[str, Array]:
@@ -32,7 +32,7 @@ def _add_typical_case(name: str) -> None:
 
 
 for _name in typical_graphs.TYPICAL_GRAPHS:
-    _add_typical_case(_name)
+    _add_typical_graph_case(_name)
 
 
 # random numbers

@@ -118,8 +118,8 @@ def add_convolution_prologue(d: RandomGraphBuilder, x: Tensor, probability: floa
     per = (1, x.dims[1], *[1] * (x.rank - 2))
     z = x
     for mode in (PointwiseMode.MUL, PointwiseMode.ADD):
-        z = d.g.pointwise(mode, z, d.add_tensor("factor", per), **d.make_virtual_options(x.dims))
-    return d.g.pointwise(PointwiseMode.RELU_FWD, z, **d.make_virtual_options(x.dims, kind))
+        z = d.g.pointwise(mode, z, d.add_tensor("factor", per), **d.make_virtual_result_options(x.dims))
+    return d.g.pointwise(PointwiseMode.RELU_FWD, z, **d.make_virtual_result_options(x.dims, kind))
 
 
 def _add_int8_convolution(
@@ -128,12 +128,19 @@ def _add_int8_convolution(
     """Add an INT8 convolution, a scale and elementwise operations in float32, and optionally a conversion to INT8."""
     if length == 0:
         d.g.convolution(
-            x, w, **window, compute_type=_T.INT32, **d.make_stored_options(response, d.choose(_T.INT32, _T.FLOAT))
+            x,
+            w,
+            **window,
+            compute_type=_T.INT32,
+            **d.make_stored_result_options(response, d.choose(_T.INT32, _T.FLOAT)),
         )
         return
-    z = d.g.convolution(x, w, **window, compute_type=_T.INT32, **d.make_virtual_options(response, _T.INT32))
+    z = d.g.convolution(x, w, **window, compute_type=_T.INT32, **d.make_virtual_result_options(response, _T.INT32))
     z = d.g.pointwise(
-        PointwiseMode.MUL, z, d.add_scalar(len(response), 0.0078125), **d.make_virtual_options(response, _T.FLOAT)
+        PointwiseMode.MUL,
+        z,
+        d.add_scalar(len(response), 0.0078125),
+        **d.make_virtual_result_options(response, _T.FLOAT),
     )
     d.g.io_type = _T.FLOAT
     d.add_elementwise_chain(z, length, channel=1, kind=d.choose(_T.INT8, _T.FLOAT))

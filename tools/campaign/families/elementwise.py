@@ -76,13 +76,13 @@ def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
         return
     chosen = d.choose(*PointwiseMode)
     out = kind if d.make_random_bool(0.7) else d.choose(_T.HALF, _T.BFLOAT16, _T.FLOAT, _T.INT32, _T.INT8)
-    result: dict[str, Any] = d.make_stored_options(dims, out)
+    result: dict[str, Any] = d.make_stored_result_options(dims, out)
     whole = kind in INTEGER_TYPES and chosen in ARITHMETIC_MODES and d.make_random_bool(0.5)
     more: dict[str, Any] = {"compute_type": _T.INT32} if whole else {}
     x = d.add_tensor("x", dims)
     if chosen is _P.GEN_INDEX:
         index = d.g.pointwise(
-            chosen, x, axis=d.make_random_int(0, len(dims) - 1), **d.make_virtual_options(dims, _T.INT32)
+            chosen, x, axis=d.make_random_int(0, len(dims) - 1), **d.make_virtual_result_options(dims, _T.INT32)
         )
         d.g.pointwise(_P.ADD, index, x, **result)
         return
@@ -94,14 +94,14 @@ def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
         return
     b = d.choose_operand(dims, channel=d.choose(None, 1), earlier=[x]) if chosen in BINARY_MODES else None
     if chosen is _P.POW:
-        x = d.g.pointwise(_P.ABS, x, **d.make_virtual_options(dims))
+        x = d.g.pointwise(_P.ABS, x, **d.make_virtual_result_options(dims))
     dy = d.add_tensor("dy", dims) if chosen in BACKWARD_MODES else None
     d.g.pointwise(chosen, x, b, dy=dy, **more, **result, parameters=d.choose_activation_parameters(chosen))
 
 
 def _add_binary_selection(d: RandomGraphBuilder, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:
     """Add a BINARY_SELECT by a comparison or a logical operation on comparisons; boolean tensors are virtual."""
-    strides = d.make_virtual_options(x.dims)["strides"]
+    strides = d.make_virtual_result_options(x.dims)["strides"]
     g = d.g
 
     def add_random_comparison(any_mode: PointwiseMode | None = None) -> Tensor:

@@ -78,11 +78,11 @@ def _add_residual_block(d: RandomGraphBuilder) -> None:
     )
     x, weights = d.add_tensor("x", (n, c, h, w)), d.add_tensor("w", (k, c, 3, 3))
     out, per = (n, k, h, w), (1, k, 1, 1)
-    z = g.convolution(x, weights, padding=1, **d.make_virtual_options(out))
+    z = g.convolution(x, weights, padding=1, **d.make_virtual_result_options(out))
     if d.make_random_bool(0.6):
-        z = g.pointwise(_P.MUL, z, d.add_tensor("scale", per), **d.make_virtual_options(out))
-    z = g.pointwise(_P.ADD, z, d.add_tensor("bias", per), **d.make_virtual_options(out))
-    z = g.pointwise(_P.ADD, z, d.add_tensor("residual", out), **d.make_virtual_options(out))
+        z = g.pointwise(_P.MUL, z, d.add_tensor("scale", per), **d.make_virtual_result_options(out))
+    z = g.pointwise(_P.ADD, z, d.add_tensor("bias", per), **d.make_virtual_result_options(out))
+    z = g.pointwise(_P.ADD, z, d.add_tensor("residual", out), **d.make_virtual_result_options(out))
     if d.make_random_bool(0.3):
         mask = g.pointwise(
             _P.CMP_GT,
@@ -91,8 +91,8 @@ def _add_residual_block(d: RandomGraphBuilder) -> None:
             strides=channels_last(out),
             compute_type=_T.FLOAT,
         )
-        z = g.pointwise(_P.BINARY_SELECT, z, d.add_scalar(4, 0.0), mask, **d.make_virtual_options(out))
-    g.pointwise(d.choose(_P.RELU_FWD, _P.GELU_FWD, _P.SWISH_FWD), z, **d.make_stored_options(out))
+        z = g.pointwise(_P.BINARY_SELECT, z, d.add_scalar(4, 0.0), mask, **d.make_virtual_result_options(out))
+    g.pointwise(d.choose(_P.RELU_FWD, _P.GELU_FWD, _P.SWISH_FWD), z, **d.make_stored_result_options(out))
 
 
 def _add_gated_layer(d: RandomGraphBuilder) -> None:

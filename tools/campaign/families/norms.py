@@ -76,12 +76,12 @@ def add_norm(d: RandomGraphBuilder) -> None:
 def _add_norm_with_epilogue(d: RandomGraphBuilder, add: Any, dims: tuple[int, ...], length: int) -> None:
     """Add a norm, and operations that cuDNN fuses with it: a ReLU, a residual or a scale."""
     if not length:
-        add(d.make_stored_options(dims, d.g.io_type if d.make_random_bool(0.85) else d.choose_output_type()))
+        add(d.make_stored_result_options(dims, d.g.io_type if d.make_random_bool(0.85) else d.choose_output_type()))
         return
-    z = add(d.make_virtual_options(dims))
+    z = add(d.make_virtual_result_options(dims))
     if length == 2 and d.make_random_bool(0.6):
-        z = d.g.pointwise(_P.ADD, z, d.add_tensor("residual", dims), **d.make_virtual_options(dims))
-        d.g.pointwise(_P.RELU_FWD, z, **d.make_stored_options(dims))
+        z = d.g.pointwise(_P.ADD, z, d.add_tensor("residual", dims), **d.make_virtual_result_options(dims))
+        d.g.pointwise(_P.RELU_FWD, z, **d.make_stored_result_options(dims))
         return
     d.add_elementwise_chain(z, length, channel=1, kind=d.g.io_type)
 
@@ -124,10 +124,10 @@ def add_norm_backward(d: RandomGraphBuilder) -> None:
     if mode is _N.BATCH_NORM and d.make_random_bool(0.4):
         bias = d.add_tensor("bias", scale_dims, _T.FLOAT)
         y = g.norm_forward(
-            mode, x, scale, bias, mean=mean, inv_variance=inverse, epsilon=None, **d.make_virtual_options(dims)
+            mode, x, scale, bias, mean=mean, inv_variance=inverse, epsilon=None, **d.make_virtual_result_options(dims)
         ).y
         dy = g.pointwise(_P.RELU_BWD, y, dy=dy, data_type=kind, strides=x.strides)
-    g.norm_backward(mode, dy, x, scale, mean=mean, inv_variance=inverse, **d.make_stored_options(dims))
+    g.norm_backward(mode, dy, x, scale, mean=mean, inv_variance=inverse, **d.make_stored_result_options(dims))
 
 
 def add_batch_norm_suboperation(d: RandomGraphBuilder) -> None:
@@ -152,7 +152,7 @@ def _add_gen_stats(d: RandomGraphBuilder) -> None:
     k, tap = d.choose(16, 32, 64), d.choose(1, 3)
     x, w = add_convolution_prologue(d, d.add_tensor("x", dims), 0.4), d.add_tensor("w", (k, dims[1], tap, tap))
     out = (dims[0], k, *dims[2:])
-    d.g.gen_stats(d.g.convolution(x, w, padding=tap // 2, **d.make_stored_options(out)))
+    d.g.gen_stats(d.g.convolution(x, w, padding=tap // 2, **d.make_stored_result_options(out)))
 
 
 def _add_norm_statistics_finalize(d: RandomGraphBuilder) -> None:
@@ -175,11 +175,11 @@ def _add_bn_weight_gradients(d: RandomGraphBuilder) -> None:
     dy, w = d.add_tensor("dy", (dims[0], k, *dims[2:])), d.add_tensor("w", (k, dims[1], tap, tap))
     x = d.add_tensor("x", dims)
     mean, inv, scale, bias = (d.add_tensor(name, per, _T.FLOAT) for name in ("mean", "inv_std", "scale", "bias"))
-    gradient = g.convolution_backward_data(dy, w, padding=tap // 2, dims=dims, **d.make_virtual_options(dims))
+    gradient = g.convolution_backward_data(dy, w, padding=tap // 2, dims=dims, **d.make_virtual_result_options(dims))
     normal = x
     for mode, factor in ((_P.SUB, mean), (_P.MUL, inv), (_P.MUL, scale), (_P.ADD, bias)):
-        normal = g.pointwise(mode, normal, factor, **d.make_virtual_options(dims))
-    clipped = g.pointwise(_P.RELU_BWD, normal, dy=gradient, **d.make_stored_options(dims))
+        normal = g.pointwise(mode, normal, factor, **d.make_virtual_result_options(dims))
+    clipped = g.pointwise(_P.RELU_BWD, normal, dy=gradient, **d.make_stored_result_options(dims))
     g.batch_norm_backward_weights(clipped, x, mean, inv, scale)
 
 

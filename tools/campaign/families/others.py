@@ -71,7 +71,7 @@ def add_resample(d: RandomGraphBuilder) -> None:
         given = {"idx": d.add_tensor("idx", less, _T.INT8)}
     elif not last:  # without x and y, cuDNN accepts the graph but does not execute it
         given = {"x": d.add_tensor("x", whole), "y": d.add_tensor("y", less)}
-    d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.make_stored_options(whole))
+    d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.make_stored_result_options(whole))
 
 
 def add_data_movement(d: RandomGraphBuilder) -> None:
@@ -119,12 +119,12 @@ def _add_convolution_into_concatenation(d: RandomGraphBuilder) -> None:
     y = g.convolution(
         d.add_tensor("x", (n, c, h, w)),
         d.add_tensor("w", (k, c, 1, 1)),
-        **d.make_virtual_options((n, k, h, w), g.io_type),
+        **d.make_virtual_result_options((n, k, h, w), g.io_type),
     )
     z = d.add_tensor("z", (n, d.choose(16, 32), h, w))
     whole = (n, k + z.dims[1], h, w)
     parts, at = ([y, z], 1) if d.make_random_bool(0.85) else ([z, y], 0)
-    g.concatenate(parts, 1, in_place_index=at, **d.make_stored_options(whole, g.io_type))
+    g.concatenate(parts, 1, in_place_index=at, **d.make_stored_result_options(whole, g.io_type))
 
 
 def _add_single_data_movement(d: RandomGraphBuilder) -> None:

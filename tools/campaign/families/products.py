@@ -34,10 +34,12 @@ def add_matmul(d: RandomGraphBuilder) -> None:
     length = d.choose_weighted({0: 3, 1: 3, 2: 3, 3: 2, 5: 1})
     if kind is _T.INT8:
         if length == 0:
-            d.g.matmul(a, b, compute_type=_T.INT32, **d.make_stored_options(dims, d.choose(_T.INT32, _T.FLOAT)))
+            d.g.matmul(a, b, compute_type=_T.INT32, **d.make_stored_result_options(dims, d.choose(_T.INT32, _T.FLOAT)))
             return
-        c = d.g.matmul(a, b, compute_type=_T.INT32, **d.make_virtual_options(dims, _T.INT32))
-        c = d.g.pointwise(_P.MUL, c, d.add_scalar(len(dims), 0.0078125), **d.make_virtual_options(dims, _T.FLOAT))
+        c = d.g.matmul(a, b, compute_type=_T.INT32, **d.make_virtual_result_options(dims, _T.INT32))
+        c = d.g.pointwise(
+            _P.MUL, c, d.add_scalar(len(dims), 0.0078125), **d.make_virtual_result_options(dims, _T.FLOAT)
+        )
         d.g.io_type = _T.FLOAT
         d.add_elementwise_chain(c, length, channel=None, kind=d.choose(_T.INT8, _T.FLOAT, _T.HALF))
         return
