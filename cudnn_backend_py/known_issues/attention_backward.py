@@ -12,7 +12,7 @@ from ..graph.ir import Graph, Reduction, Tensor
 from ..system.version import VersionRange
 from . import graph_queries
 from .graph_queries import has_unpacked_stats, is_half_attention
-from .sources import BLACKWELL, MEASURED_ON_GPU, ON_SM90
+from .sources import BLACKWELL, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
 
 __all__ = ["ATTENTION_BACKWARD"]
 
@@ -149,6 +149,21 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
             and is_half_attention(use)
             and use.problem.head_dim <= 128
         ),
+    ),
+    KnownIssue(
+        "unified-backward-without-knob",
+        what="a backward pass as one operation on sm_10x",
+        effect="the heuristics propose engine 14 without its knob KERNEL_CFG, and no config of theirs passes the check",
+        fix="use 9.28.0 or later, implementation='composite', or the config eng14_k24=31",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured with 9.23.0, 9.24.0 and 9.27.0 on sm_100 and sm_103, deviceless: eng14_k24=31 passes the check "
+            "and builds; with head dims of 256, and with 9.27.0 for ragged sequences, it passes and does not build"
+        ),
+        sm=(100, 103),
+        versions=VersionRange(since=(9, 23, 0), until=(9, 28, 0)),
+        attention=lambda use: use.backward and use.form == "unified",
+        step="check",
     ),
     KnownIssue(
         "backward-one-query",

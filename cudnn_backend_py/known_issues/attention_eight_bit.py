@@ -58,6 +58,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         effect="Inf and NaN in the results",
         fix="use 9.23.2 or later",
         source="https://github.com/NVIDIA/TransformerEngine/pull/3173",
+        sm=BLACKWELL,
         versions=VersionRange(since=(9, 23, 0), until=(9, 23, 2)),
         attention=lambda use: use.problem.mx,
     ),
@@ -143,10 +144,11 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         source=MEASURED_WITHOUT_GPU,
         evidence=(
             "measured with 9.24.0 and 9.28.0, deviceless: backward on sm_80 to sm_90, sm_120 and sm_121, forward on "
-            "sm_90; forward on sm_120 crashes; cudnn-frontend refuses both"
+            "sm_90; forward on sm_120 crashes; cudnn-frontend refuses both. With 9.22.0 backward on sm_80 and forward "
+            "on sm_90"
         ),
         sm=(80, 86, 87, 89, 90, 120, 121),
-        versions=VersionRange(since=(9, 24, 0)),
+        versions=VersionRange(since=(9, 22, 0)),
         attention=lambda use: use.problem.mx,
         step="build",
     ),

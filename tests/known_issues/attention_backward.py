@@ -73,6 +73,11 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
         unaffected=Reproduction(True, {"ragged": True}),
         fixed=Reproduction(True, {"ragged": True}),
     ),
+    "unified-backward-without-knob": Examples(
+        reproductions={"": Reproduction(True, {}, "unified", (9, 23, 0))},
+        unaffected=Reproduction(True, {}),
+        fixed=Reproduction(True, {}),
+    ),
     "backward-in-cuda-graphs": Examples(
         reproductions={"": Reproduction(True, {"seq_kv": 200})},
         unaffected=Reproduction(True, {"seq_kv": 200, "padding": True}),

@@ -31,8 +31,10 @@ A cell has these numbers, and the date of the latest result:
 * *same*: graphs with the same outcome on the GPU and on its description, of all that were judged.
 * *right*: graphs that ran and agree with NumPy, of all that ran.
 * *tried*: known issues that were tried.
-* *published*: results that others published, in threads, rules and benchmark tables. The tests judge them again; a row
-  without a CUDA version has only these.
+* *published*: graphs of results that others published, in threads, rules and benchmark tables. The tests judge them
+  again; a row without a CUDA version has only these.
+
+{published}
 
 """
 _KIND_PUBLISHED = "published"
@@ -51,7 +53,22 @@ def make_hardware_evidence_page(rows: Iterable[EvidenceRow] | None = None) -> st
             here = [row for row in found if (row.sm, row.cudnn, row.cuda) == (sm, cudnn, cuda)]
             cells = (_format_cell([row for row in here if row.family == family]) for family in _TABLE_COLUMNS)
             lines.append(_format_line(f"sm_{sm}", f"{cudnn}, CUDA {cuda}" if cuda else cudnn, *cells))
-    return _PAGE_HEAD + "\n".join(lines) + "\n"
+    return _PAGE_HEAD.format(published=_format_published_results()) + "\n".join(lines) + "\n"
+
+
+def _format_published_results() -> str:
+    """Return how many published results agree, with those that differ or cannot be judged."""
+    disagrees = {row.result: row.disagrees for row in PUBLISHED_RESULTS if row.disagrees}
+    unjudgeable = {row.result: row.unjudgeable for row in PUBLISHED_RESULTS if row.unjudgeable}
+    total = len({row.result for row in PUBLISHED_RESULTS})
+    agree = total - len(disagrees) - len(unjudgeable)
+    lines = [
+        f"Of {total} published results, described GPUs give {agree} as published, {len(disagrees)} otherwise, and "
+        f"{len(unjudgeable)} cannot be judged:",
+        "",
+        *(f"* {name}: {reason}." for name, reason in {**disagrees, **unjudgeable}.items()),
+    ]
+    return "\n".join(lines)
 
 
 def _list_published_rows() -> list[EvidenceRow]:
@@ -64,8 +81,10 @@ def _list_published_rows() -> list[EvidenceRow]:
             counts[TARGET_BY_GPU_NAME[gpu][1], version, _DIRECTIONS[direction == "bwd"]] += count
     benchmarks = {(sm, version) for sm, version, _ in counts}
     for result in PUBLISHED_RESULTS:
-        if (result.sm, version := format_version_numbers(result.version)) not in benchmarks:
-            counts[result.sm, version, _DIRECTIONS[result.backward]] += 1
+        version = format_version_numbers(result.version)
+        if not (result.unjudgeable or result.disagrees or (result.sm, version) in benchmarks):
+            family = _DIRECTIONS[result.backward] if result.is_attention else "convolution"
+            counts[result.sm, version, family] += 1
     return [
         EvidenceRow(sm, version, 0, family, _KIND_PUBLISHED, "", "", count, count, "")
         for (sm, version, family), count in counts.items()

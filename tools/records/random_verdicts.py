@@ -1,8 +1,8 @@
 """Record verdicts on random graphs without a GPU: ``python -m tools.records.random_verdicts SUBJECT FILE``.
 
 ``engines`` checks every engine for graphs that the heuristics refuse, ``versions`` compares the outcomes of several
-cuDNN versions, and ``code`` reads the architecture of built plans. With ``--processes``, several processes share the
-graphs. ``--help`` lists the options.
+cuDNN versions, ``edges`` does so for graphs with edge sizes instead of random ones, and ``code`` reads the architecture
+of built plans. With ``--processes``, several processes share the graphs. ``--help`` lists the options.
 """
 
 from __future__ import annotations
@@ -15,23 +15,28 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.diagnose.judges import judge
+from cudnn_backend_py.diagnose.judges import Judge, judge
 from cudnn_backend_py.diagnose.query import Query
 from cudnn_backend_py.diagnose.verdict import Outcome, Verdict
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.plans.candidate import EVERY_ENGINE
+from cudnn_backend_py.plans.refusals import find_innermost_reason_of_longest_chain
+from cudnn_backend_py.system.version import Version, parse_version_numbers
+from tools.campaign.edge_graphs import list_edge_graphs
 from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
+from tools.records.transitions import explain_transition
 
 TARGETS = ("sm80", "sm89", "sm90", "sm100", "sm120")
 ALL_TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120", "sm121")
 _OLDEST_VERSION = (9, 9, 0)
 _VERDICT_TIME_LIMIT_S = 300.0
+_KIND_OF_CHANGE = re.compile("rule|known issue|documented change|")
 
 
 def make_named_graph(seed: int) -> tuple[str, Graph]:
@@ -77,33 +82,67 @@ def check_engines_of_refused_graph(seed: int, targets: Sequence[str], versions: 
     return {"outcomes": outcomes, "refusals": counts, "found": found}
 
 
-def compare_outcomes_of_versions(seed: int, targets: Sequence[str], versions: Sequence[str]) -> dict[str, Any]:
-    """Compare outcomes between successive cuDNN versions; return changes with their cause and known issues."""
-    name, graph = make_named_graph(seed)
-    transitions, judged = [], Counter[str]()
+def make_named_edge_graph(number: int) -> tuple[str, Graph]:
+    """Return the name and graph of an edge case by number."""
+    return _list_edge_graphs_once()[number]
+
+
+@cache
+def _list_edge_graphs_once() -> list[tuple[str, Graph]]:
+    return list_edge_graphs(_OLDEST_VERSION)
+
+
+@cache
+def _get_judge(version: str) -> Judge:
+    """Return a judge for one version. It keeps its process; a shared judge keeps processes of only a few versions."""
+    return Judge(limit_s=_VERDICT_TIME_LIMIT_S)
+
+
+def compare_outcomes_of_versions(
+    seed: int,
+    targets: Sequence[str],
+    versions: Sequence[str],
+    make: Callable[[int], tuple[str, Graph]] = make_named_graph,
+) -> dict[str, Any]:
+    """Compare outcomes between successive judging versions; return each change with its cause and what it is."""
+    name, graph = make(seed)
+    transitions, outcomes = [], Counter[str]()
     for target in targets:
-        verdicts = {version: judge(Query(graph, target, version)) for version in versions}
-        judged.update(f"{version} {verdict.outcome}" for version, verdict in verdicts.items())
-        for old, new in pairwise(versions):
-            before, after = verdicts[old], verdicts[new]
-            if Outcome.NOT_JUDGED in (before.outcome, after.outcome) or before.supported == after.supported:
+        verdicts = {
+            version: _get_judge(version).run_query(Query(graph, target, version, causes=False)) for version in versions
+        }
+        outcomes.update(f"{version} {verdict.outcome}" for version, verdict in verdicts.items())
+        judged = [version for version in versions if verdicts[version].outcome is not Outcome.NOT_JUDGED]
+        for old, new in pairwise(judged):
+            if verdicts[old].supported == verdicts[new].supported:
                 continue
-            refused = after if before.supported else before
+            supporting, refusing = (old, new) if verdicts[old].supported else (new, old)
+            refused = _get_judge(refusing).run_query(Query(graph, target, refusing))
+            reason = find_innermost_reason_of_longest_chain(refused.candidates)
+            became = explain_transition(
+                graph, refused.sm, *(Version(*parse_version_numbers(one)) for one in (supporting, refusing))
+            )
             transitions.append(
                 {
                     "graph": name,
                     "target": target,
                     "old": old,
                     "new": new,
-                    "change": "refused since" if before.supported else "supported since",
+                    "change": "refused since" if supporting == old else "supported since",
                     "cause": _remove_numbers_from_cause(refused),
-                    "known issues of the other version": [
-                        text.split(":")[0][:80] for text in (before if before.supported else after).hazards
-                    ],
+                    "reason": "" if reason is None else reason.statement,
+                    "became": became,
                 }
             )
-    changes = Counter(f"{one['change']} {one['new']}: {one['cause']}" for one in transitions)
-    return {"outcomes": judged, "transitions": len(transitions), "changes": changes, "all": transitions}
+    changes = Counter(f"{one['change']} {one['new']}: {one['became'] or 'not explained'}" for one in transitions)
+    kinds = Counter(_KIND_OF_CHANGE.match(one["became"])[0] for one in transitions)  # type: ignore[index]
+    return {
+        "outcomes": outcomes,
+        "transitions": len(transitions),
+        "became": kinds,
+        "changes": changes,
+        "all": transitions,
+    }
 
 
 def check_architecture_of_kernels(seed: int, targets: Sequence[str], versions: Sequence[str]) -> dict[str, Any]:
@@ -144,9 +183,10 @@ def _add_result(record: dict[str, Any], part: dict[str, Any]) -> None:
             record[key] = record.get(key, type(value)()) + value
 
 
-_SUBJECTS = {
+_SUBJECTS: dict[str, tuple[Callable[..., dict[str, Any]], Sequence[str]]] = {
     "engines": (check_engines_of_refused_graph, TARGETS),
     "versions": (compare_outcomes_of_versions, TARGETS),
+    "edges": (partial(compare_outcomes_of_versions, make=make_named_edge_graph), TARGETS),
     "code": (check_architecture_of_kernels, ALL_TARGETS),
 }
 
@@ -167,6 +207,8 @@ def main() -> None:
     began = time.monotonic()
     check, targets = _SUBJECTS[given.subject]
     count = given.count * (10 if given.subject == "code" else 1)  # some graphs have no plan
+    if given.subject == "edges":
+        count = given.count = min(given.count, len(_list_edge_graphs_once()) - given.first)
     answer: dict[str, Any] = {}
     judge_graph = partial(check, targets=given.target or targets, versions=given.version)
     for part in _judge_seeds(judge_graph, range(given.first, given.first + count), given.processes):

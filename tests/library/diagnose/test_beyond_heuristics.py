@@ -16,6 +16,7 @@ from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention.selections import SELECTIONS, find_engine_selection
 from cudnn_backend_py.plans import engine
 from cudnn_backend_py.plans.engine import Knob
+from cudnn_backend_py.versions.store import find_installed
 from tests.library.diagnose.test_rules import make_backward
 
 HEAD_DIM_192_OPTIONS: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 192, "head_dim_v": 128}
@@ -150,3 +151,24 @@ def test_progress_of_a_check_of_all_engines_has_a_total() -> None:
     _, checks, _ = check_every_engine(OperationGraph(g.graph(), open_target("a100-40gb")), steps.append)
     total = sum(check.configs + check.unchecked for check in checks)
     assert steps[0] == f"engine config of engine 0 of {len(checks)}, 0 of {total:,} configs checked"
+
+
+@pytest.mark.parametrize("target", ["b200", "b300"])
+def test_a_config_passes_for_the_unified_backward_pass_that_the_heuristics_of_9_24_refuse(target: str) -> None:
+    if find_installed("9.24.0") is None:
+        pytest.skip("cuDNN 9.24.0 is not installed")
+    graph = attention.sdpa_backward(
+        batch=2, heads=2, seq_q=128, head_dim=64, implementation="unified", version=(9, 24, 0), allow_hazards=True
+    )
+    with Judge() as judge:
+        refused = judge.run_query(Query(graph, target, "9.24.0", causes=False))
+        found = judge.run_query(Query(graph, target, "9.24.0", causes=False, build=True, every_engine=True))
+        newest = judge.run_query(Query(graph, target, causes=False))
+    assert (refused.supported, found.supported) == (False, True)
+    assert found.first is not None
+    assert (found.first.mode, found.first.state, found.first.engine) == ("every engine", "built", 14)
+    assert found.first.knobs == {"CUDNN_KNOB_TYPE_KERNEL_CFG": 31}
+    row = "unified-backward-without-knob"
+    assert row in render_text(refused)
+    assert newest.supported == (library().version >= (9, 28, 0))
+    assert (row in render_text(newest)) == (library().version < (9, 28, 0))

@@ -85,11 +85,13 @@ SHOWN: Mapping[tuple[str, str], str] = {
 READS_BEHIND = {"max-pool-gradient-one-dim"}  # its allocated memory: 0 in the fresh pages of each allocation
 FRESH_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1:glibc.malloc.mmap_max=1000000"}
 NEEDS_ALL_ENGINES = {"bilinear-16-bits", "float32-matmul-dims", "weight-gradient-prologue"}
-UNSHOWN = {  # no version with all engines; no description of the GPU; not every graph, process, engine or config
+# no version with all engines, or none of those here; no description of the GPU; not every graph, engine or config
+UNSHOWN = {
     "code-of-sm-100",
     "mxfp8-backward",
     "ragged-decoding-build",
     "signal",
+    "unified-backward-without-knob",
     "vector-product-select-among-many",
     "weight-gradient-normed",
 }
