@@ -182,7 +182,7 @@ class BitComparison:
         self.calls += 1
 
     @property
-    def changed_call_count(self) -> int:
+    def count_changed_calls(self) -> int:
         """Return the number of calls with different bits, after waiting for the GPU."""
         return int(self._changed)
 
@@ -243,7 +243,7 @@ def compare_group_of_problems(
             if others and rng.random() < 0.2:
                 rng.choice(others)()
     for row, name, check in checks:
-        row[name] = {"calls": check.calls, "changed": check.changed_call_count}
+        row[name] = {"calls": check.calls, "changed": check.count_changed_calls}
     return rows, refused
 
 

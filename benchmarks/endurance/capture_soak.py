@@ -84,7 +84,7 @@ class _CapturedAttention:
         self.count.add_(1)
         torch.remainder(self.count, INPUT_SETS, out=self.number)
 
-    def largest_error(self) -> float:
+    def compute_largest_error(self) -> float:
         """Return the largest error of an element, relative to the largest element; NaN if one occurred."""
         return float(self.worst) / self.size
 
@@ -171,7 +171,7 @@ def run(options: argparse.Namespace) -> None:
         "replays": replays,
         "counted": int(soak.count),
         "seconds": round(time.perf_counter() - begin, 1),
-        "largest_relative_error": soak.largest_error(),
+        "largest_relative_error": soak.compute_largest_error(),
         "points": points,
     }
     record["microseconds_each"] = round(record["seconds"] / max(1, replays) * 1e6, 2)

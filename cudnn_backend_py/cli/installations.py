@@ -37,7 +37,7 @@ __all__ = ["cudnn_commands"]
 _CUDA_HELP = "CUDA major version of the wheel."
 
 
-def _add_flavor_options(function: Any) -> Any:
+def _add_full_and_jit_options(function: Any) -> Any:
     """Add the options ``--full`` and ``--jit``, which choose the wheel of a version, to a command."""
     full = click.option("--full", "flavor", flag_value="full", help="The full wheel, some 1 GB.")
     jit = click.option("--jit", "flavor", flag_value="jit", help="The small wheel, without precompiled engines.")
@@ -59,7 +59,7 @@ def cudnn_commands() -> None:
 @cudnn_commands.command("install")
 @click.argument("version")
 @click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA_HELP)
-@_add_flavor_options
+@_add_full_and_jit_options
 @click.option("--quiet", is_flag=True, help="Show no progress bar.")
 @click.option("--yes", is_flag=True, help="Fetch large wheels without asking.")
 def install_version(
@@ -176,7 +176,7 @@ def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> 
 @cudnn_commands.command("remove")
 @click.argument("version", type=InstalledVersionParameter(stored=True))
 @click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA_HELP)
-@_add_flavor_options
+@_add_full_and_jit_options
 def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None) -> None:
     """Remove an installed cuDNN version."""
     from ..versions import store as versions

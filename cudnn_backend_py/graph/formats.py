@@ -75,7 +75,7 @@ def get_largest_finite(data_type: DataType) -> float:
     """
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
-        return float(_list_numbers_by_code(data_type)[facts.form.top])
+        return float(_list_numbers_by_bit_pattern(data_type)[facts.form.top])
     if facts.kind == "scale":
         return 2.0 ** (_E8M0_TOP - _E8M0_BIAS)
     if facts.limits is not None:
@@ -112,7 +112,7 @@ def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
             where="cudnn_backend_py.graph.formats.decode",
             fix=f"numbers become codes by encode(values, DataType.{data_type.name})",
         )
-    table = _list_numbers_by_code(data_type)
+    table = _list_numbers_by_bit_pattern(data_type)
     numbers: NDArray[np.float64] = table[given & (len(table) - 1)]
     return numbers
 
@@ -215,7 +215,7 @@ def _get_float_format(data_type: DataType) -> FloatFormat:
 
 
 @cache
-def _list_numbers_by_code(data_type: DataType) -> NDArray[np.float64]:
+def _list_numbers_by_bit_pattern(data_type: DataType) -> NDArray[np.float64]:
     """Return an array with the number that each bit pattern of a small float type encodes."""
     if data_type is DataType.FP8_E8M0:
         table = np.ldexp(np.ones(256), np.arange(256) - _E8M0_BIAS)
@@ -249,7 +249,7 @@ def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[A
 
 
 def _encode_e8m0(values: NDArray[np.float64]) -> NDArray[Any]:
-    code = np.searchsorted(_list_numbers_by_code(DataType.FP8_E8M0)[:_E8M0_NAN], values, side="left")
+    code = np.searchsorted(_list_numbers_by_bit_pattern(DataType.FP8_E8M0)[:_E8M0_NAN], values, side="left")
     code = np.minimum(code, _E8M0_TOP)
     return np.where((values < 0) | np.isnan(values), _E8M0_NAN, code).astype(np.uint8)
 

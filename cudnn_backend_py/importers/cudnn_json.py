@@ -113,7 +113,7 @@ def _find_enum_member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnu
         ) from None
 
 
-def _read_element(facts: AttributeFacts, value: Any, where: str) -> Any:
+def _read_attribute_element(facts: AttributeFacts, value: Any, where: str) -> Any:
     """Return one attribute value from its text in the log."""
     for kind in facts.types:
         if kind in ENUM_OF_TYPE:
@@ -129,8 +129,8 @@ def _read_element(facts: AttributeFacts, value: Any, where: str) -> Any:
 
 def _read_attribute(facts: AttributeFacts, value: Any, where: str) -> Any:
     if isinstance(value, list) and facts.max_count != 1:
-        return tuple(_read_element(facts, item, where) for item in value)
-    return _read_element(facts, value, where)
+        return tuple(_read_attribute_element(facts, item, where) for item in value)
+    return _read_attribute_element(facts, value, where)
 
 
 def drop_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def read_headers(path: str | os.PathLike[str], *, code: str) -> dict[str, ArrayH
         says.
     """
     with _open_archive(path, code, _FILE_KIND) as file:
-        return {name: _read_header(file, info) for name, info in _find_members(file).items()}
+        return {name: _read_header(file, info) for name, info in _map_array_names_to_members(file).items()}
 
 
 def read_arrays(
@@ -80,7 +80,7 @@ def read_arrays(
         As :func:`read_headers`, what `check` raises as ``ValueError``, or more bytes than memory is available.
     """
     with _open_archive(path, code, what) as file:
-        members = _find_members(file)
+        members = _map_array_names_to_members(file)
         headers = {name: _read_header(file, info) for name, info in members.items()}
         check(headers)
         if problem := explain_missing_memory(sum(header.size_bytes for header in headers.values()), "what it holds"):
@@ -105,7 +105,7 @@ def _read_array(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
         return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
 
 
-def _find_members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def _map_array_names_to_members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     members = file.infolist()
     names = [info.filename.removesuffix(".npy") for info in members]
     if len(names) > _MAX_MEMBERS:

@@ -100,10 +100,10 @@ def _has_overlapping_sequences(use: AttentionUse) -> bool:
     """Whether elements of Q, K, V or dO share memory, except by a stride of 0 or in ragged tensors."""
     p = use.problem
     names = () if p.ragged else ("q", *(() if p.page_size else ("k", "v")), *(("do",) if use.backward else ()))
-    return any(_shares_memory(p.dims(name), p.strides(name)) for name in names)
+    return any(_overlaps_itself(p.dims(name), p.strides(name)) for name in names)
 
 
-def _shares_memory(dims: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+def _overlaps_itself(dims: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     axes = sorted((stride, dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
     reach = 0
     for stride, dim in axes:

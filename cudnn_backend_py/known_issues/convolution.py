@@ -71,7 +71,7 @@ def _find_modes_before_weight_gradients(graph: Graph) -> Iterator[list[Pointwise
         yield first.get(op.fields["x"].uid, [])
 
 
-def _has_wgrad_after_other_than_scale_and_bias(graph: Graph) -> bool:
+def _has_wgrad_input_not_starting_with_scale_and_bias(graph: Graph) -> bool:
     """Whether a weight gradient's input image is computed by operations that do not begin with scale and bias."""
     return any(modes and modes != _SCALE_AND_BIAS for modes in _find_modes_before_weight_gradients(graph))
 
@@ -366,7 +366,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         ),
         sm=(100, 103),
         versions=VersionRange(since=(9, 19, 0)),
-        graph=_has_wgrad_after_other_than_scale_and_bias,
+        graph=_has_wgrad_input_not_starting_with_scale_and_bias,
         step="check",
     ),
     KnownIssue(

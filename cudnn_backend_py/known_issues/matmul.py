@@ -77,7 +77,7 @@ def _has_block_scaled_matmul_times_scalar(graph: Graph) -> bool:
     )
 
 
-def _is_float32_matmul_of_unusual_rank(graph: Graph) -> bool:
+def _is_float32_matmul_of_rank_not_3_or_4(graph: Graph) -> bool:
     """Whether a float32 matmul into memory has tensors with a rank other than 3 or 4."""
     op = graph_queries.find_only_matmul(graph)
     return (
@@ -160,7 +160,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         ),
         sm=(80, 86, 87, 89, 90, 100, 103, 110, 120, 121),
         engines=(1,),
-        graph=_is_float32_matmul_of_unusual_rank,
+        graph=_is_float32_matmul_of_rank_not_3_or_4,
         step="build",
     ),
     KnownIssue(

@@ -140,9 +140,9 @@ class _PythonStoredExceptions(StoredExceptions):
         self._guards.add(function.__code__)
         if getattr(sys.unraisablehook, "__self__", None) is not self:
             self._former_hook = sys.unraisablehook
-            sys.unraisablehook = self._on_unraisable
+            sys.unraisablehook = self._store_or_forward_unraisable
 
-    def _on_unraisable(self, unraisable: Any) -> None:
+    def _store_or_forward_unraisable(self, unraisable: Any) -> None:
         if getattr(unraisable.object, "__code__", None) in self._guards:
             self._store(unraisable.exc_value or unraisable.exc_type())
         else:

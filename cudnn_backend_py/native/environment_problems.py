@@ -165,7 +165,7 @@ def check_environment(
             where = error.sections.get("where", "")
             refused = EnvironmentProblem(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
             return _prepend_damage_problems([refused, *([] if path is None else _find_shadowing_libraries(path))], path)
-    problems = [*_find_other_mapped_versions(lib), *_find_shadowing_libraries(lib.path)]
+    problems = [*_find_other_mapped_cudnn_versions(lib), *_find_shadowing_libraries(lib.path)]
     if not any(problem.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for problem in problems):
         problems += _find_sublibrary_problems(lib.path, lib.version)
     problems += [
@@ -354,7 +354,7 @@ def _find_unloadable_sublibraries(path: str) -> Iterator[EnvironmentProblem]:
             )
 
 
-def _find_other_mapped_versions(lib: Library) -> Iterator[EnvironmentProblem]:
+def _find_other_mapped_cudnn_versions(lib: Library) -> Iterator[EnvironmentProblem]:
     """Yield libraries of other cuDNN versions that are mapped into this process."""
     shims, parts = list_mapped_cudnn_libraries()
     if len(shims) > 1:

@@ -424,7 +424,7 @@ def library(path: str | os.PathLike[str] | None = None, *, version: str | None =
         if _library is None:
             _library = _load_library(path)
         elif path is not None:
-            _check_same_library(_library, path)
+            _check_is_loaded_library(_library, path)
         return _library
 
 
@@ -440,7 +440,7 @@ def _find_installed_path(version: str, path: str | os.PathLike[str] | None) -> s
     return found
 
 
-def _check_same_library(loaded: Library, path: str | os.PathLike[str]) -> None:
+def _check_is_loaded_library(loaded: Library, path: str | os.PathLike[str]) -> None:
     place = next(find_cudnn_places(path))
     if place.path != loaded.path:
         raise EnvironmentNotReady(

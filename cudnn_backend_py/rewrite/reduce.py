@@ -143,7 +143,7 @@ def _iterate_smaller_graphs(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield smaller graphs, each with a title; those with the largest parts removed come first."""
     yield from _iterate_graphs_with_fewer_operations(graph)
     yield from _remove_optional_fields(graph)
-    yield from _remove_options(graph)
+    yield from _remove_stats_dropout_bias_or_mask(graph)
     yield from _reduce_dims(graph)
     yield from _reset_window_parameters_to_default(graph)
     yield from _simplify_tensors(graph)
@@ -241,7 +241,7 @@ def _replace_operation(graph: Graph, old: Op, new: Op) -> Graph:
     return keep_only_ops(Graph(tuple(ops), graph.name, graph.is_subgraph), ops)
 
 
-def _remove_options(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _remove_stats_dropout_bias_or_mask(graph: Graph) -> Iterator[tuple[str, Graph]]:
     yield from ((change.title, change.graph) for change in iterate_changes(graph, _OPTIONS) if change.graphs)
 
 

@@ -401,7 +401,7 @@ class Child:
                     return
                 self._read += piece
 
-    def _release_in_fork(self) -> None:
+    def _release_child_in_forked_process(self) -> None:
         """In a forked process: close the copied file descriptors, and leave the child process to the parent."""
         self._release_child.detach()
         for held in (self._socket, self._errors, self._lifeline):
@@ -491,7 +491,7 @@ def _kill_process(process: subprocess.Popen[bytes]) -> None:
 def _release_children_in_fork() -> None:
     for held in list(_children):
         if (child := held()) is not None:
-            child._release_in_fork()
+            child._release_child_in_forked_process()
     _children.clear()
 
 

@@ -212,21 +212,21 @@ def build_in_this_process() -> None:
         PrivateFolder(named, title="folder", reason="code is loaded from it", code="cache-folder-not-private"),
     )
     with place.open(create=True) as opened, opened.lock(_BUILD_LIMIT_S):
-        if not _is_built(opened, build):
-            data, refusal = _compile(build)
+        if not _is_extension_built(opened, build):
+            data, refusal = _compile_extension(build)
             opened.write(
                 build.error_file_name if data is None else build.file_name, refusal.encode() if data is None else data
             )
 
 
-def _is_built(opened: OpenFolder, build: Build) -> bool:
+def _is_extension_built(opened: OpenFolder, build: Build) -> bool:
     with suppress(FileNotFoundError):
         opened.read(build.file_name, _MAX_FILE_BYTES)
         return True
     return False
 
 
-def _compile(build: Build) -> tuple[bytes | None, str]:
+def _compile_extension(build: Build) -> tuple[bytes | None, str]:
     """Compile the extension; return its bytes, or None and the compiler's message."""
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / build.file_name

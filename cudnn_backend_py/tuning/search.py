@@ -126,7 +126,7 @@ def _build_and_compare_candidates(
             ) from error
         longest = max(longest, time.perf_counter() - began)
         first = first or results
-        if reason := _find_disagreement(stage.graph, candidate, first, results, tolerance):
+        if reason := _describe_different_results(stage.graph, candidate, first, results, tolerance):
             candidate.discard("different", reason)
             continue
         candidate.state, candidate.reason = "timed", ""
@@ -134,7 +134,7 @@ def _build_and_compare_candidates(
     return ready
 
 
-def _find_disagreement(
+def _describe_different_results(
     graph: Graph,
     candidate: _Candidate,
     first: Mapping[str, NDArray[Any]],

@@ -197,7 +197,7 @@ def _answer_query(query: Mapping[str, Any], say: AnswerWriter) -> None:
         return
     graph, target = graph_from_json(query["graph"]), _open_target_with_working_cudnn(query["device"])
     if "tag" in query:
-        say(built=_build_plan_of(graph, target, query["tag"]))
+        say(built=_build_plan_by_tag(graph, target, query["tag"]))
     else:
         say(answer=_judge_graph(graph, target))
 
@@ -251,7 +251,7 @@ def _judge_graph(graph: Graph, target: Target) -> dict[str, Any]:
     }
 
 
-def _build_plan_of(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
+def _build_plan_by_tag(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
     choice = EngineChoice.parse(tag)
     try:
         plan = build_plan(OperationGraph(graph, target).config(choice.engine, choice.knobs))

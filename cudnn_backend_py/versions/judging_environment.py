@@ -105,7 +105,7 @@ class JudgingEnvironment:
 
         The first time on a machine every file is read: some seconds for a full cuDNN.
         """
-        contents = [(path, _get_digest(path, signature)) for path, signature in self.files]
+        contents = [(path, _get_file_sha256(path, signature)) for path, signature in self.files]
         return [contents, list_library_variables(dict(self.variables))]
 
     def environment(self) -> dict[str, str]:
@@ -121,7 +121,7 @@ class JudgingEnvironment:
         EnvironmentNotReady
             ``cudnn-files-changed``.
         """
-        now = tuple(_list_signatures(self.library, self.nvrtc, dict(self.variables)))
+        now = tuple(_list_library_files_with_signatures(self.library, self.nvrtc, dict(self.variables)))
         if now == self.files:
             return
         changed = [
@@ -145,8 +145,8 @@ def _may_file_have_changed(path: str, before: Files, now: Files) -> bool:
         return False
     if old is None or new is None:
         return True
-    known = _find_digest(path, old)
-    return known is None or known != _get_digest(path, new)
+    known = _find_cached_file_sha256(path, old)
+    return known is None or known != _get_file_sha256(path, new)
 
 
 def read_judging_environment(version: str | None, environ: Mapping[str, str] | None = None) -> JudgingEnvironment:
@@ -178,7 +178,9 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
         if value := environment.get(name):
             environment[name] = _make_paths_of_variable_absolute(name, value)
     variables = tuple(sorted((name, value) for name, value in environment.items() if _may_change_cudnn_verdicts(name)))
-    return JudgingEnvironment(version, library, nvrtc, variables, tuple(_list_signatures(library, nvrtc, environment)))
+    return JudgingEnvironment(
+        version, library, nvrtc, variables, tuple(_list_library_files_with_signatures(library, nvrtc, environment))
+    )
 
 
 def _find_first_library(environ: Mapping[str, str]) -> str:
@@ -298,7 +300,9 @@ def _make_paths_of_variable_absolute(name: str, value: str) -> str:
     return ":".join(os.path.abspath(one) for one in re.split("[:;]", value))
 
 
-def _list_signatures(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
+def _list_library_files_with_signatures(
+    library: str, nvrtc: str, environment: Mapping[str, str]
+) -> Iterator[tuple[str, Signature]]:
     """Yield every library file that a process with this environment may load, with its inode, size and times."""
     for path in dict.fromkeys(_list_files(library, nvrtc, environment)):
         with suppress_errors(OSError):
@@ -346,9 +350,9 @@ def _list_libraries(folder: str) -> Iterator[str]:
 # Content of files
 
 
-def _get_digest(path: str, signature: Signature) -> str:
+def _get_file_sha256(path: str, signature: Signature) -> str:
     """Return the SHA-256 of a file with this inode, size and times, cached if possible."""
-    if (known := _find_digest(path, signature)) is not None:
+    if (known := _find_cached_file_sha256(path, signature)) is not None:
         return known
     try:
         digest = read_sha256(path, signature)
@@ -364,7 +368,7 @@ def _get_digest(path: str, signature: Signature) -> str:
     return digest
 
 
-def _find_digest(path: str, signature: Signature) -> str | None:
+def _find_cached_file_sha256(path: str, signature: Signature) -> str | None:
     """Return the cached SHA-256 of a file with this inode, size and times; None if it is not cached."""
     if (known := find_sha256(path, signature)) is not None:
         return known

@@ -136,7 +136,7 @@ class InstalledCudnn:
     @property
     def can_judge(self) -> bool:
         """Whether this cuDNN can judge graphs without a GPU; see ``JIT_SINCE``."""
-        return _can_judge(self.flavor, self.version)
+        return _can_judge_without_gpu(self.flavor, self.version)
 
     @property
     def full_version_with_cuda(self) -> str:
@@ -149,7 +149,7 @@ class InstalledCudnn:
         return f"{self.full_version_with_cuda}-{self.flavor}"
 
 
-def _can_judge(flavor: Flavor, version: str) -> bool:
+def _can_judge_without_gpu(flavor: Flavor, version: str) -> bool:
     return flavor == "full" or parse_version_numbers(version) >= JIT_SINCE
 
 
@@ -583,7 +583,9 @@ def _list_available_versions_by_flavor(cuda: Cuda, wanted: Flavor | None) -> dic
     for flavor, project in projects.items():
         versions, complaint = list_index_versions(project)
         complaints.append(complaint)
-        found[flavor] = [version for version in versions if wanted is not None or _can_judge(flavor, version)]
+        found[flavor] = [
+            version for version in versions if wanted is not None or _can_judge_without_gpu(flavor, version)
+        ]
     if not any(found.values()):
         raise EnvironmentNotReady(
             f"pip finds no cuDNN 9 wheel for CUDA {cuda}",
@@ -621,7 +623,7 @@ def find_download_size(version: str, flavor: Flavor | None = None, *, cuda: Cuda
     wheels = _choose_wheels(open_store().path, VersionRequest.parse(version, cuda, flavor), _make_progress(False))
     sizes_bytes = []
     for requirement, folder, needed in wheels:
-        if not _is_intact(folder, needed, full=False):
+        if not _is_installation_intact(folder, needed, full=False):
             with tempfile.TemporaryDirectory() as staging:
                 sizes_bytes.append(find_wheel_size(requirement, Path(staging)))
     return None if None in sizes_bytes else sum(filter(None, sizes_bytes))
@@ -712,14 +714,14 @@ def _ensure_wheel(wheel: _Wheel, bars: Progress, lock: int) -> None:
     """Install a wheel into its folder if it is missing there or damaged."""
     requirement, folder, needed = wheel
     if os.path.lexists(folder):
-        if _is_intact(folder, needed, full=True):
+        if _is_installation_intact(folder, needed, full=True):
             return
         _check_folder_is_replaceable(folder, needed)
     with _make_staging_folder(folder.parent) as staging:
         _unpack_wheel_atomically(download(requirement, staging, bars, lock), folder, needed, bars)
 
 
-def _is_intact(folder: Path, needed: str, *, full: bool) -> bool:
+def _is_installation_intact(folder: Path, needed: str, *, full: bool) -> bool:
     try:
         installation = read_installation(folder)
     except (OSError, ValueError) as error:

@@ -184,7 +184,7 @@ class AttentionCallWatch:
                 note(*args, **kwargs)
             except Exception as error:  # whatever it is, the program goes on
                 reraise_interruption(error)
-                self._record_failure(error)
+                self._record_watching_error(error)
             return original(*args, **kwargs)
 
         return FunctionWrapper(record_call)
@@ -201,7 +201,7 @@ class AttentionCallWatch:
                 note(*args, **kwargs)
             except Exception as error:
                 reraise_interruption(error)
-                self._record_failure(error)
+                self._record_watching_error(error)
             thread.known = None
             try:
                 return original(*args, **kwargs)
@@ -210,7 +210,7 @@ class AttentionCallWatch:
 
         return FunctionWrapper(record_call)
 
-    def _record_failure(self, error: Exception) -> None:
+    def _record_watching_error(self, error: Exception) -> None:
         self.lost_calls += 1
         self.loss_reason = self.loss_reason or f"{type(error).__name__}: {error}"
 
@@ -431,7 +431,7 @@ class AttentionCallWatch:
                 _compiled_groups.extend(found[: max(0, MAX_GROUPS - len(_compiled_groups))])
         except Exception as error:
             reraise_interruption(error)
-            self._record_failure(error)
+            self._record_watching_error(error)
         return found
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.report.html import render_matrix_html, render_page, render_verdict_html
 from tests.support.chromium import Browser, Page
-from tests.support.reporting import HOSTILE_NAME, make_matrix, make_page_arguments
+from tests.support.reporting import HOSTILE_NAME, make_page_arguments, make_support_matrix
 
 # Marks every element that the keyboard should reach, and returns their number.
 MARK = """(() => {
@@ -237,7 +237,7 @@ def test_html_fragments_follow_the_theme_of_the_notebook(
 def test_html_fragments_fit_the_width_of_a_notebook(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "notebook.html"
     cells = [render_verdict_html(item) for item in make_page_arguments()["verdicts"]]
-    cells.append(render_matrix_html(make_matrix("two_matmuls", HOSTILE_NAME)))
+    cells.append(render_matrix_html(make_support_matrix("two_matmuls", HOSTILE_NAME)))
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{''.join(cells)}<p id=after>after</p>", encoding="utf-8")
     page = browser.open(path, width=400)
     assert page.evaluate(WIDTHS) == [400, 400]

@@ -21,7 +21,7 @@ from cudnn_backend_py.graph import Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.printable import printable, printable_lines
 from tests.support.damaged_texts import HOSTILE_TEXTS, assert_safe_to_print
-from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
+from tests.support.reporting import make_support_matrix, make_two_matmuls, make_verdict
 
 
 def test_control_characters_and_unusual_separators_are_escaped() -> None:
@@ -70,7 +70,7 @@ def test_text_of_a_verdict_with_hostile_names_is_printable(name: str) -> None:
         assert_safe_to_print(text)
     assert len(str(graph).splitlines()) == len(str(make_two_matmuls("g")).splitlines())
     assert len(render_text(asked).splitlines()) == lines + name.count("\n") * 2 + 1  # of the detail
-    matrix = make_matrix(name, "the last one lacks a cell")
+    matrix = make_support_matrix(name, "the last one lacks a cell")
     assert_safe_to_print(render_as_text(render_matrix(dataclasses.replace(matrix, graphs=(name,)))))
 
 

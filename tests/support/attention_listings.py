@@ -1,7 +1,8 @@
 """Convert attention graphs from a text notation to `Graph` objects, and cuDNN's logged graphs to the notation.
 
-The start of ``tests/library/diagnose/data/attention_graphs.txt`` explains the notation. ``find_difference`` compares a
-logged graph with a listing, ignoring names and order; ``find_text_difference`` compares their texts.
+The start of ``tests/library/diagnose/data/attention_graphs.txt`` explains the notation.
+``find_difference_from_logged_graph`` compares a logged graph with a listing, ignoring names and order;
+``find_text_difference`` compares their texts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from tests.support.logged_graph_comparison import (
 __all__ = [
     "ARCHITECTURES",
     "AttentionGraphListing",
-    "find_difference",
+    "find_difference_from_logged_graph",
     "find_text_difference",
     "judge_graphs_in_child",
     "log_and_judge_graphs",
@@ -373,7 +374,7 @@ def _replace_ragged_offsets_by_attributes(network: Network) -> Network:
     return {key: item for key, item in marked.items() if key not in offsets}
 
 
-def find_difference(listing: AttentionGraphListing, logged: Mapping[str, Any]) -> str | None:
+def find_difference_from_logged_graph(listing: AttentionGraphListing, logged: Mapping[str, Any]) -> str | None:
     """Return the first difference between a listing and a logged graph; None if they differ only in names."""
     return find_difference_of_linked_items(
         _replace_ragged_offsets_by_attributes(convert_graph_to_linked_items(listing.graph)),

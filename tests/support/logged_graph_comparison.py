@@ -25,7 +25,7 @@ __all__ = [
     "assert_same_graph",
     "convert_graph_to_linked_items",
     "convert_logged_graph_to_linked_items",
-    "find_difference",
+    "find_difference_from_logged_graph",
     "find_difference_of_linked_items",
     "find_undetected_changes",
     "normalize_port",
@@ -282,7 +282,7 @@ def _refine_node_colours(colours: Mapping[str, Any], neighbours: Mapping[str, li
     }
 
 
-def find_difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
+def find_difference_from_logged_graph(graph: Graph, logged: Mapping[str, Any]) -> str | None:
     """Return the first difference between the intended and the logged graph, None if they are equal."""
     return find_difference_of_linked_items(
         convert_graph_to_linked_items(graph), convert_logged_graph_to_linked_items(logged)
@@ -404,5 +404,5 @@ def _change_value(value: Any) -> Any:
 
 def assert_same_graph(graph: Graph, logged: Mapping[str, Any]) -> None:
     """Fail with the first difference between the intended graph and the one that cuDNN received."""
-    found = find_difference(graph, logged)
+    found = find_difference_from_logged_graph(graph, logged)
     assert found is None, found

@@ -66,7 +66,7 @@ def raise_error() -> None:
     serve(answer)
 
 
-def answer_from_fork() -> None:
+def answer_with_count_from_fork() -> None:
     """Answer with a count of requests, in a fork unless the word is "here", to test that a fork leaves no state."""
     count = 0
 

@@ -11,7 +11,7 @@ from cudnn_backend_py.diagnose.remedy import Remedy
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGE_NAMES, Stage
 
-__all__ = ["HOSTILE_NAME", "make_matrix", "make_page_arguments", "make_two_matmuls", "make_verdict"]
+__all__ = ["HOSTILE_NAME", "make_page_arguments", "make_support_matrix", "make_two_matmuls", "make_verdict"]
 
 HOSTILE_NAME = (
     """</script></title></style><script>window.hit=1</script><img src=x onerror="hit=1"> ' " & \x00 \ud800 ]]>"""
@@ -81,7 +81,7 @@ def make_verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **chang
     return dataclasses.replace(made, **changes)
 
 
-def make_matrix(*names: str) -> Matrix:
+def make_support_matrix(*names: str) -> Matrix:
     """Return a support matrix of these graphs with every kind of verdict and one missing cell."""
     targets, versions = ("sm80", "sm89", "sm90"), ("9.14.0", "9.19.0", "9.24.0", "9.25.0", "9.28.0")
     kinds = [
@@ -119,7 +119,7 @@ def make_page_arguments() -> dict[str, Any]:
                 hostile, cause=Cause("x", HOSTILE_NAME, Basis.GUESS), target=HOSTILE_NAME, target_title=HOSTILE_NAME
             ),
         ],
-        "matrix": make_matrix("two_matmuls", "attention", HOSTILE_NAME),
+        "matrix": make_support_matrix("two_matmuls", "attention", HOSTILE_NAME),
         "remedies": [
             remedies,
             [],

@@ -49,7 +49,7 @@ from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
 from tests.support.damaged_texts import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
 from tests.support.logs import LOG_FOLDER, read_log_text
-from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
+from tests.support.reporting import make_support_matrix, make_two_matmuls, make_verdict
 from tests.support.varied_graphs import VARIED_GRAPHS
 from tests.torture.harness import BrokenGuarantee
 
@@ -297,7 +297,7 @@ def _make_verdict_data(rng: random.Random) -> Any:
 
 
 def _make_matrix_data(_rng: random.Random) -> Any:
-    return json.loads(json.dumps(make_matrix("g", "h").to_dict()))
+    return json.loads(json.dumps(make_support_matrix("g", "h").to_dict()))
 
 
 COMPARISON_DATA: dict[str, Any] = {

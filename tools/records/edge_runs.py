@@ -36,7 +36,7 @@ from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, EdgeCase, make_case_inputs
 
-__all__ = ["RANDOM_PROBLEMS_PER_FAMILY", "list_random_problem_names", "make_record", "run_cases_in_children"]
+__all__ = ["RANDOM_PROBLEMS_PER_FAMILY", "list_random_problem_names", "make_edge_run_record", "run_cases_in_children"]
 
 Array = NDArray[Any]
 P, T = PointwiseMode, DataType
@@ -343,7 +343,7 @@ def _run_requested_cases(folder: Path | None) -> None:
         print(_RECORD_MARK + json.dumps(record), flush=True)
 
 
-def make_record(records: Iterable[CaseRecord]) -> CaseRecord:
+def make_edge_run_record(records: Iterable[CaseRecord]) -> CaseRecord:
     """Return the record of a run: the results of all cases and random problems."""
     by_name = {record["name"]: record for record in records}
     cases = {name: _shorten_record(by_name[name]) for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name in by_name}
@@ -395,7 +395,7 @@ def _main() -> None:
     if given.output:
         text = "".join(json.dumps(record) + "\n" for record in records)
         (given.output / "records.jsonl").write_text(text, encoding="utf-8")
-    record = make_record(records)
+    record = make_edge_run_record(records)
     write_record(record, given.record)
     print(json.dumps(record["counts"], indent=1))
 

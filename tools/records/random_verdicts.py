@@ -174,7 +174,7 @@ def _judge_seeds(check: Callable[[int], dict[str, Any]], seeds: Sequence[int], p
             pool.shutdown(cancel_futures=True)
 
 
-def _add_result(record: dict[str, Any], part: dict[str, Any]) -> None:
+def _add_result_to_record(record: dict[str, Any], part: dict[str, Any]) -> None:
     """Add the counts and lists of one graph's result (`part`) to the totals in `record`."""
     for key, value in part.items():
         if isinstance(value, Counter):
@@ -212,7 +212,7 @@ def main() -> None:
     answer: dict[str, Any] = {}
     judge_graph = partial(check, targets=given.target or targets, versions=given.version)
     for part in _judge_seeds(judge_graph, range(given.first, given.first + count), given.processes):
-        _add_result(answer, part)
+        _add_result_to_record(answer, part)
         if answer.get("built") == given.count:
             break
     record = {

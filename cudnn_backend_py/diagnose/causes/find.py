@@ -350,7 +350,7 @@ _COMBINABLE_CAUSE_CODES = (
 
 def _add_alternative_changes_if_measured(case: RefusalCase, cause: Cause) -> Cause:
     if case.is_attention:
-        return _add_change_of_determinism(case, cause)
+        return _add_remedy_of_switching_determinism(case, cause)
     if cause.basis is not Basis.MEASURED or cause.code not in _COMBINABLE_CAUSE_CODES:
         return cause
     said, remedies = [], [cause.remedy]
@@ -373,7 +373,7 @@ def _add_alternative_changes_if_measured(case: RefusalCase, cause: Cause) -> Cau
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
 
 
-def _add_change_of_determinism(case: RefusalCase, cause: Cause) -> Cause:
+def _add_remedy_of_switching_determinism(case: RefusalCase, cause: Cause) -> Cause:
     """If switching deterministic dQ on or off makes the graph supported, add that to a cause about head dims."""
     if cause.basis is not Basis.MEASURED or cause.code not in ("head-dim", "shape"):
         return cause

@@ -106,7 +106,7 @@ def names_every_refused_property_set(case: RefusalCase, headline: str) -> bool:
     return all(
         _is_property_named(headline, one)
         for keys in blame.sets
-        for one in _select_deviations_to_report([options[key] for key in keys])
+        for one in _select_properties_to_report([options[key] for key in keys])
     )
 
 
@@ -116,7 +116,7 @@ def are_only_operations_refused(case: RefusalCase) -> bool:
     return found is not None and all(found[1][key].aspect == "operation" for keys in found[0].sets for key in keys)
 
 
-def _select_deviations_to_report(one: list[Deviation]) -> list[Deviation]:
+def _select_properties_to_report(one: list[Deviation]) -> list[Deviation]:
     """Select the unusual properties to report of those refused together: operations only if there are no others."""
     return [item for item in one if item.aspect != "operation"] or one
 
@@ -137,16 +137,16 @@ def _find_refused_properties(case: RefusalCase) -> tuple[RefusedOptions, dict[st
         return None
     if case.unusual is None:
         options = {one.key: one for one in find_deviations(case.graph)[:_MAX_UNUSUAL_PROPERTIES]}
-        case.unusual = (_find_refused_deviations(case, options), options)
+        case.unusual = (_find_refused_property_sets(case, options), options)
     blame, options = case.unusual
     return (blame, options) if blame is not None and blame.options else None
 
 
-def _find_refused_deviations(case: RefusalCase, options: dict[str, Deviation]) -> RefusedOptions | None:
+def _find_refused_property_sets(case: RefusalCase, options: dict[str, Deviation]) -> RefusedOptions | None:
     answers: dict[frozenset[str], bool | None] = {frozenset(options): False}
     deadly = False  # where one variation kills cuDNN, more do, and each costs another process
 
-    def judge_deviations(kept: frozenset[str]) -> bool | None:
+    def judge_with_properties(kept: frozenset[str]) -> bool | None:
         nonlocal deadly
         if kept not in answers:
             graph = undo_deviations(case.graph, [one for key, one in options.items() if key not in kept])
@@ -157,8 +157,8 @@ def _find_refused_deviations(case: RefusalCase, options: dict[str, Deviation]) -
 
     if not options:
         return None
-    blame = _find_smallest_refused_sets(case, options, judge_deviations)
-    cures = [key for key in options if judge_deviations(frozenset(options) - {key}) is True]
+    blame = _find_smallest_refused_sets(case, options, judge_with_properties)
+    cures = [key for key in options if judge_with_properties(frozenset(options) - {key}) is True]
     of_it = [key for key in cures if options[key].aspect != "operation"]
     extra = blame is not None and all(options[key].aspect == "operation" for key in blame.options)
     if of_it and (blame is None or extra):  # whole patterns are known of which no part is

@@ -78,12 +78,12 @@ class _SupportPage:
         for name, row in attention_rows().items():
             if row.direction == direction and name in self.tables[-1].cells:
                 many, one = self._format_cell(name, row, "composite"), self._format_cell(name, row, "unified")
-                if self._is_support_different(name, row):
+                if self._does_support_depend_on_form(name, row):
                     single = self._format_cell(name, row, "single operations")
                     many += f"; with single operations for masks and softmax: {single}"
                 yield f"| {name.partition(': ')[2]} | {_format_options(row.options)} | {many} | {one} |"
 
-    def _is_support_different(self, name: str, row: AttentionRow) -> bool:
+    def _does_support_depend_on_form(self, name: str, row: AttentionRow) -> bool:
         """Whether composite graphs are supported differently from graphs with single mask and softmax operations."""
         for table in self.tables:
             for target in self.targets:

@@ -191,7 +191,7 @@ def _has_activation(flow: _DataFlow, first: int) -> bool:
     return any(op.mode.name.endswith(("_FWD", "_BWD")) for op in pointwise)
 
 
-def _has_unusual_rank(layout: Mapping[str, tuple[int, ...]]) -> bool:
+def _has_rank_other_than_4(layout: Mapping[str, tuple[int, ...]]) -> bool:
     """Return whether some tensor has a rank other than 4, as in forms of attention that are not recognized."""
     return any(len(strides) != 4 for strides in layout.values())
 
@@ -234,7 +234,7 @@ def _read_unified_sdpa(op: Operation) -> AttentionUse | None:
     if backward:
         layout |= {"do": fields["d_o"].strides} | {name: fields[name].strides for name in ("dq", "dk", "dv")}
     layout |= {} if stats is None else {"stats": stats.strides}
-    if _has_unusual_rank(layout):
+    if _has_rank_other_than_4(layout):
         return None
     seq_kv = k.dims[2]
     if "page_table_k" in fields:
@@ -446,7 +446,7 @@ class _CompositeAttentionReader:
         layout = {"q": q.strides, "k": k.strides if pages else swap_last_two_axes(k.strides), **read.pop("layout")}
         if "stats_strides" in read:
             layout["stats"] = read.pop("stats_strides")
-        if _has_unusual_rank(layout):
+        if _has_rank_other_than_4(layout):
             return None
         if pages:
             read["pages_v"] = v.dims[0]

@@ -92,7 +92,7 @@ def _make_matmul_strides(tensor: Tensor, orders: _AxisOrders) -> Strides | None:
     )
 
 
-def _make_ordered_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
+def _make_strides_in_usual_order(tensor: Tensor, orders: _AxisOrders) -> Strides:
     return orders.make_usual_strides(tensor.dims)
 
 
@@ -106,7 +106,7 @@ _RULES: tuple[tuple[Callable[[Tensor, _AxisOrders], object], Callable[[Tensor, _
     (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _accept_any_strides),
     (lambda tensor, orders: tensor.span_elements != math.prod(tensor.dims), _make_packed_strides),
     (lambda tensor, orders: tensor.uid in orders.operands, _make_matmul_strides),
-    (lambda tensor, orders: orders.has_unusual_order(tensor), _make_ordered_strides),
+    (lambda tensor, orders: orders.has_unusual_order(tensor), _make_strides_in_usual_order),
 )
 
 
@@ -121,7 +121,7 @@ def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
         if wanted is None or not has_layout_unlike_strides(tensor, wanted):
             continue
         copied = ", with elements copied" if 0 in tensor.strides else ""
-        word = orders.words[tensor.uid] if rule is _make_ordered_strides and orders.usual else ""
+        word = orders.words[tensor.uid] if rule is _make_strides_in_usual_order and orders.usual else ""
         named = word == "NCHW" or (word == "NHWC" and not tensor.virtual)
         yield Deviation(
             f"strides {tensor.uid}",

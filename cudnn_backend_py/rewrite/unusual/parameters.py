@@ -110,9 +110,9 @@ def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
             outside = f"{op.name}: beta {op.fields['beta']} -> 0.0, the old value added by a pointwise operation"
             yield _make_parameter_deviation(op, "beta", op.fields["beta"], 0.0, "idea", outside)
         if op.kind in CONVOLUTIONS:
-            yield from _find_unusual_convolution(graph, op)
+            yield from _find_unusual_convolution_parameters(graph, op)
         if "resample" in op.fields:
-            yield from _find_unusual_resampling(op)
+            yield from _find_unusual_resampling_parameters(op)
         if op.kind is _D.OPERATION_NORM_FORWARD and op.fields["mode"] in _PHASES:
             port = _PHASES[op.fields["mode"]]
             usual = NormFwdPhase.TRAINING if port in op.fields else NormFwdPhase.INFERENCE
@@ -130,7 +130,7 @@ _PHASES = {
 }
 
 
-def _find_unusual_resampling(op: Operation) -> Iterator[Deviation]:
+def _find_unusual_resampling_parameters(op: Operation) -> Iterator[Deviation]:
     given, how = op.fields["resample"].fields, {"inner": "resample"}
     mode = given["mode"]
     usual = ResampleMode.MAXPOOL if "idx" in op.fields else ResampleMode.AVGPOOL_INCLUDE_PADDING
@@ -145,7 +145,7 @@ def _find_unusual_resampling(op: Operation) -> Iterator[Deviation]:
         yield _make_parameter_deviation(op, "nan_propagation", nan, other, "idea", **how)
 
 
-def _find_unusual_convolution(graph: Graph, op: Operation) -> Iterator[Deviation]:
+def _find_unusual_convolution_parameters(graph: Graph, op: Operation) -> Iterator[Deviation]:
     """Yield unusual parameters of a convolution: groups, strides, padding, and its mathematical mode."""
     given = op.fields["convolution"].fields
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])

@@ -54,7 +54,7 @@ _OF_NORMS = ("scale", "bias", "dscale", "dbias", "bn_scale", "dbn_scale", "dbn_b
 FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 
 
-def _find_types_by_port(graph: Graph) -> dict[int, DataType]:
+def _find_types_required_by_operations(graph: Graph) -> dict[int, DataType]:
     """Return, by uid, the data type that an operation requires of a tensor."""
     small = find_usual_block_scaled_type(graph)
     found: dict[int, DataType] = {}
@@ -62,13 +62,13 @@ def _find_types_by_port(graph: Graph) -> dict[int, DataType]:
         if isinstance(op, Reduction) and not op.y.virtual:
             found[op.y.uid] = _T.FLOAT
         for port, tensor in op.ports():
-            kind = _find_type_of_port(op, port.split("[")[0], small)
+            kind = _find_type_required_by_field(op, port.split("[")[0], small)
             if kind is not None:
                 found[tensor.uid] = kind
     return found
 
 
-def _find_type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
+def _find_type_required_by_field(op: Op, port: str, small: DataType | None) -> DataType | None:
     """Return the type that an operation's field requires; None for any. `small`: type of block-scaled tensors."""
     if port in _OF_PORTS:
         return _OF_PORTS[port]
@@ -91,7 +91,7 @@ def _find_most_frequent_type(tensors: list[Tensor]) -> DataType | None:
 
 def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
     """Yield tensors in memory with a type unlike the others', or unlike what their operation requires."""
-    known = _find_types_by_port(graph)
+    known = _find_types_required_by_operations(graph)
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     scales = {t.uid for op in graph.ops if op.kind in BLOCK_SCALES for p, t in op.ports() if p == "scale"}
     main = [t for t in find_tensors_in_memory(graph) if t.uid not in known and t.uid not in scales]

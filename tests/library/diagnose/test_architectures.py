@@ -28,7 +28,7 @@ def make_convolution() -> Graph:
     return g.graph()
 
 
-def make_gpu_without_profile(sm: int) -> Profile:
+def make_unknown_gpu(sm: int) -> Profile:
     """Return an unknown GPU: the properties of an RTX 5090, with architecture `sm`."""
     known = find_profile("sm120")
     properties = {**known.properties, "deviceVer": sm * 10, "deviceName": "unknown"}
@@ -68,7 +68,7 @@ def test_turing_and_later_have_no_end_of_support() -> None:
 
 
 def test_an_architecture_newer_than_the_library_is_reported() -> None:
-    refused = explain(make_flash_attention(), make_gpu_without_profile(130))
+    refused = explain(make_flash_attention(), make_unknown_gpu(130))
     assert refused.outcome is Outcome.NOT_SUPPORTED
     assert refused.cause is not None
     assert refused.cause.code == "architecture-newer-than-library"
@@ -78,22 +78,22 @@ def test_an_architecture_newer_than_the_library_is_reported() -> None:
     )
     assert "it has no machine code for it" in refused.environment[0]
     assert "runs from PTX" in render_text(refused)
-    assert explain(make_convolution(), make_gpu_without_profile(130), build=True).outcome is Outcome.SUPPORTED
+    assert explain(make_convolution(), make_unknown_gpu(130), build=True).outcome is Outcome.SUPPORTED
 
 
 @pytest.mark.parametrize(("sm", "repair"), [(110, "use the cuDNN of CUDA 13"), (122, "use a newer CUDA")])
 def test_an_architecture_that_nvrtc_lacks_is_not_blamed_on_the_graph(sm: int, repair: str) -> None:
     for planned in (False, True):  # a plan is built either way, as the support check does not need NVRTC
-        verdict = explain(make_flash_attention(), make_gpu_without_profile(sm), build=planned)
+        verdict = explain(make_flash_attention(), make_unknown_gpu(sm), build=planned)
         assert verdict.outcome is Outcome.NOT_JUDGED
         assert f"NVRTC 12.9 does not compile for sm_{sm}" in verdict.environment
         assert verdict.cause is not None
         assert verdict.cause.code == "nvrtc-too-old"
         assert verdict.cause.remedy.startswith(repair)
-        compiled = explain(make_convolution(), make_gpu_without_profile(sm), build=planned)
+        compiled = explain(make_convolution(), make_unknown_gpu(sm), build=planned)
         assert (compiled.outcome, compiled.stage) == (Outcome.SUPPORTED, "plan"), "compiled ahead of time"
     with pytest.raises(EnvironmentNotReady) as raised:
-        build(make_flash_attention(), make_gpu_without_profile(sm), cache=False)
+        build(make_flash_attention(), make_unknown_gpu(sm), cache=False)
     assert raised.value.code == "nvrtc-too-old"
     assert raised.value.sections["fix"].startswith(repair)
 

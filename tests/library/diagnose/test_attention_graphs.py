@@ -20,7 +20,7 @@ from tests.support.attention_listings import (
     PAGE_SIZE,
     SIZE_SYMBOLS,
     AttentionGraphListing,
-    find_difference,
+    find_difference_from_logged_graph,
     find_text_difference,
     judge_graphs_in_child,
     log_and_judge_graphs,
@@ -190,7 +190,7 @@ def test_a_graph_listing_round_trip_is_lossless(key: str, answers_by_version: di
     listing = LISTINGS[key]
     logged = answers_by_version[listing.version][f"listed {key}"]["log"]
     assert_same_graph(listing.graph, logged)
-    assert find_difference(listing, logged) is None
+    assert find_difference_from_logged_graph(listing, logged) is None
     assert find_text_difference(listing, logged) is None
 
 
@@ -200,7 +200,9 @@ def test_our_graph_equals_the_logged_graph_of_cudnn_frontend(
 ) -> None:
     """Only the differences stated in ``DELIBERATE_DIFFERENCES`` are allowed."""
     assert (
-        find_difference(make_expected_listing(key), answers_by_version[LISTINGS[key].version][f"ours {key}"]["log"])
+        find_difference_from_logged_graph(
+            make_expected_listing(key), answers_by_version[LISTINGS[key].version][f"ours {key}"]["log"]
+        )
         is None
     )
 
@@ -211,7 +213,9 @@ def test_graphs_that_differ_from_cudnn_frontend_keep_its_engine_configs(
     version: str, key: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
     """For our graph, cuDNN has every engine config that it has for the graph of cudnn-frontend."""
-    assert find_difference(LISTINGS[key], answers_by_version[version][f"ours {key}"]["log"]) is not None
+    assert (
+        find_difference_from_logged_graph(LISTINGS[key], answers_by_version[version][f"ours {key}"]["log"]) is not None
+    )
     listed, mine = (answers_by_version[version][f"{side} {key}"]["verdicts"] for side in ("listed", "ours"))
     assert any(listed.values())
     for architecture in ARCHITECTURES:
@@ -240,7 +244,7 @@ def test_find_difference_finds_each_changed_value_in_a_log(
     """Change each number, flag and name in cuDNN's log, one at a time; each change must be found."""
     listing = LISTINGS[key]
     logged = answers_by_version[listing.version][f"listed {key}"]["log"]
-    missed = find_undetected_changes(logged, lambda other: find_difference(listing, other))
+    missed = find_undetected_changes(logged, lambda other: find_difference_from_logged_graph(listing, other))
     # For a ragged offset the listings have only a mark; its dims are compared.
     assert not [path for path in missed if "isRagged" not in path or "dim" in path]
 
@@ -278,6 +282,6 @@ CHANGED_LISTINGS = {
 def test_find_difference_names_what_changed_in_a_listing(
     other: AttentionGraphListing, words: str, answers_by_version: dict[str, LogsAndVerdicts]
 ) -> None:
-    found = find_difference(other, answers_by_version[other.version][f"listed {other.key}"]["log"])
+    found = find_difference_from_logged_graph(other, answers_by_version[other.version][f"listed {other.key}"]["log"])
     assert found is not None
     assert words in found

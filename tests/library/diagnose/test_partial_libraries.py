@@ -187,12 +187,12 @@ def test_graphs_that_need_no_missing_engine_keep_their_configs(partial_library: 
     assert len(lists[0]) >= 40
 
 
-def list_installed_versions_of_flavors(*flavors: str) -> list[str]:
+def list_installed_versions_of_wheel_kinds(*flavors: str) -> list[str]:
     return sorted({one.short_version for one in list_installed() if one.flavor in flavors})
 
 
 @pytest.mark.parametrize(
-    "version", [one for one in list_installed_versions_of_flavors("jit") if one in ("9.14.0", "9.20.0", "9.24.0")]
+    "version", [one for one in list_installed_versions_of_wheel_kinds("jit") if one in ("9.14.0", "9.20.0", "9.24.0")]
 )
 def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version: str, full_wheel_judge: Judge) -> None:
     installed = find_installed(version, flavor="jit")

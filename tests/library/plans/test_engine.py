@@ -21,7 +21,7 @@ print(json.dumps([config.tag for config in question.heuristics().configs]))
 
 
 @pytest.mark.parametrize("version", ["9.19.0", "newest"])
-def test_a_query_for_a_gpu_without_tf32_leaves_later_queries_alone(version: str) -> None:
+def test_a_query_for_a_gpu_without_tf32_does_not_change_later_queries(version: str) -> None:
     where = make_older_cudnn_environment() if version == "9.19.0" else dict(os.environ)
 
     def list_configs_after_queries_for(first: list[str]) -> list[str]:

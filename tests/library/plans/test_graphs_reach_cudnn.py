@@ -26,7 +26,11 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import list_pointwise_ports
 from tests.support.child import ROOT
 from tests.support.graphs import make_sdpa
-from tests.support.logged_graph_comparison import assert_same_graph, find_difference, find_undetected_changes
+from tests.support.logged_graph_comparison import (
+    assert_same_graph,
+    find_difference_from_logged_graph,
+    find_undetected_changes,
+)
 from tests.support.varied_graphs import VARIED_GRAPHS
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -153,7 +157,7 @@ def test_activation_parameters_reach_cudnn_unchanged(mode: PointwiseMode, parame
 
     assert_same_graph(make_graph(), read_logged_graph(make_graph()))
     for name in parameters:
-        assert find_difference(make_graph(**{name: 9.0}), read_logged_graph(make_graph())) is not None
+        assert find_difference_from_logged_graph(make_graph(**{name: 9.0}), read_logged_graph(make_graph())) is not None
 
 
 def make_graph_with_rare_tensor_options() -> Graph:
@@ -194,7 +198,10 @@ def test_symmetric_graphs_are_distinguished_by_their_connections() -> None:
 
     for crossed in (False, True):
         assert_same_graph(make_graph(crossed), read_logged_graph(make_graph(crossed)))
-        assert find_difference(make_graph(not crossed), read_logged_graph(make_graph(crossed))) is not None
+        assert (
+            find_difference_from_logged_graph(make_graph(not crossed), read_logged_graph(make_graph(crossed)))
+            is not None
+        )
 
 
 # The comparison must be able to fail.
@@ -335,9 +342,11 @@ GRAPH_MAKERS = {
 def test_a_change_of_any_value_in_the_log_is_detected(make_graph: Callable[[], Graph]) -> None:
     """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison must detect each change."""
     graph, record = make_graph(), read_logged_graph(make_graph())
-    assert find_difference(graph, record) is None
+    assert find_difference_from_logged_graph(graph, record) is None
     # A ragged offset's uid is nowhere else in the log: another one is a renaming.
-    missed = find_undetected_changes(record, lambda replace_tensor: find_difference(graph, replace_tensor))
+    missed = find_undetected_changes(
+        record, lambda replace_tensor: find_difference_from_logged_graph(graph, replace_tensor)
+    )
     assert not [path for path in missed if path[2:] != ("isRagged", 0, "name")]
 
 

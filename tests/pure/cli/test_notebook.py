@@ -25,7 +25,7 @@ from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.rewrite.changes import Change
 from cudnn_backend_py.tuning.trial.trial import ConfigTrial, Trial
 from tests.pure.diagnose.test_page import ParsedPage
-from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
+from tests.support.reporting import make_support_matrix, make_two_matmuls, make_verdict
 
 # A possible name: markup, terminal escapes, and long.
 HOSTILE_NAME = "</script></style><script>hit()</script><img src=x onerror=hit()>\x1b[31m\u202e\n" * 3
@@ -58,7 +58,7 @@ RECORD_TIMES = {"ragged": {HOSTILE_NAME: {"median_us": 1.0, "low_us": 0.5, "high
 
 VALUES_WITH_HTML: dict[str, Any] = {
     "verdict": make_verdict(HOSTILE_GRAPH, target_title=HOSTILE_NAME),
-    "matrix": make_matrix(HOSTILE_NAME, "plain"),
+    "matrix": make_support_matrix(HOSTILE_NAME, "plain"),
     "change": HOSTILE_CHANGE,
     "remedy": HOSTILE_REMEDY,
     "remedies": Remedies(HOSTILE_GRAPH, [HOSTILE_REMEDY, HOSTILE_REMEDY]),
@@ -120,7 +120,7 @@ def test_repr_summarizes_the_value() -> None:
     assert repr(make_verdict(graph)) == (
         "<Verdict not supported: 'two_matmuls' on l40s, cuDNN 9.28.0: tensor 's' is in order F16x16, NONE is needed>"
     )
-    assert repr(make_matrix("a", "b")).startswith("<Matrix of 2 graphs, 3 targets, 5 versions: ")
+    assert repr(make_support_matrix("a", "b")).startswith("<Matrix of 2 graphs, 3 targets, 5 versions: ")
 
 
 def test_a_graph_is_displayed_as_svg() -> None:

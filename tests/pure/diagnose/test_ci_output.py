@@ -15,7 +15,7 @@ from cudnn_backend_py.diagnose.report.ci import (
     make_junit_xml,
 )
 from cudnn_backend_py.printable import printable_lines
-from tests.support.reporting import HOSTILE_NAME, make_matrix, make_two_matmuls, make_verdict
+from tests.support.reporting import HOSTILE_NAME, make_support_matrix, make_two_matmuls, make_verdict
 
 VERDICTS = [make_verdict(make_two_matmuls("first"), outcome) for outcome in Outcome] + [
     make_verdict(make_two_matmuls(HOSTILE_NAME))
@@ -44,7 +44,7 @@ def test_junit_contains_cause_and_verdict() -> None:
 
 
 def test_junit_has_a_test_case_for_every_cell_of_a_matrix() -> None:
-    matrix = make_matrix("a", HOSTILE_NAME)
+    matrix = make_support_matrix("a", HOSTILE_NAME)
     root = ElementTree.fromstring(make_junit_xml(matrix, suite="nightly").encode())
     outcomes = [cell.outcome for cell in matrix.cells.values()]
     assert len(list(root.iter("testcase"))) == len(outcomes) == 29
@@ -91,7 +91,7 @@ def test_an_annotation_of_hostile_text_is_one_workflow_command(given: str) -> No
     assert message.replace("%0A", "\n").replace("%25", "%") == printable_lines(f"{given} [{given}]")
 
 
-@pytest.mark.parametrize("results", [VERDICTS, make_matrix("a", "b")], ids=["verdicts", "matrix"])
+@pytest.mark.parametrize("results", [VERDICTS, make_support_matrix("a", "b")], ids=["verdicts", "matrix"])
 def test_equal_results_give_equal_junit_and_annotations(results: object) -> None:
     assert make_junit_xml(results) == make_junit_xml(results)  # type: ignore[arg-type]
     assert make_github_annotations(results) == make_github_annotations(results)  # type: ignore[arg-type]

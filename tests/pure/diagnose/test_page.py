@@ -23,7 +23,13 @@ from cudnn_backend_py.diagnose.report.drawing import (
     list_nested_graphs,
 )
 from cudnn_backend_py.diagnose.report.html import render_matrix_html, render_page, render_verdict_html
-from tests.support.reporting import HOSTILE_NAME, make_matrix, make_page_arguments, make_two_matmuls, make_verdict
+from tests.support.reporting import (
+    HOSTILE_NAME,
+    make_page_arguments,
+    make_support_matrix,
+    make_two_matmuls,
+    make_verdict,
+)
 from tests.support.varied_graphs import VARIED_GRAPHS
 
 VOID_ELEMENTS = {"meta", "link", "input"}
@@ -122,7 +128,7 @@ def test_a_verdict_html_fragment_is_complete_without_scripts(outcome: Outcome) -
 
 
 def test_a_matrix_fragment_has_a_letter_for_every_result() -> None:
-    matrix = make_matrix("a", HOSTILE_NAME)
+    matrix = make_support_matrix("a", HOSTILE_NAME)
     fragment = ParsedPage(render_matrix_html(matrix))
     legend = 5
     letters = [given for given in fragment.find_elements_of_class("cell") if "title" in given]
@@ -186,7 +192,7 @@ def test_unequal_numbers_of_remedies_and_verdicts_are_refused() -> None:
 
 def test_a_page_may_have_no_verdicts_or_only_a_matrix() -> None:
     assert "nothing was queried" in ParsedPage(render_page([])).text
-    alone = ParsedPage(render_page([], matrix=make_matrix("a")))
+    alone = ParsedPage(render_page([], matrix=make_support_matrix("a")))
     assert "cuDNN's verdicts and their causes: 1 graph, 5 cuDNN versions" in alone.text
     assert len([tag for tag, given in alone.elements if tag == "button" and "cell" in given.get("class", "")]) == 14
 

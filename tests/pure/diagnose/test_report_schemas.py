@@ -17,7 +17,7 @@ from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA as MATRIX_SCHEMA
 from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA_VERSION as MATRIX_VERSION
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGE_NAMES, Stage
-from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
+from tests.support.reporting import make_support_matrix, make_two_matmuls, make_verdict
 
 SCHEMA_FOLDER = Path(__file__).parents[3] / "docs" / "schema"
 VERDICT, MATRIX = (
@@ -44,7 +44,7 @@ def test_a_verdict_is_valid_and_read_unchanged(outcome: Outcome, changes: dict[s
 
 
 def test_a_matrix_is_valid_and_read_unchanged() -> None:
-    value = make_matrix("a", "b")
+    value = make_support_matrix("a", "b")
     Draft202012Validator(MATRIX).validate(to_plain_json(value))
     assert Matrix.from_dict(to_plain_json(value)) == value
 
@@ -81,7 +81,7 @@ def test_schema_refuses_an_invalid_verdict(spoil: Callable[[Any], None]) -> None
     ],
 )
 def test_schema_refuses_an_invalid_matrix(spoil: Callable[[Any], None]) -> None:
-    data = to_plain_json(make_matrix("a"))
+    data = to_plain_json(make_support_matrix("a"))
     spoil(data)
     with pytest.raises(ValidationError):
         Draft202012Validator(MATRIX).validate(data)
@@ -106,7 +106,7 @@ def test_schema_requires_all_fields_of_the_classes(schema: Any, part: str, kind:
 
 
 def test_matrix_schema_has_the_written_keys() -> None:
-    assert set(MATRIX["$defs"]["matrix"]["properties"]) == {*make_matrix("a").to_dict(), "profiles"}
+    assert set(MATRIX["$defs"]["matrix"]["properties"]) == {*make_support_matrix("a").to_dict(), "profiles"}
 
 
 def test_schemas_have_the_versions_and_enum_values_of_the_code() -> None:

@@ -92,15 +92,15 @@ UNARY_METHODS = (
 METHODS_WITH_GRADIENTS = "elu gelu_approx_tanh gelu sigmoid softplus tanh"
 
 
-def map_names_to_signature(names: str, signature: str) -> dict[str, str]:
+def map_each_name_to_signature(names: str, signature: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), signature + STANDARD_KEYWORDS)
 
 
 EXPECTED_SIGNATURES = {
-    **map_names_to_signature(UNARY_METHODS, "input"),
-    **map_names_to_signature("add add_square div logical_and logical_or mul sub", "a b"),
-    **map_names_to_signature("max min mod pow", "input0 input1"),
-    **map_names_to_signature("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
+    **map_each_name_to_signature(UNARY_METHODS, "input"),
+    **map_each_name_to_signature("add add_square div logical_and logical_or mul sub", "a b"),
+    **map_each_name_to_signature("max min mod pow", "input0 input1"),
+    **map_each_name_to_signature("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
     **{f"{name}_backward": "loss input" + STANDARD_KEYWORDS for name in METHODS_WITH_GRADIENTS.split()},
     "bias": "input bias" + STANDARD_KEYWORDS,
     "scale": "input scale" + STANDARD_KEYWORDS,

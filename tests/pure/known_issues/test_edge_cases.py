@@ -13,7 +13,7 @@ from cudnn_backend_py import DataType, PointwiseMode
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.known_issues import FAULTS
 from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, make_case_inputs
-from tools.records.edge_runs import RANDOM_PROBLEMS_PER_FAMILY, list_random_problem_names, make_record
+from tools.records.edge_runs import RANDOM_PROBLEMS_PER_FAMILY, list_random_problem_names, make_edge_run_record
 
 from ...support.records import RECORD_COMMANDS, list_record_parameters
 
@@ -57,7 +57,7 @@ def test_record_contains_outcomes_and_differing_elements() -> None:
         "shares": {"HALF": 2.34567},
         "words": ["y: 2.3"],
     }
-    made = make_record(
+    made = make_edge_run_record(
         [
             {"name": one, "outcome": "agrees", "engines": ["eng0", "eng2"], "elements": 7},
             {"name": other, "outcome": "differs", "engines": ["eng1"], "elements": 5, "words": ["y: NaN 3 of 5"]},

@@ -127,7 +127,7 @@ def test_an_exception_in_the_child_is_raised_in_the_parent() -> None:
 
 
 def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
-    with start_child("answer_from_fork") as child:
+    with start_child("answer_with_count_from_fork") as child:
         said = [run_query(child, word) for word in ("here", "there", "there", "here")]
         assert said == [[{"count": 1}], [{"count": 2}], [{"count": 2}], [{"count": 2}]]
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'in a fork'"):
@@ -136,7 +136,7 @@ def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
         assert child.is_usable
         run_query(child, "die")
         assert child.ending == describe_exit_status(-signal.SIGRTMIN - 3)
-    with start_child("answer_from_fork") as child:
+    with start_child("answer_with_count_from_fork") as child:
         run_query(child, "exit")
         assert child.ending == "exit code 1"
 
@@ -148,7 +148,7 @@ def test_a_restarting_child_starts_again_after_an_exit_or_interruption() -> None
         starts.append(1)
         return {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    with RestartingChild(f"{LIARS}:answer_from_fork", make_environment) as child:
+    with RestartingChild(f"{LIARS}:answer_with_count_from_fork", make_environment) as child:
         assert not starts
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 2}]
