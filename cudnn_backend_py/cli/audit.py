@@ -49,7 +49,7 @@ def audit_wrong_result(
     style: str,
     output: Any,
 ) -> None:
-    """Find the engine and cuDNN version that gave a stored wrong result.
+    """Find the engine and cuDNN version of a stored wrong result.
 
     FILE is a case that `audit` kept; without one, those that are kept are listed. Whether it is a known issue is
     said, too. It runs again by every config of

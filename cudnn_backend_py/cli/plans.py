@@ -116,7 +116,7 @@ def build_plan(
 
 @click.group("cache", cls=Group)
 def cache_commands() -> None:
-    """List what this package keeps on disk, with sizes, and remove it."""
+    """List and remove what this package keeps on disk."""
 
 
 @cache_commands.command("list")
