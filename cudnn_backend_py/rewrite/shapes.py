@@ -40,7 +40,7 @@ __all__ = [
     "insert_unary_operation_before",
     "merge_leading_axes",
     "pad_image",
-    "reshape_reduction_to_matrix",
+    "reshape_rows_to_matrix",
     "round_scale_dims_to_tiles",
     "set_convolution_dims",
     "set_dims",
@@ -147,14 +147,14 @@ def _add_neutral_window(parameters: Parameters) -> Parameters:
     return Parameters(parameters.kind, {**given, **windows, "spatial_dims": 2})
 
 
-def reshape_reduction_to_matrix(graph: Graph) -> Iterator[Graph]:
-    """Yield a row or column reduction with its tensors as [rows, columns, 1, 1], channels last, in the same memory.
+def reshape_rows_to_matrix(graph: Graph) -> Iterator[Graph]:
+    """Yield a reduction or broadcast of rows or columns with tensors as [rows, columns, 1, 1], in the same memory.
 
-    For graphs of pointwise operations and reductions whose tensors are row-major and have all or none of their first
-    axes, and all or none of the others.
+    Their strides are those of channels last. For graphs of pointwise operations and reductions whose tensors are
+    row-major and have all or none of their first axes, and all or none of the others.
     """
     ops = [op for op in graph.ops if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.axis is None)]
-    if len(ops) < len(graph.ops) or not any(isinstance(op, Reduction) for op in ops):
+    if len(ops) < len(graph.ops) or len({tensor.dims for tensor in graph.tensors if math.prod(tensor.dims) > 1}) < 2:
         return
     ranks = {tensor.rank for tensor in graph.tensors}
     if len(ranks) != 1 or any(t.strides != packed_strides(t.dims) for t in graph.tensors if not t.virtual):

@@ -38,7 +38,7 @@ from ..shapes import (
     insert_relu_before,
     merge_leading_axes,
     pad_image,
-    reshape_reduction_to_matrix,
+    reshape_rows_to_matrix,
     round_scale_dims_to_tiles,
     set_dims,
 )
@@ -119,7 +119,7 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
         title += f" ({join_names(copied)} copied: no single stride does)" if copied else ""
         yield Change("flatten", title, "exact", tuple(t.name for t in find_tensors_in_memory(graph)), (changed,))
     memory = find_tensors_in_memory(graph)
-    for rows in reshape_reduction_to_matrix(graph):
+    for rows in reshape_rows_to_matrix(graph):
         new = {tensor.name: rows.tensor(tensor.name) for tensor in memory[:6]}
         shown = ", ".join(filter(None, (_format_layout_change(t, new[t.name]) for t in memory[:6])))
         title = f"rows and columns as 1 x 1 images, channels last: {shown}"

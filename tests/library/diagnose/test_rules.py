@@ -222,16 +222,19 @@ def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
     assert cause.remedy == f"use the full wheel for CUDA 13 ({install}) on a machine with the GPU"
 
 
-def test_an_unexplained_refusal_quotes_the_most_specific_reason() -> None:
+def test_a_softmax_by_hand_becomes_a_graph_for_each_reduction() -> None:
     g = GraphBuilder("softmax", io_type=F16)
     s = g.tensor("s", (2, 4, 64, 64))
     exp = g.pointwise(Pointwise.EXP, g.pointwise(Pointwise.SUB, s, g.reduction(ReduceTensorOp.MAX, s, (2, 4, 64, 1))))
     g.pointwise(Pointwise.DIV, exp, g.reduction(ReduceTensorOp.ADD, exp, (2, 4, 64, 1)), name="p", virtual=False)
     verdict = explain(g.graph(), "sm90")
     assert verdict.cause is not None
-    assert (verdict.cause.code, verdict.cause.basis) == ("refused", Basis.GUESS)
-    longest = max(verdict.candidates, key=lambda candidate: len(candidate.reasons))
-    assert longest.reasons[0].statement in verdict.cause.headline
+    assert (verdict.cause.code, verdict.cause.basis) == ("operation", Basis.MEASURED)
+    assert "a reduction must be the last operation of its graph" in verdict.cause.headline
+    assert verdict.cause.remedy.startswith(
+        "3 graphs, reduce_max, exp, reduce_add in memory between them; and in them rows"
+    )
+    assert verdict.cause.asked == "support check"
 
 
 # without judging

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
-from cudnn_backend_py.diagnose import Judge, Query, Verdict
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict
 from cudnn_backend_py.diagnose.other_versions import add_newest_version_verdict, add_version_remedy
+from cudnn_backend_py.diagnose.remedies import add_change_for_used_version
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -21,6 +22,7 @@ from cudnn_backend_py.graph.ir import Matmul
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions.store import list_judging_versions, parse_version_numbers
+from examples import batch_norm, moe_layer
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.support.refused_graphs import make_block_scaled_matmul, make_convolution_graph
 
@@ -270,3 +272,71 @@ def test_wrong_strides_and_an_architecture_are_both_named(shared_judge: Judge) -
     assert cause.headline.startswith("sm_121 does not support the graph, sm_90, sm_100, sm_80 do with another change: ")
     assert "k has strides [640, 640, 64, 1], [640, 640, 1, 64] is needed" in cause.headline
     assert "k: strides -> contracted dim contiguous, [640, 640, 64, 1] -> [640, 640, 1, 64]" in cause.remedy
+
+
+def judge_with_older(judge: Judge, graph: Graph, target: str, version: str) -> Verdict:
+    """Return the verdict of an older version as ``cudnn-backend explain`` prints it."""
+    query = Query(graph, target, version)
+    return add_change_for_used_version(add_version_remedy(judge.run_query(query), query, judge), query, judge)
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_a_change_that_helps_with_the_used_version_needs_no_newer_one(shared_judge: Judge) -> None:
+    g = GraphBuilder("product", io_type=T.HALF)
+    a, b = (g.tensor(name, (1, 16, 64)) for name in "ab")
+    g.matmul(g.transpose(a, (0, 2, 1)), b, name="c", virtual=False)
+    cause = judge_with_older(shared_judge, g.graph(), "sm80", OLDER).cause
+    assert cause is not None
+    assert cause.headline.startswith("CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR needs cuDNN 9.22.0")
+    assert cause.remedy.startswith("a: read with dims [1, 64, 16] and strides [1024, 1, 64]")
+    assert cause.asked == "support check"
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_a_change_that_helps_with_a_jit_wheel_comes_before_the_full_wheel(shared_judge: Judge) -> None:
+    g = GraphBuilder("transposed convolution", io_type=T.FLOAT)
+    dy, w = g.tensor("dy", (1, 64, 16, 16)), g.tensor("w", (64, 32, 3, 3))
+    dx = g.convolution_backward_data(dy, w, padding=1, stride=2, dims=(1, 32, 32, 32), name="dx")
+    g.pointwise(P.RELU_FWD, dx, name="y", virtual=False)
+    verdict = judge_with_older(shared_judge, g.graph(), "sm90", OLDER)
+    assert verdict.outcome is Outcome.NOT_JUDGED
+    assert verdict.cause is not None
+    change, _, full = verdict.cause.remedy.partition(", with which this wheel supports the graph; or ")
+    assert "channels last (NHWC)" in change
+    assert full.startswith("cudnn-backend cudnn install 9.14.0+cu12 --full")
+
+
+def test_no_split_is_needed_where_one_property_is_refused(shared_judge: Judge) -> None:
+    g = GraphBuilder("pointwise", io_type=T.HALF)
+    x = g.tensor("x", (2, 16, 16, 8), strides="channels_last")
+    row = g.tensor("row", (2, 16, 16, 1), strides="channels_last")
+    least = g.pointwise(P.MIN, g.pointwise(P.NEG, g.pointwise(P.COS, x)), row)
+    g.pointwise(P.DIV, least, g.scalar(0.375), name="y", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm89").cause
+    assert cause is not None
+    assert cause.headline.startswith("dims of row [2, 16, 16, 1] are not supported, [2, 16, 16, 8] are")
+    assert "graphs" not in cause.remedy
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_of_two_dims_that_disagree_those_unlike_the_image_are_wrong(shared_judge: Judge) -> None:
+    graph = replace_tensor_fields(batch_norm.graph(), "bias", dims=(1, 65, 1, 1))
+    cause = judge_and_check_refusal(shared_judge, graph, "sm90", OLDER).cause
+    assert cause is not None
+    assert cause.headline.startswith("dims of bias [1, 65, 1, 1] are not supported, [1, 64, 1, 1] are")
+
+
+def test_interleaved_strides_are_not_called_overlap(shared_judge: Judge) -> None:
+    graph = make_convolution_graph(T.HALF, T.HALF, channels=8, per_group=8)
+    graph = replace_tensor_fields(graph, "x", strides=(4096, 2, 151, 9))  # 2 * c + 9 * w hits no place twice
+    cause = judge_and_check_refusal(shared_judge, graph, "sm80").cause
+    assert cause is not None
+    assert "interleave its dims" in cause.headline
+    assert "overlap in memory" not in cause.headline
+
+
+def test_an_index_with_a_column_for_each_expert_is_named(shared_judge: Judge) -> None:
+    graph = replace_tensor_fields(moe_layer.graph(), "index", dims=(1, 512, 8))
+    cause = judge_and_check_refusal(shared_judge, graph, "sm80").cause
+    assert cause is not None
+    assert cause.headline.startswith("dims of index [1, 512, 8] are not supported, [1, 512, 1] are")
