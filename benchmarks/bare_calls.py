@@ -93,21 +93,23 @@ def _read_values(kind: int, count: int, values: Any) -> list[int] | str | None:
     return ctypes.string_at(address, count * SIZES.get(kind, 4)).hex()
 
 
-def _make_attribute_record(how: str, descriptor: Any, attribute: Any, kind: Any, count: Any, *rest: Any) -> list[Any]:
+def _make_attribute_call_record(
+    how: str, descriptor: Any, attribute: Any, kind: Any, count: Any, *rest: Any
+) -> list[Any]:
     numbers = [_get_number(one) for one in (attribute, kind, count)]
     return [how, _get_address(descriptor), *numbers, _read_values(numbers[1], numbers[2], rest[-1])]
 
 
 _RECORDERS: dict[str, Callable[..., list[Any]]] = {
     "cudnnBackendCreateDescriptor": lambda kind, _: ["create", _get_number(kind)],
-    "cudnnBackendSetAttribute": lambda *arguments: _make_attribute_record("set", *arguments),
-    "cudnnBackendGetAttribute": lambda *arguments: _make_attribute_record("get", *arguments),
+    "cudnnBackendSetAttribute": lambda *arguments: _make_attribute_call_record("set", *arguments),
+    "cudnnBackendGetAttribute": lambda *arguments: _make_attribute_call_record("get", *arguments),
     "cudnnBackendFinalize": lambda descriptor: ["finalize", _get_address(descriptor)],
     "cudnnGetLastErrorString": lambda *_: ["explain"],
 }
 
 
-def replay_calls(recorded: dict[str, Any]) -> None:
+def replay_cudnn_calls(recorded: dict[str, Any]) -> None:
     """Make recorded calls; each recorded address is replaced by the descriptor last created for it."""
     ctypes.CDLL(recorded["driver"], mode=ctypes.RTLD_GLOBAL)
     cudnn = ctypes.CDLL(recorded["library"])
@@ -141,4 +143,4 @@ def replay_calls(recorded: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as file:
-        replay_calls(json.load(file))
+        replay_cudnn_calls(json.load(file))

@@ -31,7 +31,7 @@ class CallRecorder:
         self.count = 0
         self.lines: list[str] = []
 
-    def make_program(self, functions: str) -> str:
+    def make_c_program(self, functions: str) -> str:
         """Return the source of a C program: declarations that the recorded statements need, and ``functions``."""
         return _C_PROGRAM_TEMPLATE.replace("SLOTS", str(self.count)) + functions
 
@@ -46,7 +46,7 @@ class CallRecorder:
                 return bound(*arguments)
             finally:
                 if name == "cudnnBackendCreateDescriptor":
-                    given = self._record_creation(*plain)
+                    given = self._record_descriptor_creation(*plain)
                 if given is not None:
                     self.lines.append(given)
 
@@ -56,7 +56,7 @@ class CallRecorder:
         """Return the C expression for the descriptor at an address."""
         return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
 
-    def _record_creation(self, kind: int, made: Any) -> str:
+    def _record_descriptor_creation(self, kind: int, made: Any) -> str:
         self.slots[made.value] = self.count
         self.count += 1
         return f"create({int(kind)}, &d[{self.count - 1}]);"
@@ -99,17 +99,17 @@ def record_calls() -> Iterator[CallRecorder]:
     """Record the cuDNN calls of this process in the block."""
     bind, recorder, lib = Library._make_checked_function, CallRecorder(), library()
 
-    def delete_bound_functions() -> None:
+    def delete_bound_cudnn_functions() -> None:
         for name in [name for name in vars(lib) if name.startswith("cudnn")]:
             delattr(lib, name)  # ctypes binds the function again at its next use
 
-    delete_bound_functions()
+    delete_bound_cudnn_functions()
     Library._make_checked_function = lambda self, name: recorder.wrap_function(bind(self, name), name)  # type: ignore[method-assign]
     try:
         yield recorder
     finally:
         Library._make_checked_function = bind  # type: ignore[method-assign]
-        delete_bound_functions()
+        delete_bound_cudnn_functions()
 
 
 def make_c_program_for_graph(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
@@ -151,7 +151,7 @@ def make_c_program_for_graph(graph: Graph, open_device: Callable[[], Target], na
     functions = _C_FIRST_RESULT_TEMPLATE
     for name, value in values.items():
         functions = functions.replace(name, value)
-    return recorder.make_program(functions), workspace
+    return recorder.make_c_program(functions), workspace
 
 
 def compile_program(text: str, folder: Path) -> Path:

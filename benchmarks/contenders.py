@@ -26,7 +26,7 @@ __all__ = [
     "FrontendContender",
     "compute_forward_outputs",
     "load_frontend",
-    "make_batches_with_new_arguments",
+    "make_batch_with_new_arguments",
     "make_c_execute_loop_batch",
     "make_torch_packed_attention",
 ]
@@ -79,9 +79,7 @@ class FrontendContender:
         for form, arguments in forms.items():
             if arguments is not None:
                 found[f"{form}, same"] = make_repeated_batch(partial(graph.execute, *arguments(sets[0])))
-                found[f"{form}, fresh"] = make_batches_with_new_arguments(
-                    graph.execute, [arguments(one) for one in sets]
-                )
+                found[f"{form}, fresh"] = make_batch_with_new_arguments(graph.execute, [arguments(one) for one in sets])
         return found
 
 
@@ -117,7 +115,7 @@ def make_torch_packed_attention(**more: Any) -> Callable[..., Any] | None:
     return partial(varlen_attn, **causal, **grouped, **more) if set(more) <= set(names) else None
 
 
-def make_batches_with_new_arguments(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
+def make_batch_with_new_arguments(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
     """Return batches of calls, each with a new set of arguments."""
 
     def run_batch(batch: int, calls: int) -> float:

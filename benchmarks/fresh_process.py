@@ -114,14 +114,14 @@ def prepare_frontend_call(module: str, clock: StepClock) -> tuple[Callable[..., 
     def run(*buffers: Any) -> None:
         graph.execute(dict(zip(tensors, buffers, strict=True)), workspace, handle=handle)
 
-    def report_steps() -> dict[str, float]:
+    def get_build_step_times() -> dict[str, float]:
         again, clock = start_clock()
         for number in range(5):
             build_by_frontend(cudnn, handle)
             clock(str(number))
         return {f"plan: {name}": ms for name, ms in steps.items()} | {"plan again": statistics.median(again.values())}
 
-    return run, report_steps
+    return run, get_build_step_times
 
 
 def prepare_c_program(program: str, library: str, workspace_bytes: int, clock: StepClock) -> Callable[..., None]:

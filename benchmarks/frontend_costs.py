@@ -21,14 +21,14 @@ from typing import Any
 
 from cudnn_backend_py import frontend as our_frontend
 from cudnn_backend_py.cli.compare.contenders import make_buffers
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, format_problem
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, format_attention_problem
 from cudnn_backend_py.cli.compare.timing import measure_host_times, summarize_microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.timing import make_repeated_batch, rotate_items
 from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.terminal import open_console
 
-from .contenders import FrontendContender, load_frontend, make_batches_with_new_arguments
+from .contenders import FrontendContender, load_frontend, make_batch_with_new_arguments
 from .problems import SMALL_PROBLEM
 
 __all__ = ["add_options", "run"]
@@ -53,14 +53,14 @@ def measure_execute_times(theirs: FrontendContender, direction: Direction) -> di
         torch.cuda.synchronize()
         results.append([sets[0][item].clone() for item in (("o", "stats") if direction == "forward" else ("dq", "dk"))])
         contenders[f"{name}, same"] = make_repeated_batch(partial(graph.execute, *arguments(sets[0])))
-        contenders[f"{name}, fresh"] = make_batches_with_new_arguments(graph.execute, [arguments(one) for one in sets])
+        contenders[f"{name}, fresh"] = make_batch_with_new_arguments(graph.execute, [arguments(one) for one in sets])
     torch.testing.assert_close(*results)
     return {
         name: summarize_microseconds(timing) for name, timing in measure_host_times(contenders, BATCHES, CALLS).items()
     }
 
 
-def measure_first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
+def measure_times_to_first_result(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
     """Yield the medians so far of the time (ms) from import to first result, for cudnn-frontend and our module.
 
     The result has the median of each step, and all totals.
@@ -135,14 +135,14 @@ def run(options: argparse.Namespace) -> None:
         "cudnn-frontend": said,
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "problem": format_problem(SMALL_PROBLEM),
+        "problem": format_attention_problem(SMALL_PROBLEM),
         "limits": RATIO_LIMITS,
     }
     record["execute_us"] = {direction: measure_execute_times(theirs, direction) for direction in DIRECTIONS}
     record["ratios"] = compute_cost_ratios(record)
     if options.output is not None:
         write_record(record, options.output)
-    for figures in measure_first_results(options.cudnn_frontend, options.children) if options.children else ():
+    for figures in measure_times_to_first_result(options.cudnn_frontend, options.children) if options.children else ():
         record["fresh processes"] = {"each": len(figures[MODES[0]]["totals"]), "plan cache on disk": "neither has one"}
         record["first_result_ms"] = figures
         record["ratios"] = compute_cost_ratios(record)

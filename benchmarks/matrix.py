@@ -87,7 +87,9 @@ def count_cached_verdicts(cache: Path) -> int:
     return sum(1 for _ in cache.glob("*.answer"))
 
 
-def measure_kill_and_resume(targets: Sequence[str], versions: Sequence[str], total: int) -> dict[str, int | float]:
+def measure_killed_and_resumed_run(
+    targets: Sequence[str], versions: Sequence[str], total: int
+) -> dict[str, int | float]:
     """Kill a child process when half of the cells are answered, resume, and count cells that were answered twice."""
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
@@ -112,7 +114,7 @@ def measure_kill_and_resume(targets: Sequence[str], versions: Sequence[str], tot
         }
 
 
-def judge_with_crashing_graph(versions: Sequence[str]) -> dict[str, object]:
+def judge_crashing_and_plain_graph(versions: Sequence[str]) -> dict[str, object]:
     """Judge a graph that crashes many cuDNN versions together with a supported one."""
     inner_stride = Attention(
         batch=2, heads=4, seq_q=512, head_dim=64, layout={"dv": (4 * 512 * 128, 512 * 128, 128, 2)}
@@ -164,7 +166,7 @@ def run(options: argparse.Namespace) -> None:
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "cpu_ms_per_question": round(min(cpu_seconds) / total * 1e3, 1),
-        "killed_half_way": measure_kill_and_resume(targets, versions, total),
-        "with_a_crashing_graph": judge_with_crashing_graph(versions),
+        "killed_half_way": measure_killed_and_resumed_run(targets, versions, total),
+        "with_a_crashing_graph": judge_crashing_and_plain_graph(versions),
     }
     print(write_record(record, options.output))

@@ -21,7 +21,7 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.terminal import open_console
 
-from .contenders import FrontendContender, load_frontend, make_batches_with_new_arguments, make_c_execute_loop_batch
+from .contenders import FrontendContender, load_frontend, make_batch_with_new_arguments, make_c_execute_loop_batch
 from .judge import ACCEPTANCE_LIMITS, compare_record_with_limits, format_limit_lines
 from .problems import RepetitionCounts
 from .tables import make_ragged_table
@@ -45,7 +45,7 @@ def measure_ragged_calls(
     )
     contenders["same pointers"] = make_repeated_batch(bound)
     contenders["same buffers, by position"] = make_repeated_batch(partial(executable, *rows[0]))
-    contenders["fresh pointers"] = make_batches_with_new_arguments(executable, rows * effort.host_batches)
+    contenders["fresh pointers"] = make_batch_with_new_arguments(executable, rows * effort.host_batches)
     if frontend is not None:
         graph, tensors = frontend.build(problem, "forward")
         contenders |= frontend.contenders("cudnn-frontend", graph, tensors, sets * effort.host_batches)

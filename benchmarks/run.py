@@ -33,13 +33,13 @@ from cudnn_backend_py.cli.compare.figures import RecordTables
 from cudnn_backend_py.cli.compare.problems import (
     DIRECTIONS,
     Direction,
-    build_problem_graph,
+    build_attention_graph,
     count_flops,
-    format_problem,
+    format_attention_problem,
 )
 from cudnn_backend_py.cli.compare.timing import (
-    call_in_context,
     make_batch_in_context,
+    make_call_in_context,
     measure_gpu_times,
     measure_host_times,
     summarize_microseconds,
@@ -65,7 +65,7 @@ from .contenders import (
     FrontendContender,
     compute_forward_outputs,
     load_frontend,
-    make_batches_with_new_arguments,
+    make_batch_with_new_arguments,
     make_c_execute_loop_batch,
 )
 from .judge import compare_record_with_limits, format_limit_lines
@@ -93,7 +93,7 @@ FRESH_PROCESS_MODES = {
 
 def measure_host_time(target: Target, frontend: FrontendContender | None, effort: RepetitionCounts) -> dict[str, Any]:
     """Return host microseconds per call for a small problem, by direction and implementation."""
-    found: dict[str, Any] = {"problem": format_problem(SMALL_PROBLEM)}
+    found: dict[str, Any] = {"problem": format_attention_problem(SMALL_PROBLEM)}
     for direction in DIRECTIONS:
         contenders = _make_batches_for_host_timing(direction, target, frontend, effort)
         times = measure_host_times(contenders, effort.host_batches, effort.host_calls)
@@ -111,14 +111,14 @@ def _make_batches_for_host_timing(
     if direction == "backward":
         compute_forward_outputs(SMALL_PROBLEM, first)
     executable = Executable(
-        build(build_problem_graph(SMALL_PROBLEM, direction, target.library.version, target.sm), target)
+        build(build_attention_graph(SMALL_PROBLEM, direction, target.library.version, target.sm), target)
     )
     order = executable.names
     bound = executable.bind(**{name: first[name] for name in order})
     contenders = {} if load_compiled_library() is None else {"C loop": make_c_execute_loop_batch(bound)}
     contenders["same pointers"] = make_repeated_batch(bound)
     contenders["same buffers, by position"] = make_repeated_batch(partial(executable, *(first[name] for name in order)))
-    contenders["fresh pointers"] = make_batches_with_new_arguments(
+    contenders["fresh pointers"] = make_batch_with_new_arguments(
         executable, [tuple(one[name] for name in order) for one in sets]
     )
     try:
@@ -155,7 +155,7 @@ def measure_gpu_time(
     """
     rows: list[dict[str, Any]] = []
     for problem, direction in product(effort.shapes, DIRECTIONS):
-        step(len(rows), f"GPU time: {format_problem(problem)} {direction}")
+        step(len(rows), f"GPU time: {format_attention_problem(problem)} {direction}")
         rows.append(_measure_gpu_times_of_problem(problem, direction, target, frontend, effort))
     return rows
 
@@ -170,14 +170,14 @@ def _measure_gpu_times_of_problem(
     (buffers,) = make_buffers(problem, direction)
     if direction == "backward":
         compute_forward_outputs(problem, buffers)
-    graph = build_problem_graph(problem, direction, target.library.version, target.sm)
+    graph = build_attention_graph(problem, direction, target.library.version, target.sm)
     plans: dict[str, Plan] = {"ours": build(graph, target)}
     # Without the cache, tuning times the candidates in this run.
     by_key: dict[str | int, Any] = dict(buffers.items())
     tuned = autotune(graph, target, buffers=by_key, budget_s=effort.tuning_s, cache=False)
     plans["ours, autotuned"] = tuned.plan
     row: dict[str, Any] = {
-        "shape": format_problem(problem),
+        "shape": format_attention_problem(problem),
         "direction": direction,
         "flops": count_flops(problem, direction),
     }
@@ -192,7 +192,7 @@ def _measure_gpu_times_of_problem(
         executable = Executable(plan)
         contenders[name] = executable.bind(**{name: buffers[name] for name in executable.names})
     for name, call, context in make_torch_calls(problem, direction, buffers, ["torch flash"]):
-        contenders[name] = call_in_context(context, call)
+        contenders[name] = make_call_in_context(context, call)
     times = measure_gpu_times(contenders, effort.gpu_rounds)
     row["plans"] = {name: plan.tag for name, plan in plans.items()}
     row["us"] = {name: summarize_microseconds(timing) for name, timing in times.items()}
@@ -223,7 +223,7 @@ def measure_matmul_tflops() -> float:
 # fresh processes
 
 
-def measure_fresh_processes(
+def measure_times_to_first_result(
     target: Target, frontend_folder: str | None, effort: RepetitionCounts
 ) -> dict[str, dict[str, float]]:
     """Return milliseconds from a fresh process to its first result, without the import of torch, by mode and step.
@@ -234,7 +234,7 @@ def measure_fresh_processes(
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         plan, warm = Path(folder) / "ahead.plan", Path(folder) / "warm"
-        small = build_problem_graph(SMALL_PROBLEM, "forward", target.library.version, target.sm)
+        small = build_attention_graph(SMALL_PROBLEM, "forward", target.library.version, target.sm)
         build(small, target, cache=False).save(plan)
         program, workspace = make_c_program_for_graph(small, lambda: target, ("q", "k", "v", "o", "stats"))
         given = {
@@ -318,7 +318,9 @@ def run_all_benchmarks(
         peak = measure_matmul_tflops()
         gpu = measure_gpu_time(target, frontend, effort, lambda done, text: step(2 + done, text))
         step(2 + rows, "fresh processes")
-        fresh_processes = measure_fresh_processes(target, None if frontend is None else cudnn_frontend or "", effort)
+        fresh_processes = measure_times_to_first_result(
+            target, None if frontend is None else cudnn_frontend or "", effort
+        )
     record: dict[str, Any] = {
         **make_measurement_record_header("bench", ENVIRONMENT_FACTS),
         "quick": quick,

@@ -289,9 +289,9 @@ ACCEPTANCE_LIMITS = (
 )
 
 
-def _make_summary(record: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize_changed_bits_and_times(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return counts of changed bits, and median time ratios of plans for a class of shapes ("any") to exact ones."""
-    ratios = {where: _compute_median_ratio(record["times"], where) for where in ("gpu", "host")}
+    ratios = {where: _compute_median_time_ratio_of_policies(record["times"], where) for where in ("gpu", "host")}
     return {
         "problems": len(record["rows"]),
         "calls": sum(row[name]["calls"] for row in record["rows"] for name in ("forward", "training") if name in row),
@@ -303,7 +303,7 @@ def _make_summary(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _compute_median_ratio(times: Sequence[Mapping[str, Any]], where: str) -> float | None:
+def _compute_median_time_ratio_of_policies(times: Sequence[Mapping[str, Any]], where: str) -> float | None:
     found = [row[where]["any"]["median_us"] / row[where]["adaptive"]["median_us"] for row in times]
     return round(float(np.median(found)), 3) if found else None
 
@@ -366,7 +366,7 @@ def run(options: argparse.Namespace) -> None:
         record["refused"] += refused
         print(f"{len(record['rows'])} problems in {time.perf_counter() - begin:.0f} s", flush=True)
     record["seconds"] = round(time.perf_counter() - begin, 1)
-    record["summary"] = _make_summary(record)
+    record["summary"] = _summarize_changed_bits_and_times(record)
     record["accepted"] = compare_record_with_limits(record, ACCEPTANCE_LIMITS)
     for name, value in record["summary"].items():
         print(f"{name}: {value}")

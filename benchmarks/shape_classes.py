@@ -23,7 +23,7 @@ import numpy as np
 
 from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.contenders import make_buffers, prepare_backward_call, prepare_torch_operators
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_problem_graph, format_problem
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_attention_graph, format_attention_problem
 from cudnn_backend_py.cli.compare.timing import KEEP_BUSY_US, measure_gpu_times, summarize_microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
@@ -82,7 +82,7 @@ def _build_exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Directi
     target = shared_target()
 
     def build_one(problem: tuple[Attention, Direction]) -> Plan:
-        graph = build_problem_graph(*problem, target.library.version, target.sm)
+        graph = build_attention_graph(*problem, target.library.version, target.sm)
         return build_plan(OperationGraph(graph, target).heuristics().configs[0])
 
     problems = [(shape, direction) for shape in shapes for direction in DIRECTIONS]
@@ -111,7 +111,11 @@ class _TimedAttentionCalls:
         if direction == "backward":
             compute_forward_outputs(shape, buffers)
         executable = Executable(plan)
-        self.facts: dict[str, Any] = {"shape": format_problem(shape), "direction": direction, "plan": plan.tag}
+        self.facts: dict[str, Any] = {
+            "shape": format_attention_problem(shape),
+            "direction": direction,
+            "plan": plan.tag,
+        }
         self._calls: dict[str, Callable[[], Any]] = {
             "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
             "any": _make_operator_call(shape, direction, buffers, "any"),
@@ -214,7 +218,7 @@ def run(options: argparse.Namespace) -> None:
             try:
                 made.append(_TimedAttentionCalls(shape, direction, plans[shape, direction], adaptive=shape in back))
             except CudnnBackendError as error:
-                refused.append(f"{format_problem(shape)} {direction}: {str(error).splitlines()[0]}")
+                refused.append(f"{format_attention_problem(shape)} {direction}: {str(error).splitlines()[0]}")
         get_shared_pool().wait(BACKGROUND_BUILD_LIMIT_S)
         rows += [row.time(options.rounds) for row in made]
     record: dict[str, Any] = {

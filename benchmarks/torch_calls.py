@@ -17,7 +17,7 @@ from rich.console import Console
 
 from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.contenders import TORCH_BACKENDS, prepare_torch_operators, wait_for_background_plans
-from cudnn_backend_py.cli.compare.problems import format_problem
+from cudnn_backend_py.cli.compare.problems import format_attention_problem
 from cudnn_backend_py.cli.compare.timing import make_batch_in_context, measure_host_times, summarize_microseconds
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch
@@ -38,7 +38,7 @@ from .contenders import make_c_execute_loop_batch, make_torch_packed_attention
 from .judge import MeasuredValueLimit, compare_record_with_limits, format_limit_lines
 from .problems import SMALL_PROBLEM
 
-__all__ = ["ACCEPTANCE_LIMITS", "add_options", "measure_all_calls", "run"]
+__all__ = ["ACCEPTANCE_LIMITS", "add_options", "measure_all_attention_calls", "run"]
 
 ENVIRONMENT_FACTS = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
 BATCH, HEADS, KEY_HEADS, LENGTH, HEAD_DIM = 4, 8, 2, 128, 64  # sizes of the problems
@@ -50,7 +50,7 @@ Contenders = dict[str, tuple[Callable[[], Any], TimedCall]]
 
 
 @contextmanager
-def disable_compiled_operator_step() -> Iterator[None]:
+def run_operators_without_compiled_code() -> Iterator[None]:
     """In the block, run each call of our torch operators in Python, without the C++ code that launches known plans."""
     kept, STEP.call = STEP.call, None
     try:
@@ -83,7 +83,7 @@ def prepare_timed_calls(
     return made, errors
 
 
-def make_dense_calls() -> dict[str, tuple[Any, Any]]:
+def make_dense_attention_calls() -> dict[str, tuple[Any, Any]]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -91,7 +91,7 @@ def make_dense_calls() -> dict[str, tuple[Any, Any]]:
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, partial(operator, shapes="exact")),
         "ours, any shape": (nullcontext, partial(operator, shapes="any")),
-        "ours, in Python": (disable_compiled_operator_step, partial(operator, shapes="exact")),
+        "ours, in Python": (run_operators_without_compiled_code, partial(operator, shapes="exact")),
         "ours, torch's name": (nullcontext, partial(torch_ops.scaled_dot_product_attention, is_causal=True)),
     }
     for name, backend in TORCH_BACKENDS.items():
@@ -136,13 +136,13 @@ def make_packed_attention_c_loop() -> Batch:
     return lambda batch, calls, _held=bound: loop(batch, calls)  # type: ignore[misc]
 
 
-def make_packed_calls(starts: Any) -> dict[str, tuple[Any, Any]]:
+def make_packed_attention_calls(starts: Any) -> dict[str, tuple[Any, Any]]:
     def call_package(q: Any, k: Any, v: Any) -> Any:
         return torch_ops.attention_varlen(q, k, v, starts, starts, LENGTH, LENGTH, causal=True)
 
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, call_package),
-        "ours, in Python": (disable_compiled_operator_step, call_package),
+        "ours, in Python": (run_operators_without_compiled_code, call_package),
     }
     varlen = make_torch_packed_attention()
     if varlen is not None:
@@ -150,13 +150,13 @@ def make_packed_calls(starts: Any) -> dict[str, tuple[Any, Any]]:
     return calls
 
 
-def make_paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, Any]]:
+def make_paged_attention_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, Any]]:
     def call_package(q: Any, k: Any, v: Any) -> Any:
         return torch_ops.attention_with_kvcache(q, k, v, table, lengths, causal=True)
 
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, call_package),
-        "ours, in Python": (disable_compiled_operator_step, call_package),
+        "ours, in Python": (run_operators_without_compiled_code, call_package),
     }
     varlen = make_torch_packed_attention(block_table=table, seqused_k=lengths)
     if varlen is not None:
@@ -167,7 +167,7 @@ def make_paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[A
     return calls
 
 
-def measure_all_calls(
+def measure_all_attention_calls(
     batches: int, calls_each: int
 ) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, dict[str, str]]]:
     """Return microseconds and errors of implementations: by problem and pass, then by implementation."""
@@ -197,18 +197,18 @@ def measure_all_calls(
     found, raised = {}, {}
     for way in PASS_NAMES:
         problems = {
-            f"dense, {format_problem(SMALL_PROBLEM)}": ((q, k, v), d_o, make_dense_calls()),
+            f"dense, {format_attention_problem(SMALL_PROBLEM)}": ((q, k, v), d_o, make_dense_attention_calls()),
             f"packed, b{BATCH} h{HEADS}/{KEY_HEADS} s{LENGTH} d{HEAD_DIM} causal f16": (
                 packed,
                 of_packed,
-                make_packed_calls(make_equal_offsets(LENGTH)),
+                make_packed_attention_calls(make_equal_offsets(LENGTH)),
             ),
         }
         if way == PASS_NAMES[0]:
             problems[f"paged, b{BATCH} h{HEADS}/{KEY_HEADS} 1 of {PAGE * PAGES} d{HEAD_DIM} f16"] = (
                 (make_random_tensor(BATCH, 1, HEADS, HEAD_DIM), *cache),
                 None,
-                make_paged_calls(table, lengths, make_equal_offsets(1)),
+                make_paged_attention_calls(table, lengths, make_equal_offsets(1)),
             )
         for problem, (tensors, gradient, calls) in problems.items():
             contenders, errors = prepare_timed_calls(way, tensors, gradient, calls)
@@ -270,7 +270,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure the calls of all implementations, print a table, and write the record."""
     torch = torch_ops.operators.load_torch()
     state = prepare_torch_operators()
-    times, raised = measure_all_calls(options.batches, options.calls)
+    times, raised = measure_all_attention_calls(options.batches, options.calls)
     record: dict[str, Any] = {
         **make_measurement_record_header("torch-calls", ENVIRONMENT_FACTS),
         "gpu_name": torch.cuda.get_device_name(),

@@ -21,14 +21,14 @@ def main() -> None:
         except ModuleNotFoundError as error:
             if (error.name or "").startswith(__package__ or "cudnn_backend_py"):
                 raise
-            _run_doctor_only(error.name or str(error))
+            _run_doctor_or_report_missing_package(error.name or str(error))
         else:
             command(prog_name="cudnn-backend")
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _run_doctor_only(missing: str) -> None:
+def _run_doctor_or_report_missing_package(missing: str) -> None:
     """Run the command ``doctor``; for another command, report the missing package and exit with 2."""
     import json
 
@@ -38,11 +38,11 @@ def _run_doctor_only(missing: str) -> None:
         sys.stderr.write(told + "cudnn-backend doctor [--format json] runs without it\n")
         sys.exit(2)
     from .info import collect_info, render_info
-    from .printable import printable_lines
+    from .printable import make_lines_printable
 
     facts = collect_info()
     sys.stderr.write(f"note: {missing} is not installed, which every other command needs\n")
-    text = json.dumps(facts, indent=1) + "\n" if given.endswith("json") else printable_lines(render_info(facts))
+    text = json.dumps(facts, indent=1) + "\n" if given.endswith("json") else make_lines_printable(render_info(facts))
     sys.stdout.write(text)
 
 

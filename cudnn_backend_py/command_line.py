@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from .printable import printable
-from .system.nearest import suggest_nearest
+from .system.nearest import suggest_most_similar_name
 from .system.streams import get_stream_width
 
 __all__ = ["Choice", "Command", "Group", "Seconds", "program_command"]
@@ -26,7 +26,9 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argume
         """Return the word; for any other word, the error lists the choices and suggests the nearest one."""
         if value not in self.choices:
             known = ", ".join(self.choices)
-            self.fail(f"{value!r} is not one of {known}{suggest_nearest(str(value), self.choices)}", param, ctx)
+            self.fail(
+                f"{value!r} is not one of {known}{suggest_most_similar_name(str(value), self.choices)}", param, ctx
+            )
         return value
 
 
@@ -74,7 +76,7 @@ class _SuggestingCommand(click.Command):
         except click.NoSuchOption as error:
             shown = [one for one in self.get_params(ctx) if not getattr(one, "hidden", False)]
             known = [name.lstrip("-") for one in shown for name in one.opts if name.startswith("--")]
-            asked = suggest_nearest(error.option_name.lstrip("-"), known, prefix="--")
+            asked = suggest_most_similar_name(error.option_name.lstrip("-"), known, prefix="--")
             raise click.UsageError(f"No such option {error.option_name!r}{asked}", ctx) from None
 
 
@@ -140,7 +142,7 @@ class Group(_SuggestingCommand, click.Group):
         word = args[0]
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing and not word.startswith("-"):
             known = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
-            asked = suggest_nearest(word, known)
+            asked = suggest_most_similar_name(word, known)
             if not asked and "explain" in known and os.path.isfile(word):
                 asked = f"; did you mean explain {printable(word)}?"
             raise click.UsageError(f"No such command {word!r}{asked}", ctx)

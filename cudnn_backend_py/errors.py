@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Self
 
-from .printable import printable, printable_lines
+from .printable import make_lines_printable, printable
 
 if TYPE_CHECKING:
     from .generated.enums import AttributeName, DescriptorType, Status
@@ -70,7 +70,7 @@ class CudnnBackendError(Exception):
     def _body(self) -> str:
         lines = []
         for name, text in self.sections.items():
-            first, *rest = printable_lines(text).splitlines()
+            first, *rest = make_lines_printable(text).splitlines()
             lines.append(f"  {name + ':':<7} {first}")
             lines += [f"          {line}" for line in rest]
         return "\n".join(lines)

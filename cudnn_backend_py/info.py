@@ -17,7 +17,7 @@ from typing import Any
 
 from .errors import CudnnBackendError
 from .native import Library, load_driver, loaded_library
-from .native.environment_problems import EnvironmentProblem, check_environment, has_nvrtc
+from .native.environment_problems import EnvironmentProblem, check_environment, includes_nvrtc
 from .native.fast_call import load_compiled_library
 from .printable import printable
 from .system.version import __version__, format_cuda_version_number
@@ -26,8 +26,8 @@ from .versions import store as versions
 
 __all__ = [
     "collect_info",
-    "find_commit",
-    "has_problem",
+    "find_git_commit",
+    "has_blocking_problem",
     "make_measurement_record_header",
     "render_info",
     "write_record",
@@ -79,13 +79,13 @@ def collect_info() -> dict[str, Any]:
     return facts
 
 
-def has_problem(facts: Mapping[str, Any]) -> bool:
+def has_blocking_problem(facts: Mapping[str, Any]) -> bool:
     """Return whether a fact of :func:`collect_info` prevents verdicts or plans."""
     return any(one["prevents"] for one in facts["environment"])
 
 
 def _describe_nvrtc(lib: Library) -> str:
-    if has_nvrtc(lib):
+    if includes_nvrtc(lib):
         return f"inside cuDNN, that of CUDA {format_cuda_version_number(lib.cuda_version)}"
     return lib.nvrtc.path or f"not found; {lib.nvrtc.found}".replace("\n", "; ")
 
@@ -132,7 +132,7 @@ def make_measurement_record_header(
     """Return the first fields of a measurement record: schema, date, command, commit, machine, environment.
 
     The command is the line that measures it again; of files outside the working folder it has the names alone. The
-    commit is that of the working folder, see :func:`find_commit`.
+    commit is that of the working folder, see :func:`find_git_commit`.
     """
     known = collect_info()
     return {
@@ -140,7 +140,7 @@ def make_measurement_record_header(
         "version": 1,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "command": _format_command(sys.orig_argv[1:]),
-        "commit": find_commit(Path()),
+        "commit": find_git_commit(Path()),
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "environment": {name: known[name] for name in facts if name in known},
@@ -162,7 +162,7 @@ def _format_command(words: Sequence[str]) -> str:
     return shlex.join(named if named and named[0] == "cudnn-backend" else ["python", *named])
 
 
-def find_commit(folder: Path) -> str:
+def find_git_commit(folder: Path) -> str:
     """Return the commit of a folder, with ``-dirty`` if files differ from it; "unknown" without git.
 
     Of sources that travel without git, the variable ``CUDNN_BACKEND_COMMIT`` says it.

@@ -14,9 +14,9 @@ __all__ = [
     "escape_workflow_commands",
     "format_in_angle_brackets",
     "format_repr",
+    "make_lines_printable",
     "mask_memory_addresses",
     "printable",
-    "printable_lines",
 ]
 
 # Commands of GitHub and Azure: anywhere in a line, and at its beginning. Compiled where one may be, not at import.
@@ -49,7 +49,7 @@ def format_repr(value: object, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
-def printable_lines(text: str) -> str:
+def make_lines_printable(text: str) -> str:
     """Escape control characters and CI workflow commands in a text, but keep its newlines."""
     return escape_workflow_commands("\n".join(printable(line) for line in text.split("\n")))
 

@@ -159,9 +159,9 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     tags: list[str] = []
     real = planning.build_plan
 
-    def build_and_count(config: EngineConfig) -> Plan:
+    def build_and_record_tag(config: EngineConfig) -> Plan:
         tags.append(config.tag)
         return real(config)
 
-    monkeypatch.setattr(planning, "build_plan", build_and_count)
+    monkeypatch.setattr(planning, "build_plan", build_and_record_tag)
     return tags

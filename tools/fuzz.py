@@ -73,7 +73,7 @@ class Fuzzer:
         self.names: dict[Descriptor, int] = {}
         self.good: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
         self.pool: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
-        self._make_finalized_descriptors()
+        self._add_finalized_descriptors()
 
     def copy_for_thread(self, seed: int) -> Self:
         """Return a fuzzer for another thread, which shares the descriptors of this one."""
@@ -81,7 +81,7 @@ class Fuzzer:
         other.__dict__.update(self.__dict__, random=random.Random(seed), outcomes=Counter(), calls=Counter())
         return other
 
-    def _make_finalized_descriptors(self) -> None:
+    def _add_finalized_descriptors(self) -> None:
         """Create the finalized descriptors of real graphs, engines, configs and plans."""
         target = open_target("sm90")
         assert target.device is not None

@@ -19,7 +19,7 @@ from cudnn_backend_py.system.typed_data import convert_to_type
 from cudnn_backend_py.verification.contribution import Contribution
 from tools.repository import ROOT
 
-__all__ = ["EVIDENCE_TABLE_PATH", "EvidenceRow", "make_evidence_rows", "read_evidence", "read_table"]
+__all__ = ["EVIDENCE_TABLE_PATH", "HardwareEvidenceRow", "make_evidence_rows", "read_contributed_results", "read_table"]
 
 EVIDENCE_TABLE_PATH = ROOT / "docs" / "tables" / "hardware-evidence.json"
 KIND_COMPARED, KIND_RUN, KIND_KNOWN_ISSUES = "live and described", "run and compared with NumPy", "known issues tried"
@@ -27,7 +27,7 @@ _MAX_ISSUE_LENGTH = 65_536  # largest number of characters in an issue
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class EvidenceRow:
+class HardwareEvidenceRow:
     """Number of results of one kind, graph family and GPU, and how many of them agree.
 
     Attributes
@@ -49,7 +49,7 @@ class EvidenceRow:
     graphs_sha256: str
 
 
-def read_evidence(text: str) -> Contribution:
+def read_contributed_results(text: str) -> Contribution:
     """Return the contributed results in a text: JSON, or an issue that contains it.
 
     Raises
@@ -67,12 +67,12 @@ def read_evidence(text: str) -> Contribution:
     return Contribution.from_dict(data)
 
 
-def make_evidence_rows(given: Contribution) -> list[EvidenceRow]:
+def make_evidence_rows(given: Contribution) -> list[HardwareEvidenceRow]:
     """Return the table rows of contributed results."""
 
-    def make_row(family: str, kind: str, results: int, agree: int) -> EvidenceRow:
+    def make_row(family: str, kind: str, results: int, agree: int) -> HardwareEvidenceRow:
         where = (given.sm, given.cudnn, given.cuda, family, kind, given.gpu, given.date)
-        return EvidenceRow(*where, results, agree, given.graphs_sha256)
+        return HardwareEvidenceRow(*where, results, agree, given.graphs_sha256)
 
     rows = [
         make_row(family, KIND_COMPARED, counts["graphs"], counts["graphs"] - counts["outcome"])
@@ -87,7 +87,7 @@ def make_evidence_rows(given: Contribution) -> list[EvidenceRow]:
     return sorted(rows)
 
 
-def read_table(path: Path = EVIDENCE_TABLE_PATH) -> list[EvidenceRow]:
+def read_table(path: Path = EVIDENCE_TABLE_PATH) -> list[HardwareEvidenceRow]:
     """Return the rows of the table.
 
     Raises
@@ -96,17 +96,17 @@ def read_table(path: Path = EVIDENCE_TABLE_PATH) -> list[EvidenceRow]:
         ``evidence-damaged``.
     """
     rows: Any = json.loads(path.read_text(encoding="utf-8"))
-    return [convert_to_type(EvidenceRow, row, "a row of evidence", code="evidence-damaged") for row in rows]
+    return [convert_to_type(HardwareEvidenceRow, row, "a row of evidence", code="evidence-damaged") for row in rows]
 
 
-def add_evidence_rows(rows: list[EvidenceRow], path: Path = EVIDENCE_TABLE_PATH) -> None:
+def add_evidence_rows(rows: list[HardwareEvidenceRow], path: Path = EVIDENCE_TABLE_PATH) -> None:
     """Add rows to the table; they replace rows of the same GPU, library and date."""
     kept = {_get_row_key(row): row for row in [*read_table(path), *rows]}
     lines = [json.dumps(asdict(row)) for row in sorted(kept.values())]
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")
 
 
-def _get_row_key(row: EvidenceRow) -> tuple[object, ...]:
+def _get_row_key(row: HardwareEvidenceRow) -> tuple[object, ...]:
     return row.sm, row.cudnn, row.cuda, row.family, row.kind, row.gpu, row.date
 
 
@@ -117,7 +117,7 @@ def main(words: list[str]) -> int:
         return 2
     try:
         rows = make_evidence_rows(
-            read_evidence(sys.stdin.read() if words[1] == "-" else Path(words[1]).read_text("utf-8"))
+            read_contributed_results(sys.stdin.read() if words[1] == "-" else Path(words[1]).read_text("utf-8"))
         )
     except CudnnBackendError as error:
         print(error)

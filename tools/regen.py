@@ -15,7 +15,7 @@ from tools.records.known_issues_page import render_known_issues_page
 from tools.records.measurements_page import make_measurements_page
 from tools.records.operation_runs import make_operation_runs_json
 from tools.records.operations_page import make_operations_page
-from tools.records.reproductions import make_reproductions_json
+from tools.records.reproductions import make_known_issue_reproductions_json
 from tools.records.speed_page import make_speed_page
 from tools.repository import ROOT, make_child_environment
 from tools.website.picture import draw_readme_picture
@@ -37,7 +37,7 @@ def make_frontend_names_page() -> str:
 
 PAGE_WRITERS: Mapping[str, Callable[[], str]] = {
     "cudnn_backend_py/diagnose/operation_runs.json": make_operation_runs_json,
-    "cudnn_backend_py/verification/reproductions.json": make_reproductions_json,
+    "cudnn_backend_py/verification/reproductions.json": make_known_issue_reproductions_json,
     "docs/assets/forum.svg": draw_readme_picture,
     "docs/attention-speed.md": make_speed_page,
     "docs/attention-support.md": make_attention_support_page,

@@ -193,7 +193,7 @@ def _build_shape_classes(calls: _AttentionCallsOfManyShapes) -> None:
         get_shared_pool().wait(_BUILD_TIME_LIMIT_S)
 
 
-def _summarize_torch_times(
+def _time_torch_at_shapes(
     calls: _AttentionCallsOfManyShapes, shapes: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[float, ...]]:
     import torch
@@ -241,7 +241,7 @@ def run(options: argparse.Namespace) -> None:
     spent = spent[:done]
     seconds = round(time.perf_counter() - begin, 1)
     errors = [calls.compute_error(*shape) for shape in others]
-    time_torch = np.array(list(_summarize_torch_times(calls, shapes[:TORCH_CALLS])))
+    time_torch = np.array(list(_time_torch_at_shapes(calls, shapes[:TORCH_CALLS])))
     record: dict[str, Any] = {
         **make_measurement_record_header(
             "any-shape", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")

@@ -106,7 +106,7 @@ def record_cudnn_calls_of_verdicts(build: bool) -> tuple[str, dict[str, int]]:
     names = [f"block{number}" for number in range(len(blocks))]
     bodies = [f"static void {name}(void) {{\n{block}\n}}" for name, block in zip(names, blocks, strict=True)]
     functions = _C_REPLAY_TEMPLATE.format(blocks="\n".join(bodies), names=", ".join(names), count=len(blocks))
-    return recorder.make_program(functions), counts
+    return recorder.make_c_program(functions), counts
 
 
 def measure_c_loop_memory(rounds: int, warm: int, build: bool) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class PagedCache:
         self.k[layer].index_copy_(0, slots, k)
         self.v[layer].index_copy_(0, slots, v)
 
-    def get_pages(self, memory: torch.Tensor) -> torch.Tensor:
+    def view_as_pages(self, memory: torch.Tensor) -> torch.Tensor:
         """Return the memory of a layer as [pages, page, h, d]."""
         return memory.unflatten(0, (-1, self.page))
 
@@ -94,7 +94,7 @@ class Attention:
         raise AttentionNotOffered("it has no attention to a cache here")
 
 
-class TorchDefault(Attention):
+class TorchDefaultAttention(Attention):
     """Torch's default attention, called for each sequence; also runs without a GPU."""
 
     name = "torch plain"
@@ -133,12 +133,12 @@ class CudnnBackendPyAttention(Attention):
         return torch_ops.attention(q, k, v, causal=True, shapes=self.shapes).transpose(1, 2)
 
     def attend_cached(self, q: Any, layer: int, cache: PagedCache) -> Any:
-        k, v = (cache.get_pages(memory[layer]) for memory in (cache.k, cache.v))
+        k, v = (cache.view_as_pages(memory[layer]) for memory in (cache.k, cache.v))
         o = torch_ops.attention_with_kvcache(q.unsqueeze(1), k, v, cache.table, cache.lengths, shapes=self.shapes)
         return o.squeeze(1)
 
 
-class TorchFlash(Attention):
+class TorchFlashAttention(Attention):
     """Torch's FlashAttention; packed tokens use ``torch.nn.attention.varlen`` if this torch has it."""
 
     name = "torch flash"
@@ -173,7 +173,7 @@ class TorchFlash(Attention):
         return o
 
 
-class TorchCudnn(Attention):
+class TorchCudnnAttention(Attention):
     """cuDNN called by torch; it does not offer packed attention, so sequences are padded to the longest."""
 
     name = "torch cudnn"
@@ -200,7 +200,7 @@ class TorchCudnn(Attention):
         return _call_torch_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
 
 
-class TorchNested(Attention):
+class TorchCudnnNestedAttention(Attention):
     """cuDNN called by torch, with nested tensors."""
 
     name = "torch cudnn, nested"
@@ -229,7 +229,7 @@ def _select_torch_backend(name: str) -> AbstractContextManager[None]:
     return context
 
 
-class CudnnFrontend(Attention):
+class CudnnFrontendAttention(Attention):
     """cudnn-frontend, called from an autograd function: one graph for each shape of dense tensors.
 
     For packed tokens, one graph per upper bound of the length, a power of two; lengths and offsets are inputs.
@@ -254,7 +254,7 @@ class CudnnFrontend(Attention):
         numbers = self._numbers[1]
 
         def run_packed_graph(direction: Any, buffers: dict[str, Any]) -> None:
-            self._run_cached_graph(
+            self._run_graph_built_once(
                 (direction, batch, s, total, h, d), partial(_build_ragged_graph, direction), buffers | numbers
             )
 
@@ -265,7 +265,7 @@ class CudnnFrontend(Attention):
         b, s, h, d = q.shape
 
         def run_padded_graph(direction: Any, buffers: dict[str, Any]) -> None:
-            self._run_cached_graph((direction, b, s, h, d), partial(_build_dense_graph, direction), buffers)
+            self._run_graph_built_once((direction, b, s, h, d), partial(_build_dense_graph, direction), buffers)
 
         stats = torch.empty(b, h, s, 1, device=q.device)
         return _FrontendAutogradFunction.apply(run_padded_graph, stats, q.contiguous(), k.contiguous(), v.contiguous())
@@ -281,12 +281,12 @@ class CudnnFrontend(Attention):
             **{f"page_table_{name}": cache.table for name in "kv"},
         }
         buffers = {"q": q.contiguous(), "k": cache.k[layer], "v": cache.v[layer], "o": o, **numbers}
-        self._run_cached_graph(
+        self._run_graph_built_once(
             (b, h, d, cache.max_tokens, cache.page, len(cache.k[layer]) // cache.page), _build_paged_graph, buffers
         )
         return o
 
-    def _run_cached_graph(self, key: tuple[Any, ...], make: Callable[..., Any], buffers: dict[str, Any]) -> None:
+    def _run_graph_built_once(self, key: tuple[Any, ...], make: Callable[..., Any], buffers: dict[str, Any]) -> None:
         if key not in self._made:
             graph, tensors = make(self._frontend.cudnn, self._frontend.handle, key)
             self._made[key] = graph, self._frontend.call(graph, tensors)
@@ -356,14 +356,14 @@ class _FrontendAutogradFunction(torch.autograd.Function):  # type: ignore[misc]
 
 
 ATTENTION_PROVIDERS: dict[str, Callable[[], Attention]] = {
-    "torch flash": TorchFlash,
+    "torch flash": TorchFlashAttention,
     "ours, adaptive": lambda: CudnnBackendPyAttention("adaptive"),
-    "torch cudnn": TorchCudnn,
+    "torch cudnn": TorchCudnnAttention,
     "ours, any": lambda: CudnnBackendPyAttention("any"),
-    "cudnn-frontend": CudnnFrontend,
-    "torch cudnn, nested": TorchNested,
+    "cudnn-frontend": CudnnFrontendAttention,
+    "torch cudnn, nested": TorchCudnnNestedAttention,
     "ours, exact": lambda: CudnnBackendPyAttention("exact"),
-    "torch plain": TorchDefault,
+    "torch plain": TorchDefaultAttention,
 }
 
 

@@ -120,16 +120,18 @@ def _select_compared_losses(record: Figures, provider: str, way: str) -> list[fl
     )
     if first is None or last is None:
         return None
-    whole = _count_finished_steps(record, provider, way) == _count_finished_steps(record, TORCH_FLASH_PROVIDER, way)
+    whole = _list_finished_steps_of_epochs(record, provider, way) == _list_finished_steps_of_epochs(
+        record, TORCH_FLASH_PROVIDER, way
+    )
     return [*first[:COMPARED_FIRST_STEPS], *([statistics.mean(last)] if whole else [])]
 
 
-def _count_finished_steps(record: Figures, provider: str, way: str) -> list[Any]:
+def _list_finished_steps_of_epochs(record: Figures, provider: str, way: str) -> list[Any]:
     """Return the number of finished training steps of each epoch; losses are comparable only if these are equal."""
     return [_get_measured_value(record, provider, way, epoch, "steps") for epoch in EPOCH_NAMES]
 
 
-def _compute_rounding_difference(record: Figures, way: str, what: str) -> float | None:
+def _find_largest_difference_at_equal_weights(record: Figures, way: str, what: str) -> float | None:
     """Return the largest relative difference of losses or gradients to torch's flash attention, at equal weights."""
 
     def get_values(provider: str) -> list[float]:
@@ -141,10 +143,10 @@ def _compute_rounding_difference(record: Figures, way: str, what: str) -> float 
     )
 
 
-def _compute_serving_difference(record: Figures, way: str) -> float | None:
+def _compute_serving_loss_difference(record: Figures, way: str) -> float | None:
     def get_values(provider: str) -> list[float]:
         loss = _get_measured_value(record, provider, way, "loss")
-        whole = _count_finished_steps(record, provider, "packed") == _count_finished_steps(
+        whole = _list_finished_steps_of_epochs(record, provider, "packed") == _list_finished_steps_of_epochs(
             record, TORCH_FLASH_PROVIDER, "packed"
         )
         return [loss] if whole and loss is not None else []
@@ -173,7 +175,7 @@ def _make_limits() -> Iterator[MeasuredValueLimit]:
             partial(_compute_loss_difference, way=way),
         )
         for what, limit in (("losses", 1e-3), ("gradients", 0.01)):
-            figure = partial(_compute_rounding_difference, way=way, what=what)
+            figure = partial(_find_largest_difference_at_equal_weights, way=way, what=what)
             yield MeasuredValueLimit(
                 f"{way}: {what} at the same weights, apart from those of {TORCH_FLASH_PROVIDER}", limit, figure
             )
@@ -181,7 +183,7 @@ def _make_limits() -> Iterator[MeasuredValueLimit]:
         yield MeasuredValueLimit(
             f"{way}: losses apart from those of {TORCH_FLASH_PROVIDER}",
             0.01,
-            partial(_compute_serving_difference, way=way),
+            partial(_compute_serving_loss_difference, way=way),
         )
 
 
@@ -274,13 +276,16 @@ def _measure_in_child(options: argparse.Namespace) -> None:
     """Measure one mode of one provider when the parent sends a line, and print the figures as JSON."""
     from .measure import FULL_WORK, SMALL_WORK, measure_attention_provider
 
-    def report_ready() -> None:
+    def report_ready_and_wait_for_parent() -> None:
         print(READY_MESSAGE, flush=True)
         sys.stdin.readline()
 
     effort = replace(SMALL_WORK if options.little else FULL_WORK, is_contiguous=options.contiguous)
     provider, way = options.child
-    print(json.dumps(measure_attention_provider(provider, way, effort, options.device, report_ready)), flush=True)
+    print(
+        json.dumps(measure_attention_provider(provider, way, effort, options.device, report_ready_and_wait_for_parent)),
+        flush=True,
+    )
 
 
 class _ProviderProcess:
@@ -308,7 +313,7 @@ class _ProviderProcess:
 
     def wait(self, limit_s: float) -> None:
         """Wait until the process is ready; kill it after the time limit."""
-        self._last = self._read_until(READY_MESSAGE, limit_s)
+        self._last = self._read_until_line_begins(READY_MESSAGE, limit_s)
 
     def result(self, limit_s: float) -> dict[str, Any]:
         """Let the process measure, and return its figures."""
@@ -317,7 +322,7 @@ class _ProviderProcess:
         if self._last == READY_MESSAGE and limit_s > 0:
             given.write("\n")
             given.flush()
-            self._last = self._read_until("{", limit_s)
+            self._last = self._read_until_line_begins("{", limit_s)
         elif self._last == READY_MESSAGE:
             return {self.way: {"not measured": "there was no time left"}}
         if self._last.startswith("{"):  # the process only has to free memory, which takes seconds
@@ -331,7 +336,7 @@ class _ProviderProcess:
         found: dict[str, Any] = json.loads(self._last)
         return found
 
-    def _read_until(self, begin: str, limit_s: float) -> str:
+    def _read_until_line_begins(self, begin: str, limit_s: float) -> str:
         """Return the first line that starts with ``begin``, or the last line if the process ends."""
         answers = self.process.stdout
         assert answers is not None

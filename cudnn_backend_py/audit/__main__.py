@@ -12,7 +12,7 @@ import click
 from ..command_line import program_command
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import make_program_starter
-from ..printable import printable_lines
+from ..printable import make_lines_printable
 from ..system.atomic_file import write_atomically
 from .look import COST, EVERY, audit
 
@@ -55,9 +55,9 @@ def _run_program_with_audit(start: Callable[[], Any], options: dict[str, Any], w
             try:
                 write_atomically(where, report.to_json())
             except OSError as error:  # the program's own ending matters more
-                sys.stderr.write(printable_lines(f"there is no report of the audit: {error}\n{report}"))
+                sys.stderr.write(make_lines_printable(f"there is no report of the audit: {error}\n{report}"))
         elif report is not None:
-            sys.stderr.write(printable_lines(str(report)))
+            sys.stderr.write(make_lines_printable(str(report)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

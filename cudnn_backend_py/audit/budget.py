@@ -62,7 +62,7 @@ class Budget:
         """The seconds between :meth:`start` and now, without pauses."""
         return self._passed if self._since is None else self._passed + self._clock() - self._since
 
-    def next_affordable_s(self, *kinds: str) -> float:
+    def find_elapsed_s_when_samples_are_affordable(self, *kinds: str) -> float:
         """Return the elapsed time, in seconds, at which the budget allows one more sample of each given kind."""
         known = [_kinds.get(kind) for kind in kinds]
         typical = sum(one.seconds / one.count if one is not None and one.count else UNKNOWN_S for one in known)
@@ -70,7 +70,7 @@ class Budget:
         left = self.share - self.counted_s / passed if passed else self.share
         return (self.host_s + self.gpu_s + typical) / max(left, LEAST * self.share)
 
-    def add_counting_seconds(self, seconds: float) -> None:
+    def add_call_counting_seconds(self, seconds: float) -> None:
         """Add the seconds that an audit spent on counting the program's calls to the time it used."""
         with _lock:
             self.counted_s += seconds

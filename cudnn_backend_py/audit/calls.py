@@ -17,7 +17,7 @@ from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.attention.problem import TensorLayout
 from ..system.version import parse_version_numbers
 from ..torch_ops.arguments import TENSORS, OperatorOptions, get_data_type, has_supported_strides
-from ..torch_ops.graphs import make_problem
+from ..torch_ops.graphs import make_attention_problem
 from ..torch_ops.operators import is_eager
 from ..torch_ops.sequence_view import TOKEN_TENSORS, make_attention_problem_of_call, make_sequence_view_of_call
 
@@ -26,7 +26,7 @@ __all__ = [
     "AttentionCall",
     "UncheckedCallError",
     "bind_arguments",
-    "build_call_graph",
+    "build_graph_of_call",
     "copy_tensor_bytes_to_host",
     "copy_with_strides",
 ]
@@ -107,7 +107,7 @@ def _read_sdpa_call(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return AttentionCall(named, options, given, (lambda o: o.unsqueeze(1)) if flat else lambda o: o)
 
 
-def _read_operator_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
+def _read_call_of_package_operator(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
     """Read a call of this package's operators, with dense, packed or paged tensors."""
     found = bind_arguments(original, args, kwargs)
     if found.get("out") is not None and torch.is_grad_enabled() and found["out"].requires_grad:
@@ -144,7 +144,7 @@ def _read_operator_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, 
     )
 
 
-READERS = {"torch": _read_sdpa_call, "operators": _read_operator_call}
+READERS = {"torch": _read_sdpa_call, "operators": _read_call_of_package_operator}
 
 
 def _flatten_heads(x: Any) -> Any:
@@ -167,7 +167,7 @@ def _check_tensors_supported(*tensors: Any) -> None:
 # for the case
 
 
-def build_call_graph(
+def build_graph_of_call(
     call: AttentionCall, tensors: Mapping[str, Any], *, backward: bool, cudnn: str, sm: int
 ) -> tuple[Graph | None, dict[str, Any], str]:
     """Return the graph that this package's operators build for a call, and the call's tensors by graph name.
@@ -190,7 +190,7 @@ def build_call_graph(
             facts = {
                 name: TensorLayout(tuple(x.shape), tuple(x.stride()), get_data_type(x)) for name, x in held.items()
             }
-            problem = make_problem(facts, call.options, backward=backward)
+            problem = make_attention_problem(facts, call.options, backward=backward)
         else:
             held = {name: _transpose_to_tokens_before_heads(name, x) for name, x in held.items()}
             named = {**dict.fromkeys((*TENSORS, *TOKEN_TENSORS[True], "stats")), **held}
@@ -200,7 +200,7 @@ def build_call_graph(
                 ),
                 ragged=held["q"].dim() == 3,
             )
-            held = _collect_sequence_tensors(held)
+            held = _convert_call_tensors_for_graph(held)
         numbers = parse_version_numbers(cudnn)
         graph = make(problem, version=(numbers[0], numbers[1], numbers[2]), sm=sm, allow_hazards=True)
         return graph, held, ""
@@ -218,7 +218,7 @@ def _transpose_to_tokens_before_heads(name: str, x: Any) -> Any:
 _SIDES = {"q": "q", "o": "q", "do": "q", "dq": "q", "k": "k", "v": "k", "dk": "k", "dv": "k"}
 
 
-def _collect_sequence_tensors(held: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_call_tensors_for_graph(held: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call's tensors by name, with offsets, lengths and page tables in the form that the graph needs."""
     found = {name: x for name, x in held.items() if name not in ("cu_seqlens_q", "cu_seqlens_k", "block_table")}
     q = held["q"]

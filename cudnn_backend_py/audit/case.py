@@ -33,7 +33,7 @@ from ..system.typed_data import read_fields
 from ..system.untrusted_files import parse_json
 from ..tuning.agreement import has_numpy_element_per_value
 
-__all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_case_folder", "load_case"]
+__all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "get_default_case_folder", "load_case"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-case", 1
 FOLDER_VARIABLE = "CUDNN_BACKEND_AUDIT_FOLDER"
@@ -214,7 +214,7 @@ def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]
     return parse_json(about, os.fspath(path), code="audit-case"), images
 
 
-def default_case_folder() -> Path:
+def get_default_case_folder() -> Path:
     """Return the folder of cases: ``CUDNN_BACKEND_AUDIT_FOLDER``, or one in the user's cache."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named) if named else get_user_folder("audit")
@@ -226,7 +226,7 @@ class CaseFolder:
     Parameters
     ----------
     path
-        :func:`default_case_folder` if not given.
+        :func:`get_default_case_folder` if not given.
     most_cases, most_bytes
         How many are kept, and how many bytes.
     """
@@ -240,7 +240,7 @@ class CaseFolder:
     ) -> None:
         self.most_cases, self.most_bytes = most_cases, most_bytes
         self._folder = PrivateFolder(
-            default_case_folder() if path is None else path,
+            get_default_case_folder() if path is None else path,
             title="folder of audited cases",
             reason="it holds what a program computed with",
             code="audit-folder",

@@ -11,10 +11,10 @@ from typing import Any
 
 from ..errors import CudnnBackendError
 from ..graph import Graph
-from ..known_issues import find_issues_explaining_failure, find_reported_issues
+from ..known_issues import find_issues_explaining_failure, find_issues_of_attention_or_graph
 from ..native.find import find_cudnn_places
 from ..plans.choice import EngineChoice
-from ..rewrite.reduce import reduce_failure
+from ..rewrite.reduce import reduce_failing_graph
 from ..system.version import VersionTuple, parse_leading_numbers, parse_version_numbers
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
@@ -26,7 +26,7 @@ from .look import VARIABLE
 from .part import InterpretableCase, reduce_case_for_interpreter
 from .reproduction import draft_known_issue, make_reproduction_program
 
-__all__ = ["CaseReport", "VersionResult", "examine", "judge_until_first_differing_version"]
+__all__ = ["CaseReport", "VersionResult", "bisect_to_first_differing_version", "examine"]
 
 LIBRARY = "CUDNN_BACKEND_LIBRARY"
 LIMIT_S, REDUCE_S = 300.0, 60.0
@@ -78,7 +78,7 @@ class CaseReport:
         What is wrong with the results that the program got, by the interpreter; None where it cannot say.
     asked
         What each version did that was queried, the case's own first.
-    engine, wrong_versions, right_versions
+    engine, versions_with_wrong_results, versions_with_right_results
         The engine that is wrong (its number, None if unknown), and the versions in which it, or any, is and is not.
     since, until
         The first version known to be wrong, and the first after that is not: right, or the graph is refused. Of those
@@ -111,24 +111,24 @@ class CaseReport:
     seconds: float = 0.0
 
     @property
-    def wrong_versions(self) -> tuple[str, ...]:
+    def versions_with_wrong_results(self) -> tuple[str, ...]:
         """Versions in which a config gives a wrong result."""
         return tuple(one.version for one in self.asked if one.state == "wrong")
 
     @property
-    def right_versions(self) -> tuple[str, ...]:
+    def versions_with_right_results(self) -> tuple[str, ...]:
         """Versions in which all configs that ran give right results."""
         return tuple(one.version for one in self.asked if one.state == "right")
 
     @property
-    def is_wrong(self) -> bool:
+    def has_wrong_result(self) -> bool:
         """Whether a config of any tried version gives a wrong result."""
-        return bool(self.wrong_versions)
+        return bool(self.versions_with_wrong_results)
 
     @property
     def exit_code(self) -> int:
         """1 if the case is wrong again, 0 if all results are right, 2 if it could not be decided."""
-        return 1 if self.is_wrong else 0 if self.right_versions else 2
+        return 1 if self.has_wrong_result else 0 if self.versions_with_right_results else 2
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without buffers."""
@@ -152,7 +152,13 @@ class CaseReport:
             )
         }
         asked = [asdict(one) | {"state": one.state} for one in self.asked]
-        return {"case": case, **plain, "asked": asked, "seconds": round(self.seconds, 1), "wrong": self.is_wrong}
+        return {
+            "case": case,
+            **plain,
+            "asked": asked,
+            "seconds": round(self.seconds, 1),
+            "wrong": self.has_wrong_result,
+        }
 
     def __str__(self) -> str:
         lines = [str(self.case), *([f"  examined: {self.part}"] if self.part else []), ""]
@@ -164,7 +170,7 @@ class CaseReport:
         lines.append(self._describe_verdict())
         if self.faults:
             lines.append(f"known issue: {', '.join(self.faults)}")
-        elif self.is_wrong:
+        elif self.has_wrong_result:
             lines.append("known issue: none" + (f"; a row for the table is in {self.draft}" if self.draft else ""))
         if self.program:
             shown = f"made-up data ({self.data})" if self.data else "the kept buffers"
@@ -173,18 +179,18 @@ class CaseReport:
         return "\n".join(lines) + "\n"
 
     def _describe_verdict(self) -> str:
-        if not self.is_wrong:
-            if not self.right_versions:
+        if not self.has_wrong_result:
+            if not self.versions_with_right_results:
                 return "verdict: nothing could be run"
             if self.case.backend not in ("", "torch's cudnn"):
                 return f"verdict: cuDNN is right wherever it was queried; the result is that of {self.case.backend}"
             return "verdict: not wrong again"
         by = "" if self.engine is None else f"engine {self.engine} "
-        words = f"verdict: {by}of cuDNN {', '.join(self.wrong_versions)} is wrong"
+        words = f"verdict: {by}of cuDNN {', '.join(self.versions_with_wrong_results)} is wrong"
         if self.until:
             words += f"; not from {self.until} on, of those that were queried"
-        if self.right_versions:
-            words += f"; {', '.join(self.right_versions)} right"
+        if self.versions_with_right_results:
+            words += f"; {', '.join(self.versions_with_right_results)} right"
         return words
 
 
@@ -240,10 +246,10 @@ def examine(
     else:
         found.part = work.part.what
         work.check_with_interpreter()
-        work.judge_versions(cudnn)
-        work.identify_issue()
+        work.run_with_original_and_other_versions(cudnn)
+        work.find_wrong_engine_and_known_issue()
         work.reduce(reduce_s)
-        if write and found.is_wrong:
+        if write and found.has_wrong_result:
             work.write(Path(file))
     found.seconds = time.monotonic() - began
     return found
@@ -279,7 +285,7 @@ class _CaseExamination:
 
     # versions
 
-    def judge_versions(self, named: Sequence[str]) -> None:
+    def run_with_original_and_other_versions(self, named: Sequence[str]) -> None:
         """Run the case with the cuDNN version that gave the wrong result, then with other versions."""
         own = self.run_with_version(self._find_original_library_name())
         if own is None:
@@ -299,11 +305,11 @@ class _CaseExamination:
             one = self.run_with_version(name)
             return one is not None and one.state != own.state
 
-        judge_until_first_differing_version([name for number, name in known if number > numbers], differs_from_original)
-        judge_until_first_differing_version(
+        bisect_to_first_differing_version([name for number, name in known if number > numbers], differs_from_original)
+        bisect_to_first_differing_version(
             [name for number, name in reversed(known) if number < numbers], differs_from_original
         )
-        self._set_wrong_version_range()
+        self._set_range_of_wrong_result_versions()
 
     def _find_original_library_name(self) -> str:
         """Return the path or version of the cuDNN that gave the wrong result; empty if that one is not found here.
@@ -320,7 +326,7 @@ class _CaseExamination:
             )
         return there[-1] if there else ""
 
-    def _set_wrong_version_range(self) -> None:
+    def _set_range_of_wrong_result_versions(self) -> None:
         told = ((parse_leading_numbers(one.version), one.version, one.state) for one in self.found.asked)
         asked = sorted(one for one in told if one[0])
         wrong = [at for at, (_, _, state) in enumerate(asked) if state == "wrong"]
@@ -362,7 +368,7 @@ class _CaseExamination:
 
     # the fault
 
-    def identify_issue(self) -> None:
+    def find_wrong_engine_and_known_issue(self) -> None:
         """Find the engine that gives wrong results, and a matching known issue."""
         found = self.found
         bad = next((one for one in found.asked if one.state == "wrong"), None)
@@ -411,7 +417,7 @@ class _CaseExamination:
         if not found.data:
             return
         self.step("making it smaller")
-        made = reduce_failure(
+        made = reduce_failing_graph(
             self.graph, found.data, still_fails, budget_s=max(0.0, deadline - time.monotonic()), most=60
         )
         found.smallest, found.data = made.graph, made.data
@@ -428,7 +434,7 @@ class _CaseExamination:
         )
         _write_private_file(program, text)
         found.program = str(program)
-        known = list(find_reported_issues(None, self.graph, version=None, sm=self.case.sm))
+        known = list(find_issues_of_attention_or_graph(None, self.graph, version=None, sm=self.case.sm))
         if not found.faults:
             draft = file.with_suffix(".fault.py")
             near = [fault.code for fault in known]
@@ -436,7 +442,7 @@ class _CaseExamination:
             found.draft = str(draft)
 
 
-def judge_until_first_differing_version(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
+def bisect_to_first_differing_version(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
     """Bisect cuDNN versions, in the given order, to the first for which `is_other` is true; stop if the last is not."""
     if not names or not is_other(names[-1]):
         return

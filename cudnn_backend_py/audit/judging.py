@@ -23,19 +23,19 @@ import numpy as np
 from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
 from ..interpreter.data import make_inputs
-from ..system.child import ONE_THREAD, RestartingChild
+from ..system.child import ONE_THREAD, RestartingChildProcess
 from ..system.serving import AnswerWriter, serve
 from ..tuning.trial.expectation import compute_expectation
 from .case import Case, load_case
 from .part import InterpretableCase, reduce_case_for_interpreter
 
-__all__ = ["BackgroundJudge", "interpret_and_find_wrong_outputs", "serve_case_checks"]
+__all__ = ["BackgroundCaseChecker", "interpret_and_find_wrong_outputs", "serve_case_checks"]
 
 LIMIT_S = 60.0  # for one call
 MOST_WAITING = 8  # calls whose buffers are held
 
 
-class BackgroundJudge:
+class BackgroundCaseChecker:
     """Checks calls in a background thread, one after the other, with the interpreter in a child process.
 
     Parameters
@@ -53,7 +53,7 @@ class BackgroundJudge:
         self._waiting: queue.SimpleQueue[tuple[Callable[[], Case], Callable[[float], object]] | None]
         self._waiting = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._child = RestartingChild(f"{__name__}:{serve_case_checks.__name__}", _make_environment)
+        self._child = RestartingChildProcess(f"{__name__}:{serve_case_checks.__name__}", _make_environment)
         self._added = self._done = 0
         self.judged = 0
         self.unjudged: dict[str, int] = {}

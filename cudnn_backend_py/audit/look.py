@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
-from ..printable import printable_lines
+from ..printable import make_lines_printable
 from ..system.after_import import call_after_import
 from .case import CaseFolder
 from .report import AuditReport
@@ -134,12 +134,12 @@ def _start_audit_on_import(every: int) -> None:
         except (CudnnBackendError, ImportError) as error:
             warnings.warn(f"nothing is audited: {error}", stacklevel=2)
             return
-        atexit.register(_stop_and_report, watch, process)
+        atexit.register(_stop_audit_and_write_report, watch, process)
 
     start_process_audit()
 
 
-def _stop_and_report(watch: RunningAudit, process: int) -> None:
+def _stop_audit_and_write_report(watch: RunningAudit, process: int) -> None:
     if os.getpid() != process:  # a forked child has no part in it
         return
     watch.stop()
@@ -149,4 +149,4 @@ def _stop_and_report(watch: RunningAudit, process: int) -> None:
         with contextlib.suppress(OSError), open(named, "w", encoding="utf-8") as file:
             file.write(report.to_json())
     elif report.wrong:
-        sys.stderr.write(printable_lines(str(report)))
+        sys.stderr.write(make_lines_printable(str(report)))

@@ -126,9 +126,9 @@ class ReproductionFacts(Protocol):
     data: str
 
     @property
-    def wrong_versions(self) -> tuple[str, ...]: ...
+    def versions_with_wrong_results(self) -> tuple[str, ...]: ...
     @property
-    def right_versions(self) -> tuple[str, ...]: ...
+    def versions_with_right_results(self) -> tuple[str, ...]: ...
 
 
 def make_reproduction_program(
@@ -190,9 +190,9 @@ def draft_known_issue(graph: Graph, case: Case, known: ReproductionFacts, words:
     for name, version in (("since", known.since), ("until", known.until)):
         if version:
             window.append(f"{name}=({', '.join(version.split('.')[:3])})")
-    evidence = f"measured with {', '.join(known.wrong_versions)} on sm_{case.sm}: wrong"
-    if known.right_versions:
-        evidence += f"; {', '.join(known.right_versions)} right"
+    evidence = f"measured with {', '.join(known.versions_with_wrong_results)} on sm_{case.sm}: wrong"
+    if known.versions_with_right_results:
+        evidence += f"; {', '.join(known.versions_with_right_results)} right"
     return _DRAFT.format(
         near=", ".join(near) or "none of the table",
         word=_format_as_string_literals(encode_graph(graph)),

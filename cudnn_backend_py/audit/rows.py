@@ -32,7 +32,7 @@ from ..torch_ops.arguments import OperatorOptions
 from ..tuning.trial.bound import SPREAD_FACTOR
 from ..tuning.trial.rules import ROUNDING_FACTOR, get_unit_roundoff
 
-__all__ = ["FACTS", "MOST_SCORES", "SampledRows", "check_backward", "check_forward"]
+__all__ = ["FACTS", "MOST_SCORES", "SampledRows", "check_sampled_gradients", "check_sampled_output_rows"]
 
 ROWS = 8  # drawn, also the first, the last and one that is not finite
 MOST_GATHERED = 1 << 23  # elements of the keys of all rows together
@@ -120,7 +120,7 @@ class SampledRows:
         self._pages = table.long()[self.b].gather(1, torch.minimum(self.j // page, last)).clamp(0, k.shape[0] - 1)
 
     @property
-    def row_heads(self) -> Any:
+    def head_index_per_row(self) -> Any:
         """The index of each row's head, counted over the query heads of all sequences, [rows]."""
         return self.b * self.named["q"].shape[1] + self.h
 
@@ -247,7 +247,7 @@ def count_max_visible_keys(named: Named, options: OperatorOptions) -> int:
     return int(min(options.max_kv or k.shape[0], k.shape[0]) if k.dim() == 3 else k.shape[2])
 
 
-def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any) -> dict[str, Any]:
+def check_sampled_output_rows(named: Named, options: OperatorOptions, o: Any, generator: Any) -> dict[str, Any]:
     """Check sampled rows of the output O on the current stream; return whether a row is wrong, and the worst one.
 
     Parameters
@@ -267,7 +267,7 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
         rows.select_visible_keys(named["k"], rows.k_head),
         rows.select_visible_keys(named["v"], rows.v_head),
     )
-    found = _compute_softmax(rows, *_multiply_rows(q, k))
+    found = _compute_softmax(rows, *_compute_products_and_magnitudes(q, k))
     v = v.masked_fill(~found.kept[:, :, None], 0.0)
     wanted = _compute_weighted_sums(found.p, v)
     unit, sizes = ROUNDING_FACTOR * rows.kind.unit, v.abs()
@@ -282,12 +282,12 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
             SPREAD_FACTOR * bound,
             rows.kind,
             found.kept.any(1)[:, None],
-            rows.row_heads,
+            rows.head_index_per_row,
         )
     }
 
 
-def _multiply_rows(q: Any, k: Any) -> tuple[Any, Any]:
+def _compute_products_and_magnitudes(q: Any, k: Any) -> tuple[Any, Any]:
     return (k @ q[:, :, None])[..., 0], (k.abs() @ q.abs()[:, :, None])[..., 0]
 
 
@@ -295,7 +295,7 @@ def _compute_weighted_sums(weights: Any, values: Any) -> Any:
     return (weights[:, None] @ values)[:, 0]
 
 
-def check_backward(
+def check_sampled_gradients(
     named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
     """Check the gradients of Q, K and V on the current stream; return for each whether it is wrong, and where.
@@ -345,8 +345,8 @@ def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generat
         named, options, choose_rows_to_check(named, dq, count_max_visible_keys(named, options), generator)
     )
     k, v = rows.select_visible_keys(named["k"], rows.k_head), rows.select_visible_keys(named["v"], rows.v_head)
-    found = _compute_softmax(rows, *_multiply_rows(rows.select_query_rows(named["q"]), k))
-    slopes = _compute_score_gradients(rows, found, *_multiply_rows(rows.select_query_rows(d_o), v))
+    found = _compute_softmax(rows, *_compute_products_and_magnitudes(rows.select_query_rows(named["q"]), k))
+    slopes = _compute_score_gradients(rows, found, *_compute_products_and_magnitudes(rows.select_query_rows(d_o), v))
     k = k.masked_fill(~found.kept[:, :, None], 0.0)
     wanted = rows.scale * _compute_weighted_sums(slopes.ds, k)
     bound = ROUNDING_FACTOR * rows.kind.unit * wanted.abs() + rows.kind.least
@@ -360,7 +360,7 @@ def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generat
         2 * SPREAD_FACTOR * bound,
         rows.kind,
         found.kept.any(1)[:, None],
-        rows.row_heads,
+        rows.head_index_per_row,
     )
 
 
@@ -392,13 +392,13 @@ def _check_dk_and_dv_of_one_head(
         bound = unit * wanted.abs() + unit * (p.square().T @ d_out.square()).sqrt()
         bound = bound + (p * found.error).T @ d_out.abs() + rows.kind.least * (1 + d_out.abs().sum(0))
         facts["dv"] = _compare_output(
-            given["dv"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.row_heads[:1]
+            given["dv"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.head_index_per_row[:1]
         )
     if "dk" in given:
         wanted = rows.scale * (slopes.ds.T @ queries)
         bound = (slopes.apart.square().T @ queries.square()).sqrt() + slopes.together.T @ queries.abs()
         bound = unit * wanted.abs() + abs(rows.scale) * bound + rows.kind.least
         facts["dk"] = _compare_output(
-            given["dk"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.row_heads[:1]
+            given["dk"][b, one][0], wanted, 2 * SPREAD_FACTOR * bound, rows.kind, seen, rows.head_index_per_row[:1]
         )
     return facts

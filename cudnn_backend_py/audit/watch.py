@@ -21,25 +21,25 @@ import numpy as np
 import torch
 
 from ..graph import Graph
-from ..native.cuda import is_capturing, query_pointer, relaxed_capture
+from ..native.cuda import is_capturing, query_pointer, relax_stream_capture_mode
 from ..native.find import find_loaded_libraries
 from ..system.interruption import reraise_interruption
 from ..system.version import Version, __version__
-from ..why.wrapping import FunctionWrapper, WrapperRegistry, is_compiling, measure_pass_through_time
+from ..why.wrapping import FunctionWrapper, WrapperRegistry, is_compiling, measure_wrapper_overhead
 from .budget import Budget, SampleCost
 from .calls import (
     READERS,
     AttentionCall,
     UncheckedCallError,
     bind_arguments,
-    build_call_graph,
+    build_graph_of_call,
     copy_tensor_bytes_to_host,
     copy_with_strides,
 )
 from .case import Case, CaseFolder
-from .judging import BackgroundJudge
+from .judging import BackgroundCaseChecker
 from .report import AuditReport, StoredCase
-from .rows import FACTS, check_backward, check_forward
+from .rows import FACTS, check_sampled_gradients, check_sampled_output_rows
 
 __all__ = ["RunningAudit"]
 
@@ -93,7 +93,7 @@ class _AuditedFunction:
         self.calls += self.passed_on - self.around.remaining_unrecorded_calls
         self.around.remaining_unrecorded_calls = self.passed_on = passed_on
 
-    def compute_counting_seconds_since_last_call(self, passing_s: float) -> float:
+    def pop_call_counting_seconds(self, passing_s: float) -> float:
         """Return the seconds of counting calls since this was last called, if passing on one call takes `passing_s`."""
         seconds = (self.calls - self.counted) * passing_s + self.counting_s
         self.counted, self.counting_s = self.calls, 0.0
@@ -134,8 +134,10 @@ class RunningAudit:
         self._lock = threading.Lock()
         self._random = random.Random(self.seed)
         self._budget = Budget(self.cost)
-        self._passing_s = measure_pass_through_time()
-        self._judging = BackgroundJudge(self._store_case, relaxed_capture)  # which spoils no capture in progress
+        self._passing_s = measure_wrapper_overhead()
+        self._judging = BackgroundCaseChecker(
+            self._store_case, relax_stream_capture_mode
+        )  # which spoils no capture in progress
 
     # Wrapping
 
@@ -147,10 +149,12 @@ class RunningAudit:
             self._wrapped.wrap_after_import(f"{ours}torch_ops.functions", name, self._make_wrapper("operators", name))
         around = self._make_wrapper("operators", "torch")
         self._wrapped.wrap_after_import(f"{ours}torch_ops.drop_in", "scaled_dot_product_attention", around)
-        self._wrapped.run_after_import(f"{ours}frontend.graphs", partial(self._wrap_frontend, f"{ours}frontend.graphs"))
+        self._wrapped.run_after_import(
+            f"{ours}frontend.graphs", partial(self._wrap_frontend_execute, f"{ours}frontend.graphs")
+        )
         self._budget.start()
 
-    def _wrap_frontend(self, module: str) -> None:
+    def _wrap_frontend_execute(self, module: str) -> None:
         for name in ("execute", "execute_plan_at_index"):
             self._wrapped.wrap(sys.modules[module].pygraph, name, self._make_wrapper("frontend", name))
 
@@ -175,7 +179,7 @@ class RunningAudit:
         report.checked["graphs by the interpreter"] += self._judging.judged
         for entry_point in self._entry_points.values():
             entry_point.count_calls(sys.maxsize)  # who still holds a wrapper is passed on
-            budget.add_counting_seconds(entry_point.compute_counting_seconds_since_last_call(self._passing_s))
+            budget.add_call_counting_seconds(entry_point.pop_call_counting_seconds(self._passing_s))
             report.calls += entry_point.calls
             report.passed_over.update(
                 {self._explain_exceeded_budget: entry_point.passed_over} if entry_point.passed_over else {}
@@ -214,7 +218,7 @@ class RunningAudit:
             entry_point.passed_over += 1
             entry_point.counting_s += time.perf_counter() - began
             return original(*args, **kwargs)
-        self._budget.add_counting_seconds(entry_point.compute_counting_seconds_since_last_call(self._passing_s))
+        self._budget.add_call_counting_seconds(entry_point.pop_call_counting_seconds(self._passing_s))
         found: _SampledCall | None = None
         try:
             if why := self._explain_skipped_call(entry_point, is_first):
@@ -224,7 +228,7 @@ class RunningAudit:
                 found = read(original, args, kwargs)
         except Exception as error:  # whatever it is, the program goes on
             reraise_interruption(error)
-            self._count_failure(error)
+            self._count_unchecked_call(error)
         spent = time.perf_counter() - began
         if found is not None:
             args, kwargs = found.args, found.kwargs
@@ -241,10 +245,10 @@ class RunningAudit:
                 found.check_result(result)
             except Exception as error:
                 reraise_interruption(error)
-                self._count_failure(error)
+                self._count_unchecked_call(error)
         account = self._budget if found is None else found.account
         account.add_seconds(spent + time.perf_counter() - began)
-        entry_point.paid_at = self._budget.next_affordable_s(*entry_point.kinds)
+        entry_point.paid_at = self._budget.find_elapsed_s_when_samples_are_affordable(*entry_point.kinds)
         return result
 
     def _explain_skipped_call(self, entry_point: _AuditedFunction, is_first: bool) -> str:
@@ -254,7 +258,9 @@ class RunningAudit:
         self._process_finished_checks()
         if len(self._pending) >= MOST_PENDING or (entry_point.name == "frontend" and self._judging.is_full):
             return "checks of earlier ones were under way"
-        if not is_first and self._budget.elapsed_s < self._budget.next_affordable_s(*entry_point.kinds):
+        if not is_first and self._budget.elapsed_s < self._budget.find_elapsed_s_when_samples_are_affordable(
+            *entry_point.kinds
+        ):
             return self._explain_exceeded_budget
         return ""
 
@@ -267,7 +273,7 @@ class RunningAudit:
             self._generators[device] = torch.Generator(device=f"cuda:{device}").manual_seed(self.seed)
         return self._generators[device]
 
-    def _count_failure(self, error: Exception) -> None:
+    def _count_unchecked_call(self, error: Exception) -> None:
         said = str(error) if isinstance(error, UncheckedCallError) else f"{type(error).__name__}: {error}"
         self.report.unjudged[said.partition("\n")[0][:200]] += 1
 
@@ -308,7 +314,7 @@ class RunningAudit:
                     self._store_case(one.case(facts))
             except Exception as error:
                 reraise_interruption(error)
-                self._count_failure(error)
+                self._count_unchecked_call(error)
 
     # Keeping
 
@@ -335,7 +341,7 @@ class _SampledAttention:
         kwargs: dict[str, Any],
     ) -> None:
         self.watch, self.entry_point = watch, entry_point
-        self.call = _make_checkable_call(read(original, args, kwargs))
+        self.call = _detach_and_autocast_call(read(original, args, kwargs))
         self.place = self.backend = ""
         self.o: Any = None
         self._d_o: Any = None
@@ -363,9 +369,12 @@ class _SampledAttention:
     def check_result(self, result: Any) -> None:
         """Check the output O, and the gradients when they arrive."""
         call, o = self.call, self.call.of_output(result).detach()
-        self.place, self.backend = _find_caller(), _query_torch_backend(call) if self.entry_point == "torch" else ""
+        self.place, self.backend = (
+            _format_caller_location(),
+            _query_torch_sdpa_backend(call) if self.entry_point == "torch" else "",
+        )
         tensors = {**call.named, "o": o}
-        make = partial(check_forward, call.named, call.options, o)
+        make = partial(check_sampled_output_rows, call.named, call.options, o)
         self.watch.check_on_gpu(self.account, make, o.device.index, tensors, partial(self._make_case, False, tensors))
         output = result[0] if isinstance(result, tuple) else result
         if self._probed and output.requires_grad:
@@ -390,11 +399,11 @@ class _SampledAttention:
                 found = {name: None if x is None else x.unsqueeze(1) for name, x in found.items()}
             found = {name: x.detach() for name, x in found.items() if x is not None}
             tensors = {**call.named, "o": self.o, "do": d_o, **found}
-            make = partial(check_backward, call.named, call.options, d_o, found)
+            make = partial(check_sampled_gradients, call.named, call.options, d_o, found)
             watch.check_on_gpu(account, make, d_o.device.index, tensors, partial(self._make_case, True, tensors))
         except Exception as error:
             reraise_interruption(error)
-            watch._count_failure(error)
+            watch._count_unchecked_call(error)
         finally:
             account.add_seconds(time.perf_counter() - began)
             self.o = self._d_o = None
@@ -415,7 +424,9 @@ class _SampledAttention:
         if bias is not None and call.is_dense:
             q, k = held["q"], held["k"]
             shown["bias"] = shown["bias"].expand(*bias.shape[:2], q.shape[2], k.shape[2])
-        graph, shown, without = build_call_graph(call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"])
+        graph, shown, without = build_graph_of_call(
+            call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"]
+        )
         names = set(shown) if graph is None else {tensor.name for tensor in graph.variant_pack_tensors}
         images = {name: copy_tensor_bytes_to_host(x) for name, x in shown.items() if name in names}
         wrong = tuple(name for name, x in facts.items() if x[0])
@@ -471,7 +482,7 @@ class _SampledExecution:
         """Copy the call's outputs, and check them in the background."""
         with self.use_call_stream():
             self.copy_tensors(written=True)
-        self.watch._judging.add(partial(self.make_case, _find_caller()), self.account.add_seconds)
+        self.watch._judging.add(partial(self.make_case, _format_caller_location()), self.account.add_seconds)
 
     def use_call_stream(self) -> AbstractContextManager[Any]:
         """Return a context in which torch works on the call's stream."""
@@ -555,7 +566,7 @@ class _GradientObserver(torch.autograd.Function):  # type: ignore[misc]
         return None, *gradients
 
 
-def _make_checkable_call(call: AttentionCall) -> AttentionCall:
+def _detach_and_autocast_call(call: AttentionCall) -> AttentionCall:
     """Return a call with its tensors detached, and cast to the data type that autocast selects.
 
     Raises
@@ -583,7 +594,7 @@ def _cast_for_autocast(call: AttentionCall) -> None:
             call.named[name] = x.to(kind)
 
 
-def _find_caller() -> str:
+def _format_caller_location() -> str:
     """Return file, line and function of the nearest frame outside torch and this package."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_OURS, _TORCH, "<frozen")):
@@ -594,7 +605,7 @@ def _find_caller() -> str:
 _BACKENDS = {-1: "error", 0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 
 
-def _query_torch_backend(call: AttentionCall) -> str:
+def _query_torch_sdpa_backend(call: AttentionCall) -> str:
     """Return the backend that torch chooses for a call."""
     named, options = call.named, call.options
     try:

@@ -39,11 +39,11 @@ COMMANDS = {
     "log": "verdicts:read_log",
     "why": "verdicts:explain_torch_program",
     "frontend": "verdicts:run_frontend_program",
-    "matrix": "verdicts:show_matrix",
+    "matrix": "verdicts:show_verdict_matrix",
     "check": "verdicts:check_baseline",
     "diff": "verdicts:compare_two_versions",
-    "attention-table": "verdicts:make_attention_table",
-    "attention-page": "verdicts:render_attention_page",
+    "attention-table": "verdicts:make_attention_support_table",
+    "attention-page": "verdicts:render_attention_support_page",
     "plan": "plans:plan_commands",
     "cache": "plans:cache_commands",
     "graph": "graph:graph_commands",
@@ -89,14 +89,14 @@ def run_doctor(style: str, output: str | None) -> None:
     and described GPUs, then the problems, each with its fix. Needs only Python's standard library. Exit code 0 if
     graphs can be judged and plans can be built, 1 if a problem prevents that.
     """
-    from ..info import collect_info, has_problem, render_info
+    from ..info import collect_info, has_blocking_problem, render_info
 
     facts = collect_info()
     if style == "json":
         write_or_print_report(format_json(facts), output)
     else:
         write_or_print(render_info(facts), output)
-    raise SystemExit(has_problem(facts))
+    raise SystemExit(has_blocking_problem(facts))
 
 
 @main.command("record", hidden=True)
@@ -107,7 +107,7 @@ def record_gpu_tests(folder: str, pytest_arguments: str) -> None:
     """Run the GPU tests; write a record of the results into FOLDER (logs/)."""
     import shlex
 
-    from ..testing.record import record_run
+    from ..testing.record import record_test_run
 
     try:
         arguments = shlex.split(pytest_arguments)
@@ -115,7 +115,7 @@ def record_gpu_tests(folder: str, pytest_arguments: str) -> None:
         raise click.BadParameter(
             f"{pytest_arguments!r} cannot be split into arguments: {error}", param_hint="--pytest-arguments"
         ) from None
-    done = record_run(Path(folder), arguments)
+    done = record_test_run(Path(folder), arguments)
     for why, count in done.not_run.items():
         print_lines(printable(f"not run, {count} tests: {why}"))
     print_lines(f"record written to {done.path}")

@@ -30,7 +30,12 @@ from .output import (
     write_or_print,
     write_or_print_report,
 )
-from .wheels import add_version_options, find_versions_without_engines, format_loaded_version_option, judge_with_wheels
+from .wheels import (
+    add_version_options,
+    find_versions_without_engines,
+    format_loaded_version_option,
+    judge_again_with_full_wheels_if_needed,
+)
 
 if TYPE_CHECKING:
     from ..diagnose import Judge, Query, Verdict
@@ -127,7 +132,7 @@ def explain_graphs(
         with load_library_in_thread():
             from ..diagnose import explain
 
-        modes = _choose_modes(modes)
+        modes = _choose_heuristics_modes(modes)
         verdicts = [
             explain(
                 graph,
@@ -153,7 +158,7 @@ def explain_graphs(
         graphs = [(file, load_graph_file(file, number)) for file in graph_files]
         from ..diagnose import Judge, Query
 
-        modes = _choose_modes(modes)
+        modes = _choose_heuristics_modes(modes)
 
         def judge_in_children(wheels: dict[str, str]) -> list[Verdict]:
             version = next(iter(wheels.values()), None)
@@ -176,7 +181,7 @@ def explain_graphs(
                 ]
                 return judge_and_search_remedies(questions, judge)
 
-        verdicts = judge_with_wheels(judge_in_children, find_versions_without_engines)
+        verdicts = judge_again_with_full_wheels_if_needed(judge_in_children, find_versions_without_engines)
         processes.kill()  # they end while the answer is written
         _write_verdicts(style, output, verdicts, graphs, verbose, code)
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
@@ -192,7 +197,7 @@ def _write_verdicts(
 ) -> None:
     """Write or print the verdicts in a format, with styles where a terminal shows them; disassemble their code."""
     if style in ("json", "html") or verbose:
-        verdicts = list(map(_add_frameworks, verdicts, _repeat_graphs_per_verdict(graphs, verdicts)))
+        verdicts = list(map(_add_framework_behavior, verdicts, _repeat_graphs_per_verdict(graphs, verdicts)))
     if style == "text" and output is None and (verbose or not prints_plain_text(sys.stdout)):
         _print_verdicts(verdicts, verbose)
     else:
@@ -215,11 +220,11 @@ def _write_reproduction_archive(
 
     with show_progress_line() as step:
         step(graph.name)
-        path = write_repro(graph, target, output, build=build, modes=_choose_modes(modes), limit_s=limit_s)
+        path = write_repro(graph, target, output, build=build, modes=_choose_heuristics_modes(modes), limit_s=limit_s)
     print_lines(str(path))
 
 
-def _choose_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
+def _choose_heuristics_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the requested heuristics modes, or the default ones if none was requested."""
     if modes:
         return modes
@@ -246,17 +251,19 @@ def _repeat_graphs_per_verdict(graphs: Sequence[tuple[str, Graph]], verdicts: Se
     return [graph for _, graph in graphs for _ in range(len(verdicts) // len(graphs))]
 
 
-def _add_frameworks(verdict: Verdict, graph: Graph) -> Verdict:
+def _add_framework_behavior(verdict: Verdict, graph: Graph) -> Verdict:
     """Add to a verdict what torch, TransformerEngine and cudnn-frontend would do with its graph."""
     from dataclasses import replace
 
     from ..diagnose import Outcome
     from ..system.version import Version
-    from ..why.frameworks import describe_frameworks
+    from ..why.frameworks import describe_framework_decisions
 
     if verdict.outcome is Outcome.NOT_JUDGED:  # the target or the version may be unknown
         return verdict
-    return replace(verdict, frameworks=describe_frameworks(graph, Version.from_text(verdict.cudnn), verdict.sm))
+    return replace(
+        verdict, frameworks=describe_framework_decisions(graph, Version.from_text(verdict.cudnn), verdict.sm)
+    )
 
 
 def judge_and_search_remedies(questions: Sequence[Query], judge: Judge) -> list[Verdict]:
@@ -264,10 +271,10 @@ def judge_and_search_remedies(questions: Sequence[Query], judge: Judge) -> list[
     answers = [judge.run_query(question) for question in questions]
     if any(verdict.may_differ_by_version for verdict in answers):
         from ..diagnose.other_versions import add_version_remedy
-        from ..diagnose.remedies import add_change_for_used_version
+        from ..diagnose.remedies import add_remedy_with_same_cudnn_version
 
         answers = [
-            add_change_for_used_version(add_version_remedy(verdict, asked, judge), asked, judge)
+            add_remedy_with_same_cudnn_version(add_version_remedy(verdict, asked, judge), asked, judge)
             for verdict, asked in zip(answers, questions, strict=True)
         ]
     if any(verdict.lacks_good_remedy for verdict in answers):
@@ -325,7 +332,7 @@ def _show_remedies(
     from ..diagnose.report.tables import render_as_text, render_remedies
 
     graph = load_graph_file(graph_file, number)
-    judged_modes = _choose_modes(modes)
+    judged_modes = _choose_heuristics_modes(modes)
     full: str | None = None
     step: Callable[[str], object] = str
     with Judge(limit_s=limit_s, step=lambda text: step(text)) as judge:
@@ -336,9 +343,9 @@ def _show_remedies(
             with show_progress_line() as step:
                 return [judge.run_query(Query(graph, target, full, judged_modes, build))]
 
-        [verdict] = judge_with_wheels(judge_in_child, find_versions_without_engines)
+        [verdict] = judge_again_with_full_wheels_if_needed(judge_in_child, find_versions_without_engines)
         if style in ("json", "html"):
-            verdict = _add_frameworks(verdict, graph)
+            verdict = _add_framework_behavior(verdict, graph)
         with show_progress_line() as step:
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": judged_modes, "budget_s": budget_s, "build": build}
@@ -346,7 +353,7 @@ def _show_remedies(
     again = (
         ""
         if remedies.extent.finished
-        else _format_continue_command([graph_file, *format_graph_option(number)], target, budget_s, modes, build)
+        else _format_longer_search_command([graph_file, *format_graph_option(number)], target, budget_s, modes, build)
     )
     if style == "html":
         from ..diagnose.report.html import render_page
@@ -370,7 +377,7 @@ _BUDGET_FACTOR = 10  # times the budget that was too short
 _DEFAULT_LONG_BUDGET_S = 60  # where there was none
 
 
-def _format_continue_command(
+def _format_longer_search_command(
     graph: Sequence[str], target: str, budget_s: float | None, modes: Sequence[str], build: bool
 ) -> str:
     """Return the command line that repeats the search with a longer time limit."""

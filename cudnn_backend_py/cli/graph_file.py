@@ -15,7 +15,7 @@ from ..system.python_file import is_python_file
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["load_graph_file", "read_any_graphs"]
+__all__ = ["load_graph_file", "read_graphs_and_errors"]
 
 _PACKAGE_FOLDER = str(Path(__file__).parents[1])
 _MAX_MESSAGE_LENGTH = 2000  # characters of the message of somebody's exception
@@ -29,9 +29,10 @@ def load_graph_file(path: str, number: int | None = None) -> Graph:
     Raises
     ------
     GraphError
-        As ``read_any_graphs``; ``graph-file`` too if there are several graphs; why the graph could not be rebuilt.
+        As ``read_graphs_and_errors``; ``graph-file`` too if there are several graphs; why the graph could not be
+        rebuilt.
     """
-    graphs = read_any_graphs(path, number)
+    graphs = read_graphs_and_errors(path, number)
     if len(graphs) != 1:
         raise GraphError(
             f"{path} has {len(graphs)} graphs, one is needed",
@@ -44,7 +45,7 @@ def load_graph_file(path: str, number: int | None = None) -> Graph:
     return graph
 
 
-def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph | GraphError]]:
+def read_graphs_and_errors(path: str, number: int | None = None) -> list[tuple[int | None, Graph | GraphError]]:
     """Read the graphs of a Python, JSON or log file; for a graph that could not be rebuilt, return its error.
 
     Only a file named ``*.py`` is run, and the graph is what its function ``graph()`` returns. Modules next to it can be
@@ -117,12 +118,12 @@ def _run_graph_file(path: str) -> Graph:
     except KeyboardInterrupt:
         raise
     except CudnnBackendError as error:
-        if places := _find_user_frames(error):
+        if places := _format_user_stack_frames(error):
             error.sections.setdefault("more", places)
         raise
     except BaseException as error:  # whatever a user's file may raise: SystemExit would be an answer
         raise GraphError(
-            f"{path} fails with {_format_exception(error)}", code="graph-file", where=_find_user_frames(error)
+            f"{path} fails with {_format_exception(error)}", code="graph-file", where=_format_user_stack_frames(error)
         ) from error
     if not isinstance(graph, Graph):
         raise GraphError(
@@ -175,7 +176,7 @@ def _format_exception(error: BaseException) -> str:
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
 
 
-def _find_user_frames(error: BaseException, depth: int = 2) -> str:
+def _format_user_stack_frames(error: BaseException, depth: int = 2) -> str:
     """Return the stack frames of the user's code in an exception and its causes, innermost last."""
     import traceback
 
@@ -190,6 +191,6 @@ def _find_user_frames(error: BaseException, depth: int = 2) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         lines.append(f"{error.filename}, line {error.lineno}: {(error.text or '').strip()}")
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if before is not None and depth and (places := _find_user_frames(before, depth - 1)):
+    if before is not None and depth and (places := _format_user_stack_frames(before, depth - 1)):
         lines += [f"after {_format_exception(before)}", places]
     return "\n".join(lines)

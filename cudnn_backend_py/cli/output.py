@@ -15,7 +15,7 @@ import click
 
 from ..command_line import Group
 from ..errors import CudnnBackendError, EnvironmentNotReady
-from ..printable import escape_workflow_commands, printable, printable_lines
+from ..printable import escape_workflow_commands, make_lines_printable, printable
 from ..system.atomic_file import write_atomically
 from ..system.python_file import is_python_file
 from ..system.short_traceback import TRACEBACK_VARIABLE
@@ -38,8 +38,8 @@ __all__ = [
     "print_or_write_table",
     "print_warning",
     "show_progress_line",
-    "warn_about_python_files",
-    "warn_about_stored_answers",
+    "warn_that_cached_verdicts_log_nothing",
+    "warn_that_python_files_will_run",
     "write_or_print",
     "write_or_print_report",
 ]
@@ -68,20 +68,20 @@ class MainCommandGroup(Group):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # else None, or somebody else's: closed, captured
                 stream.reconfigure(errors="backslashreplace")  # whatever the locale, nothing is beyond it
-        _disable_unwritable_log()
-        with _exit_with_code():
+        _disable_unwritable_cudnn_log()
+        with _convert_exceptions_to_exit_code():
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
-        with _exit_with_code():
+        with _convert_exceptions_to_exit_code():
             return super().invoke(ctx)
 
 
-def _disable_unwritable_log() -> None:
+def _disable_unwritable_cudnn_log() -> None:
     """Unset cuDNN's log variables where its file cannot be opened, as cuDNN 9.28 crashes then."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG", "")
-    asked = _list_set_log_variables()
+    asked = _list_enabled_log_variables()
     if destination == "stdout":  # which is for the report
         os.environ["CUDNN_LOGDEST_DBG"] = "stderr"
     if not asked or destination in ("", "stdout", "stderr"):
@@ -96,18 +96,18 @@ def _disable_unwritable_log() -> None:
     print_warning(f"warning: CUDNN_LOGDEST_DBG={printable(destination)} cannot be written: cuDNN's log is not written")
 
 
-def _list_set_log_variables() -> list[str]:
+def _list_enabled_log_variables() -> list[str]:
     return [name for name in _LOG_LEVEL_VARIABLES if os.environ.get(name, "0") != "0"]
 
 
-def warn_about_stored_answers() -> None:
+def warn_that_cached_verdicts_log_nothing() -> None:
     """Warn if cuDNN's log is requested: verdicts from the cache do not call cuDNN and so log nothing."""
-    if names := _list_set_log_variables():
+    if names := _list_enabled_log_variables():
         print_warning(f"warning: {names[0]} is set, and stored answers call no cuDNN: --fresh judges all again")
 
 
 @contextlib.contextmanager
-def _exit_with_code() -> Iterator[None]:
+def _convert_exceptions_to_exit_code() -> Iterator[None]:
     """Convert exceptions to exit codes after writing pending output; exit with 2 if that fails."""
     code: int | None = None
     try:
@@ -203,15 +203,15 @@ def _convert_to_package_error(error: BaseException) -> CudnnBackendError:
 
 def print_lines(text: str) -> None:
     """Print lines of text."""
-    click.echo(printable_lines(text))
+    click.echo(make_lines_printable(text))
 
 
 def print_warning(text: str) -> None:
     """Print lines of text to standard error."""
-    click.echo(printable_lines(text), err=True)
+    click.echo(make_lines_printable(text), err=True)
 
 
-def warn_about_python_files(paths: Iterable[str], named_in: str) -> None:
+def warn_that_python_files_will_run(paths: Iterable[str], named_in: str) -> None:
     """Warn in one line that Python files, named by another file, will be run."""
     files = [printable(path) for path in dict.fromkeys(paths) if is_python_file(path)]
     if files:
@@ -235,7 +235,7 @@ def add_escaped_row(table: Table, *texts: str) -> None:
     """Add a row of untrusted texts, with control characters escaped."""
     from rich.text import Text
 
-    table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
+    table.add_row(*(Text(make_lines_printable(printable(text))) for text in texts))
 
 
 def print_or_write_table(table: Table, output: str | None, *below: str) -> None:
@@ -260,9 +260,9 @@ def format_json(data: Any) -> str:
 def write_or_print(text: str, output: str | None) -> None:
     """Write lines of text to a file, or print them."""
     if output is None:
-        click.echo(printable_lines(text), nl=False)
+        click.echo(make_lines_printable(text), nl=False)
     else:
-        write_atomically(output, printable_lines(text).encode("utf-8", "backslashreplace"))
+        write_atomically(output, make_lines_printable(text).encode("utf-8", "backslashreplace"))
 
 
 def write_or_print_report(text: str | bytes, output: str | None, *, annotations: bool = False) -> None:

@@ -122,7 +122,7 @@ def cache_commands() -> None:
 @cache_commands.command("list")
 @add_format_options("text", "json")
 def list_cached_plans(style: str, output: str | None) -> None:
-    """List the stored plans, the last used first, and this package's folders with sizes."""
+    """List the stored plans, and the sizes of this package's folders."""
     from ..plans.cache import default_cache
 
     kept = default_cache()
@@ -169,7 +169,7 @@ def clear_caches(everything: bool, versions: bool) -> None:
         _CACHE_DISABLED_TEXT if kept is None else f"{_format_plan_count(kept.clear())} removed from {kept.folder}"
     )
     if everything:
-        for folder, size_bytes in _delete_recreatable_folders():
+        for folder, size_bytes in _delete_recreatable_cache_folders():
             print_lines(f"{format_megabytes(size_bytes)} MB removed: {folder}")
     if versions:
         from ..versions import store
@@ -182,18 +182,18 @@ def _format_plan_count(number: int) -> str:
     return f"{number} plan{'s' * (number != 1)}"
 
 
-def _list_recreatable_folders() -> list[Path]:
+def _list_recreatable_cache_folders() -> list[Path]:
     from ..native.version_store import get_default_root
 
     folders = (get_user_folder("answers"), get_user_folder("torch"), get_default_root() / "digests")
     return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
 
 
-def _delete_recreatable_folders() -> Iterator[tuple[Path, int]]:
+def _delete_recreatable_cache_folders() -> Iterator[tuple[Path, int]]:
     """Delete folders that can be recreated; yield each with its size in bytes."""
     import shutil
 
-    for folder in _list_recreatable_folders():
+    for folder in _list_recreatable_cache_folders():
         size_bytes = measure_folder_bytes(folder)
         shutil.rmtree(folder)
         yield folder, size_bytes
@@ -201,7 +201,7 @@ def _delete_recreatable_folders() -> Iterator[tuple[Path, int]]:
 
 def _list_package_folders() -> list[tuple[Path, int, str]]:
     """Return each existing folder of this package, its size in bytes, and the command that removes it."""
-    from ..audit.case import default_case_folder
+    from ..audit.case import get_default_case_folder
     from ..plans.cache import default_cache
     from ..versions import store
 
@@ -209,8 +209,8 @@ def _list_package_folders() -> list[tuple[Path, int, str]]:
     ways = {one.path: f"cudnn-backend cudnn remove {one.name}" for one in store.list_installed()}
     ways |= dict.fromkeys(store.list_nvrtc_and_cublas_folders(), "cudnn-backend cache clear --all --versions")
     ways |= {} if kept is None else {Path(kept.folder): "cudnn-backend cache clear"}
-    ways |= dict.fromkeys(_list_recreatable_folders(), "cudnn-backend cache clear --all")
-    ways[default_case_folder()] = "hand, file by file"
+    ways |= dict.fromkeys(_list_recreatable_cache_folders(), "cudnn-backend cache clear --all")
+    ways[get_default_case_folder()] = "hand, file by file"
     return [(folder, measure_folder_bytes(folder), how) for folder, how in ways.items() if folder.is_dir()]
 
 

@@ -23,7 +23,7 @@ def explain_message(text: tuple[str, ...], style: str, output: str | None) -> No
     TEXT is a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow; a file with
     one, or - for standard input. Does not call cuDNN. Exit code 0 if TEXT is known, 1 if not.
     """
-    from ..diagnose.framework_messages import explain_message, find_similar_titles
+    from ..diagnose.framework_messages import explain_message, find_titles_of_similar_messages
 
     message = _read_message(text)
     found = explain_message(message)
@@ -35,7 +35,7 @@ def explain_message(text: tuple[str, ...], style: str, output: str | None) -> No
         print_lines(
             "this text is not a known error message; paste the whole message with its status and the surrounding lines"
         )
-        for title in find_similar_titles(message):
+        for title in find_titles_of_similar_messages(message):
             print_lines(f"perhaps: {title}")
     raise SystemExit(not found)
 

@@ -22,7 +22,7 @@ from ..graph import Graph
 from ..printable import printable
 from ..system.untrusted_files import read_text
 from ..terminal import progress_bar
-from .graph_file import read_any_graphs
+from .graph_file import read_graphs_and_errors
 from .options import (
     GRAPH_FILE_PARAMETER,
     add_format_options,
@@ -35,7 +35,7 @@ from .output import (
     NOT_JUDGED_EXIT_CODE,
     print_lines,
     print_warning,
-    warn_about_python_files,
+    warn_that_python_files_will_run,
     write_or_print,
     write_or_print_report,
 )
@@ -93,7 +93,7 @@ class _RunRequest:
         dims = {name: _parse_sizes(text) for name, text in _split_name_value_pairs(self.dims, "--dims")}
         types = dict(_split_name_value_pairs(self.types, "--type"))
         settings = dict(_split_name_value_pairs(self.settings, "--set", alone=True))
-        for number, graph in read_any_graphs(self.file, self.options["number"]):
+        for number, graph in read_graphs_and_errors(self.file, self.options["number"]):
             source = shlex.join(
                 [self.file, *format_graph_option(number), *format_loaded_version_option(), *self.graph_options]
             )
@@ -229,7 +229,7 @@ def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
         params = {**ctx.params, **told, "graph_files": inner.params["graph_files"]}
         for key in ("graph_files", "kinds"):
             params[key] = tuple(_resolve_path_in_batch_file(path, file) for file in params[key])
-        warn_about_python_files(params["graph_files"], path)
+        warn_that_python_files_will_run(params["graph_files"], path)
         yield from _make_run_requests(params, cudnn)
 
 

@@ -19,7 +19,7 @@ from ..system.child import make_package_import_source
 from ..system.untrusted_files import read_text
 from ..terminal import open_console
 from .explain import judge_and_search_remedies
-from .graph_file import load_graph_file, read_any_graphs
+from .graph_file import load_graph_file, read_graphs_and_errors
 from .options import (
     BUILD_HELP,
     GRAPH_FILE_PARAMETER,
@@ -38,8 +38,8 @@ from .output import (
     print_lines,
     print_warning,
     show_progress_line,
-    warn_about_python_files,
-    warn_about_stored_answers,
+    warn_that_cached_verdicts_log_nothing,
+    warn_that_python_files_will_run,
     write_or_print,
     write_or_print_report,
 )
@@ -49,9 +49,9 @@ from .wheels import (
     find_cell_versions_without_engines,
     find_versions_without_engines,
     format_loaded_version_option,
-    install_and_make_environment,
     install_missing_versions,
-    judge_with_wheels,
+    install_version_and_make_environment,
+    judge_again_with_full_wheels_if_needed,
     list_available_versions,
 )
 
@@ -67,11 +67,11 @@ __all__ = [
     "check_baseline",
     "compare_two_versions",
     "explain_torch_program",
-    "make_attention_table",
+    "make_attention_support_table",
     "read_log",
-    "render_attention_page",
+    "render_attention_support_page",
     "run_frontend_program",
-    "show_matrix",
+    "show_verdict_matrix",
 ]
 
 
@@ -123,9 +123,9 @@ def read_log(
     if (log_file is None) == (not program):
         raise click.UsageError("give a log FILE, or -- and a PROGRAM to run")
     if program:
-        from ..diagnose.logged_program import run_logged
+        from ..diagnose.logged_program import run_program_with_cudnn_log
 
-        with run_logged(program, keep, quiet=style == "json" and output is None) as file:
+        with run_program_with_cudnn_log(program, keep, quiet=style == "json" and output is None) as file:
             if os.path.getsize(file) == 0:
                 raise GraphError(
                     f"{program[0]} called no function of cuDNN's backend API, so there is no log",
@@ -168,11 +168,11 @@ def _write_log_report(
 
     source = open_graph_file(file)
     if breakdown:
-        from ..diagnose.breakdown import break_down
+        from ..diagnose.breakdown import break_down_log
 
         if targets or explained:
             raise click.UsageError("--breakdown does not judge graphs: leave out --target and --explain")
-        found = break_down(source)
+        found = break_down_log(source)
         _write_result(style, output, found)
         raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED_EXIT_CODE)
     from ..diagnose.logs import report_log
@@ -235,7 +235,7 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
     if (run := read_command_line(arguments, "cudnn-backend frontend")) is None:
         return
     version = InstalledVersionParameter().convert(run.version, None, None)
-    environment = dict(os.environ) if version is None else install_and_make_environment(version)
+    environment = dict(os.environ) if version is None else install_version_and_make_environment(version)
     call = "from cudnn_backend_py.frontend.__main__ import main\nmain(version_is_set=True)"
     # The exit code and signals are the program's.
     os.execve(
@@ -255,7 +255,7 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
 @click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
 @add_format_options("text", "json", "html", "markdown")
 @add_wheel_options
-def show_matrix(
+def show_verdict_matrix(
     graph_files: tuple[str, ...],
     number: int | None,
     targets: tuple[str, ...],
@@ -280,10 +280,10 @@ def show_matrix(
     elif every:
         raise click.UsageError("--every needs --since")
     if not fresh:
-        warn_about_stored_answers()
+        warn_that_cached_verdicts_log_nothing()
     if boundaries:
         _show_supporting_version_ranges(graphs.values(), targets, versions, build, every, fresh, style, output)
-    from ..diagnose.report.tables import format_matrix_markdown, render_as_text, render_matrix
+    from ..diagnose.report.tables import format_verdict_matrix_markdown, render_as_text, render_verdict_matrix
     from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name, read_targets
     from ..diagnose.surveys.matrix import Matrix, matrix
@@ -298,7 +298,7 @@ def show_matrix(
     def find_versions_without_engines(answers: Matrix) -> list[str]:
         return find_cell_versions_without_engines((version, cell) for (*_, version), cell in answers.cells.items())
 
-    answers = judge_with_wheels(judge_matrix_with_wheels, find_versions_without_engines, names)
+    answers = judge_again_with_full_wheels_if_needed(judge_matrix_with_wheels, find_versions_without_engines, names)
     if style == "json":
         profiles = {name: getattr(one, "name", name) for name, one in read_targets(answers.targets).items()}
         write_or_print_report(format_json(answers.to_dict() | {"profiles": profiles}), output)
@@ -307,11 +307,11 @@ def show_matrix(
 
         write_or_print_report(render_page((), matrix=answers), output)
     elif style == "markdown":
-        write_or_print_report(format_matrix_markdown(answers), output)
+        write_or_print_report(format_verdict_matrix_markdown(answers), output)
     elif output is not None:
-        write_or_print(render_as_text(render_matrix(answers)), output)
+        write_or_print(render_as_text(render_verdict_matrix(answers)), output)
     else:
-        open_console().print(render_matrix(answers))
+        open_console().print(render_verdict_matrix(answers))
     raise SystemExit(answers.exit_code)
 
 
@@ -332,7 +332,7 @@ def _show_supporting_version_ranges(
     output: str | None,
 ) -> NoReturn:
     """Find the first version that supports each graph on each target, and the first that refuses it again."""
-    from ..diagnose.report.tables import render_as_text, render_since
+    from ..diagnose.report.tables import render_as_text, render_supporting_version_range
     from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name
     from ..diagnose.surveys.since import Since, since
@@ -346,7 +346,7 @@ def _show_supporting_version_ranges(
                 step(f"{len(names)} versions")
                 return since(graph, target, choose_wheels(names, wheels), build=build, every=every, fresh=fresh)
 
-        return judge_with_wheels(
+        return judge_again_with_full_wheels_if_needed(
             find_supporting_version_boundaries,
             lambda answer: find_cell_versions_without_engines(answer.asked.items()),
             names,
@@ -357,10 +357,10 @@ def _show_supporting_version_ranges(
         data = [one.to_dict() for one in found]
         write_or_print_report(format_json(data if len(data) > 1 else data[0]), output)
     elif output is not None:
-        write_or_print("\n".join(render_as_text(render_since(one)) for one in found), output)
+        write_or_print("\n".join(render_as_text(render_supporting_version_range(one)) for one in found), output)
     else:
         for one in found:
-            open_console().print(render_since(one))
+            open_console().print(render_supporting_version_range(one))
     raise SystemExit(max(one.exit_code for one in found))
 
 
@@ -377,13 +377,13 @@ def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: 
     The baseline FILE is a TOML file of graphs, targets, versions and expected verdicts. Exit code 0 if nothing changed,
     1 if something did, 2 if something could not be judged; with --update, 0 if all could be written.
     """
-    from ..diagnose.report.tables import render_check
+    from ..diagnose.report.tables import render_baseline_check
     from ..diagnose.surveys import baseline
 
     settings = baseline.read_baseline(Path(file))
-    warn_about_python_files((str(settings.path.parent / graph) for graph in settings.graphs.values()), file)
+    warn_that_python_files_will_run((str(settings.path.parent / graph) for graph in settings.graphs.values()), file)
     if not fresh:
-        warn_about_stored_answers()
+        warn_that_cached_verdicts_log_nothing()
     _install_missing_named_versions(settings.versions)
 
     def judge_baseline_with_wheels(wheels: dict[str, str]) -> list[baseline.CheckedVerdict]:
@@ -393,14 +393,16 @@ def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: 
     def find_versions_without_engines(found: list[baseline.CheckedVerdict]) -> list[str]:
         return find_cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
-    results = judge_with_wheels(judge_baseline_with_wheels, find_versions_without_engines, settings.versions)
+    results = judge_again_with_full_wheels_if_needed(
+        judge_baseline_with_wheels, find_versions_without_engines, settings.versions
+    )
     _write_checked_verdicts(
         style,
         output,
         lambda: [one.to_dict() for one in results],
         [one.make_test_case() for one in results],
         {one.name: (Path(file).parent / one.graph).as_posix() for one in results},
-        lambda: render_check(results, Path(file).name if updated else None),
+        lambda: render_baseline_check(results, Path(file).name if updated else None),
     )
     if verbose and style == "text" and output is None:
         _explain_changed_verdicts(settings, [one for one in results if one.changed and one.cell.stage != "file"])
@@ -410,7 +412,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, verbose: bool, style: 
 
 
 def _explain_changed_verdicts(settings: Baseline, changed: Sequence[CheckedVerdict]) -> None:
-    """Judge the graphs again whose verdicts differ from the baseline, and print the full verdicts."""
+    """Judge the graphs again that differ from the baseline, and print the full verdicts."""
     from ..diagnose import Judge, Query, render_text
     from ..diagnose.surveys.inputs import DEFAULT_VERSION
 
@@ -469,7 +471,7 @@ def _compare_versions_on_files(
     style: str,
     output: str | None,
 ) -> NoReturn:
-    from ..diagnose.report.tables import render_upgrade
+    from ..diagnose.report.tables import render_version_comparison
     from ..diagnose.surveys.inputs import find_exact_version_name
     from ..diagnose.surveys.upgrade import compare_versions
 
@@ -486,14 +488,14 @@ def _compare_versions_on_files(
     until = math.inf if limit_s is None else time.monotonic() + limit_s
     write_early = make_json_saver(output, style)
 
-    def save_upgrade(so_far: Callable[[], Upgrade]) -> None:
+    def save_partial_comparison(so_far: Callable[[], Upgrade]) -> None:
         write_early(lambda: so_far().to_dict())
 
     graphs: dict[str, Graph] = {}
     places: dict[str, str] = {}
     faults: list[GraphError] = []
     for file in files:
-        for number, graph in read_any_graphs(file):
+        for number, graph in read_graphs_and_errors(file):
             if isinstance(graph, GraphError):
                 faults.append(graph)
                 print_warning(
@@ -508,9 +510,9 @@ def _compare_versions_on_files(
         raise faults[0]
 
     def compare_versions_with_wheels(wheels: dict[str, str]) -> Upgrade:
-        return compare_versions(graphs, targets, old, new, wheels=wheels, until=until, keep=save_upgrade)
+        return compare_versions(graphs, targets, old, new, wheels=wheels, until=until, keep=save_partial_comparison)
 
-    found = judge_with_wheels(
+    found = judge_again_with_full_wheels_if_needed(
         compare_versions_with_wheels,
         lambda answer: find_versions_without_engines(
             verdict for one in answer.changes for verdict in (one.old, one.new)
@@ -521,7 +523,7 @@ def _compare_versions_on_files(
         from ..tuning.upgrade import time_changed_graphs
 
         with show_progress_line("timing") as step:
-            found = time_changed_graphs(found, graphs, step=step, until=until, keep=save_upgrade)
+            found = time_changed_graphs(found, graphs, step=step, until=until, keep=save_partial_comparison)
     for line in found.unfinished_work:
         print_warning(line)
     _write_checked_verdicts(
@@ -530,7 +532,7 @@ def _compare_versions_on_files(
         found.to_dict,
         [one.make_test_case(found.old, found.new) for one in found.changes],
         places,
-        lambda: render_upgrade(found),
+        lambda: render_version_comparison(found),
     )
     raise SystemExit(found.exit_code or (NOT_JUDGED_EXIT_CODE if faults else 0))
 
@@ -565,7 +567,9 @@ def _write_checked_verdicts(
 @click.option("--row", "parts", multiple=True, metavar="TEXT", help="Only rows with this in their name; repeatable.")
 @add_format_options("text", "json")
 @add_version_options
-def make_attention_table(targets: tuple[str, ...], parts: tuple[str, ...], style: str, output: str | None) -> None:
+def make_attention_support_table(
+    targets: tuple[str, ...], parts: tuple[str, ...], style: str, output: str | None
+) -> None:
     """Judge every option of attention on every architecture.
 
     Every architecture is judged unless --target names some. A row is named such as "forward: causal". Exit code 0, or 2
@@ -594,7 +598,7 @@ def make_attention_table(targets: tuple[str, ...], parts: tuple[str, ...], style
 @click.command("attention-page", cls=Command, hidden=True)
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
-def render_attention_page(tables: tuple[str, ...], output: str | None) -> None:
+def render_attention_support_page(tables: tuple[str, ...], output: str | None) -> None:
     """Render files of attention-table as one Markdown page.
 
     There is one TABLE for each cuDNN version.

@@ -61,7 +61,7 @@ def verify_target(target: str | None, other: str | None, limit_s: float, output:
     facts = next(iter(found.sides.values()))
     path = output or f"verification-sm{facts.sm}-cudnn-{facts.cudnn}.json"
     write_or_print_report(format_json(found.to_dict()), path)
-    _print_comparison(found)
+    _print_target_comparison(found)
     print_lines(f"{found.summary}; every answer is in {path}")
     if contribute:
         from ..verification.contribution import Contribution
@@ -70,7 +70,7 @@ def verify_target(target: str | None, other: str | None, limit_s: float, output:
     raise SystemExit(NOT_JUDGED_EXIT_CODE if not found.is_complete else found.differing_outcome_count > 0)
 
 
-def _print_comparison(found: Verification) -> None:
+def _print_target_comparison(found: Verification) -> None:
     from ..verification.compare import ASPECTS, find_first_difference
 
     if found.is_compared:
@@ -78,7 +78,7 @@ def _print_comparison(found: Verification) -> None:
         for family, counts in found.families().items():
             add_escaped_row(table, family, *(str(counts[name]) for name in ("graphs", "agree", "built", *ASPECTS)))
         print_or_write_table(table, None)
-        _print_gpu_facts(found)
+        _print_library_and_gpu_differences(found)
         one, other = found.sides
         rows = [(row, aspect) for row in found.rows for aspect in row.differences]
         rows.sort(key=lambda pair: ASPECTS.index(pair[1]))
@@ -103,7 +103,7 @@ def _print_comparison(found: Verification) -> None:
         print_lines(f"time limit reached before {part}: {count} left out")
 
 
-def _print_gpu_facts(found: Verification) -> None:
+def _print_library_and_gpu_differences(found: Verification) -> None:
     from ..verification.compare import find_differing_library_or_gpu_facts
 
     one, other = found.sides

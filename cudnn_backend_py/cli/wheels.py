@@ -29,9 +29,9 @@ __all__ = [
     "find_cell_versions_without_engines",
     "find_versions_without_engines",
     "format_loaded_version_option",
-    "install_and_make_environment",
     "install_missing_versions",
-    "judge_with_wheels",
+    "install_version_and_make_environment",
+    "judge_again_with_full_wheels_if_needed",
     "list_available_versions",
     "raise_system_exit_on_sigterm",
     "warn_about_full_wheel",
@@ -77,7 +77,7 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
 
         wheel = VersionRequest.parse(version, flavor=wheel).flavor
     ctx.meta[_WHEEL_KEY] = wheel or ctx.meta.get(_WHEEL_KEY)
-    if version is None and (wheel != "jit" or (version := _find_version_unless_jit_wheel()) is None):
+    if version is None and (wheel != "jit" or (version := _find_loadable_version_unless_jit_wheel()) is None):
         return
     from ..native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE
     from ..system.child import describe_exit_status, make_call_command, run_command
@@ -87,7 +87,7 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     if given[_VERSION_OPTION] is None:
         environment = versions.make_environment_of_installed_cudnn(versions.require_installed(version, flavor=wheel))
     else:
-        environment = _install_if_missing_and_make_environment(version, wheel, if_missing=wheel)
+        environment = _install_missing_wheel_and_make_environment(version, wheel, if_missing=wheel)
         if environment.get(LIBRARY_VARIABLE) == read_judging_environment(None).library:
             return  # this process loads it anyway
     command = make_call_command(
@@ -97,18 +97,20 @@ def _handle_version_option(ctx: click.Context, parameter: click.Parameter, value
     child = run_command(command, environment)
     if child.returncode in (0, 1, NOT_JUDGED_EXIT_CODE, 130):
         raise SystemExit(child.returncode)
-    from ..native.environment_problems import find_crash_problem
+    from ..native.environment_problems import find_problem_explaining_crash
 
     ending = describe_exit_status(child.returncode)
     print_warning(f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {ending}")
     if (
-        fault := find_crash_problem(environment.get(LIBRARY_VARIABLE, ""), environment.get(NVRTC_VARIABLE, ""))
+        problem := find_problem_explaining_crash(
+            environment.get(LIBRARY_VARIABLE, ""), environment.get(NVRTC_VARIABLE, "")
+        )
     ) is not None:
-        print_warning(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
+        print_warning(printable(problem.headline) + (f"\nwhat to do: {problem.repair}" if problem.repair else ""))
     raise SystemExit(NOT_JUDGED_EXIT_CODE)
 
 
-def _find_version_unless_jit_wheel() -> str | None:
+def _find_loadable_version_unless_jit_wheel() -> str | None:
     """Return the version of the cuDNN that this process would load; None if it is a JIT wheel, or there is none."""
     from ..diagnose.surveys.inputs import find_version_this_process_loads
     from ..native.find import find_cudnn_places
@@ -130,18 +132,18 @@ def install_missing_versions(names: Iterable[str]) -> None:
     small: Literal["jit"] | None = "jit" if click.get_current_context().meta.get(_WHEEL_KEY) == "jit" else None
     for name in names:
         wheel = VersionRequest.parse(name).flavor
-        _install_if_missing_and_make_environment(name, wheel, if_missing=wheel or small)
+        _install_missing_wheel_and_make_environment(name, wheel, if_missing=wheel or small)
 
 
-def install_and_make_environment(version: str) -> dict[str, str]:
+def install_version_and_make_environment(version: str) -> dict[str, str]:
     """Return the environment of a child process that loads a cuDNN version, which is installed if it is missing."""
     from ..native.version_store import VersionRequest
 
     wheel = VersionRequest.parse(version).flavor
-    return _install_if_missing_and_make_environment(version, wheel, if_missing=wheel)
+    return _install_missing_wheel_and_make_environment(version, wheel, if_missing=wheel)
 
 
-def _install_if_missing_and_make_environment(
+def _install_missing_wheel_and_make_environment(
     version: str, wheel: Literal["full", "jit"] | None, *, if_missing: Literal["full", "jit"] | None
 ) -> dict[str, str]:
     """Return the environment of a child process that loads a version; install the wheel `if_missing` first."""
@@ -256,7 +258,7 @@ def _store_wheel_choice(ctx: click.Context, parameter: click.Parameter, value: b
         ctx.meta[_WHEEL_KEY] = parameter.name
 
 
-def judge_with_wheels(
+def judge_again_with_full_wheels_if_needed(
     run_query: Callable[[dict[str, str]], _AnswerType],
     lacking: Callable[[_AnswerType], Iterable[str]],
     names: Iterable[str] = (),
@@ -315,7 +317,7 @@ def _has_only_full_wheel(version: str) -> bool:
 
     if versions.find_installed(version, flavor="jit") is not None:
         return False
-    return versions.find_installed(version) is not None or version == _find_version_unless_jit_wheel()
+    return versions.find_installed(version) is not None or version == _find_loadable_version_unless_jit_wheel()
 
 
 def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:

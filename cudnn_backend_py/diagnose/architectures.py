@@ -8,7 +8,11 @@ from ..system.version import Version
 from ..target import Target
 from .verdict import Basis, Cause
 
-__all__ = ["blame_architecture", "choose_target_for_control_graph", "describe_architecture"]
+__all__ = [
+    "choose_target_for_control_graph",
+    "describe_version_architecture_mismatch",
+    "replace_cause_if_cudnn_is_older_than_gpu",
+]
 
 # NVIDIA supports GPUs before Turing up to cuDNN 9.10: its support matrices, and why PyTorch dropped Volta
 # (https://github.com/pytorch/pytorch/issues/172352). Read from the files: the full 9.10.0 holds machine code from
@@ -23,7 +27,7 @@ def choose_target_for_control_graph(sm: int) -> str:
     return "sm80" if sm != 80 else "sm90"
 
 
-def describe_architecture(target: Target, *, control_supported: bool) -> str:
+def describe_version_architecture_mismatch(target: Target, *, control_supported: bool) -> str:
     """Return a remark if cuDNN is too new or too old for the GPU's architecture, else empty text.
 
     Parameters
@@ -49,7 +53,9 @@ def describe_architecture(target: Target, *, control_supported: bool) -> str:
 _NEWER_CUDNN_REMEDY = "use a newer cuDNN, one that knows the architecture"
 
 
-def blame_architecture(cause: Cause | None, target: Target, *, control_supported: bool) -> Cause | None:
+def replace_cause_if_cudnn_is_older_than_gpu(
+    cause: Cause | None, target: Target, *, control_supported: bool
+) -> Cause | None:
     """Return as the cause that cuDNN is older than the GPU if that explains it, else `cause`."""
     newer = target.sm > _OLDEST_SUPPORTED_SM and not control_supported
     if not newer or (cause is not None and cause.code != "architecture"):

@@ -15,7 +15,7 @@ from ..known_issues import find_known_issues
 from ..printable import printable
 from ..system.version import Version
 
-__all__ = ["Breakdown", "ShapeGroup", "break_down"]
+__all__ = ["Breakdown", "ShapeGroup", "break_down_log"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Breakdown:
         if not self.graphs:
             return "no graph found in the log: set CUDNN_LOGLEVEL_DBG=3 before the program starts\n"
         runs, plans = sum(item.executions for item in self.graphs), sum(item.plans for item in self.graphs)
-        seconds = sum(map(_measure_plan_seconds, self.graphs))
+        seconds = sum(map(_sum_plan_seconds, self.graphs))
         heading = f"{_format_count(runs, 'execution')} of {_format_count(len(self.graphs), 'graph')}"
         heading += f", {_format_count(plans, 'plan')}"
         lines = [
@@ -101,7 +101,7 @@ class Breakdown:
         return "their first runs" if ran == {True} else "their plans" if ran == {False} else "their first runs or plans"
 
 
-def break_down(source: GraphSource) -> Breakdown:
+def break_down_log(source: GraphSource) -> Breakdown:
     """Read a cuDNN log and return its executions, plans and build times per graph and shape class.
 
     Raises
@@ -120,7 +120,7 @@ def _find_issues_of_logged_graph(item: LoggedGraph) -> tuple[str, ...]:
     return tuple(map(str, find_known_issues(item.graph, number // 10, Version.from_text(item.version))))
 
 
-def _measure_plan_seconds(item: LoggedGraph) -> float:
+def _sum_plan_seconds(item: LoggedGraph) -> float:
     """Return the seconds spent on a graph's plans: until its first run, plus the build time of each later plan."""
     first = max(item.plan_s[:1], default=0.0) if item.run_s is None else item.run_s
     return first + sum(item.plan_s[1:])
@@ -160,7 +160,7 @@ def _format_operation_kind(op: Any) -> str:
     return (kind.name.removeprefix("OPERATION_") if kind is not None else type(op).__name__).lower()
 
 
-def _name_shape_class(graph: Graph) -> tuple[str, object]:
+def _make_shape_class_name_and_key(graph: Graph) -> tuple[str, object]:
     """Return the name of a graph's shape class, and a key for the properties that all its graphs share."""
     use = read_attention(graph)
     if use is not None:
@@ -177,13 +177,13 @@ def _group_by_shape_class(graphs: Sequence[LoggedGraph]) -> tuple[ShapeGroup, ..
     found: dict[tuple[str, str, object], list[int]] = {}
     for number, item in enumerate(graphs, 1):
         if item.graph is not None:
-            found.setdefault((item.version, *_name_shape_class(item.graph)), []).append(number)
+            found.setdefault((item.version, *_make_shape_class_name_and_key(item.graph)), []).append(number)
     return tuple(_make_shape_group(name, tuple(numbers), graphs) for (_, name, _), numbers in found.items())
 
 
 def _make_shape_group(name: str, numbers: tuple[int, ...], graphs: Sequence[LoggedGraph]) -> ShapeGroup:
     items = [graphs[number - 1] for number in numbers]
-    plans, seconds = sum(item.plans for item in items), sum(map(_measure_plan_seconds, items))
+    plans, seconds = sum(item.plans for item in items), sum(map(_sum_plan_seconds, items))
     return ShapeGroup(
         name, numbers, plans, sum(item.executions for item in items), seconds, _suggest_fewer_plans(items, name)
     )
@@ -193,7 +193,7 @@ def _suggest_fewer_plans(items: Sequence[LoggedGraph], name: str) -> str:
     again = sum(item.repeated_plans for item in items)
     built = sum(item.plans > 0 for item in items)
     if built > 1 and name.startswith("attention"):
-        costs = [_measure_plan_seconds(item) for item in items]
+        costs = [_sum_plan_seconds(item) for item in items]
         spared = sum(costs) - max(costs)
         saving = f"{_format_count(built - 1, 'plan')} fewer, {spared:.3f} s of this log"
         return (

@@ -22,10 +22,10 @@ from .verdict import Candidate
 __all__ = [
     "OPERATION_RUNS_FILE",
     "PUBLISHED_RESULTS",
-    "OperationRun",
     "PublishedResult",
-    "describe_nearest_result",
-    "make_form_key",
+    "VerifiedGraphRun",
+    "describe_nearest_published_result",
+    "make_graph_key_without_sizes",
 ]
 
 _HALF, _BF16, _FLOAT, _FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.FP8_E4M3
@@ -105,7 +105,7 @@ def _make_attention_fields(batch: int, heads: int, seq_q: int, head_dim: int, **
     return {"batch": batch, "heads": heads, "seq_q": seq_q, "head_dim": head_dim, **more}
 
 
-def _make_convolution(
+def _add_convolution(
     g: GraphBuilder, batch: int, channels: int, size: int, taps: int, *, kind: DataType, groups: int = 1
 ) -> None:
     """Add a convolution with as many results as channels, channels last."""
@@ -115,7 +115,7 @@ def _make_convolution(
     g.convolution(x, w, padding=taps // 2, virtual=False, strides=channels_last(image), data_type=kind)
 
 
-def _make_convolution_bias_relu(g: GraphBuilder) -> None:
+def _add_convolution_bias_relu(g: GraphBuilder) -> None:
     image, filters, result = (8, 3, 32, 32), (32, 3, 3, 3), (8, 32, 30, 30)
     placed: dict[str, Any] = {"strides": channels_last(result), "data_type": _FLOAT}
     x = g.tensor("x", image, _FLOAT, strides=channels_last(image))
@@ -124,7 +124,7 @@ def _make_convolution_bias_relu(g: GraphBuilder) -> None:
     g.pointwise(PointwiseMode.RELU_FWD, y, virtual=False, **placed)
 
 
-def _make_weight_gradient(g: GraphBuilder) -> None:
+def _add_convolution_weight_gradient(g: GraphBuilder) -> None:
     image, result = (64, 32, 26, 26), (64, 64, 26, 26)
     x = g.tensor("x", image, _FLOAT, strides=channels_last(image))
     dy = g.tensor("dy", result, _FLOAT, strides=channels_last(result))
@@ -400,7 +400,7 @@ PUBLISHED_RESULTS = (
             target="rtx-5090",
             sm=120,
             version=version,
-            operations=partial(_make_convolution, batch=1, channels=64, size=56, taps=3, kind=_HALF, groups=64),
+            operations=partial(_add_convolution, batch=1, channels=64, size=56, taps=3, kind=_HALF, groups=64),
             build=True,
             kernels=kernels,
             source=f"{_FRONTEND_ISSUES}1066",
@@ -414,7 +414,7 @@ PUBLISHED_RESULTS = (
         target="rtx-5090",
         sm=120,
         version=(9, 28, 0),
-        operations=partial(_make_convolution, batch=2, channels=32, size=16, taps=3, kind=_FP8, groups=4),
+        operations=partial(_add_convolution, batch=2, channels=32, size=16, taps=3, kind=_FP8, groups=4),
         modes=("A",),
         supported=False,
         source="https://github.com/openxla/xla/pull/45534",
@@ -426,7 +426,7 @@ PUBLISHED_RESULTS = (
         target="a100-40gb",
         sm=80,
         version=(9, 19, 0),
-        operations=_make_convolution_bias_relu,
+        operations=_add_convolution_bias_relu,
         offers=(("A", "eng0"),),
         source=_TENSORFLOW_LOG,
         known_by=_FROM_REPORT,
@@ -437,7 +437,7 @@ PUBLISHED_RESULTS = (
         target="a100-40gb",
         sm=80,
         version=(9, 19, 0),
-        operations=_make_weight_gradient,
+        operations=_add_convolution_weight_gradient,
         modes=("B", "FALLBACK"),
         offers=(("B", "eng0"), ("FALLBACK", "eng0")),
         source=_TENSORFLOW_LOG,
@@ -450,7 +450,7 @@ PUBLISHED_RESULTS = (
             target="rtx-3090",
             sm=86,
             version=(9, 17, 0),
-            operations=partial(_make_convolution, batch=8, channels=16, size=32, taps=3, kind=_FLOAT),
+            operations=partial(_add_convolution, batch=8, channels=16, size=32, taps=3, kind=_FLOAT),
             offers=(("A", f"eng{engine}"),),
             disagrees="cuDNN refuses this engine on a described GPU without a reason; others support the graph",
             source=_TENSORFLOW_LOG,
@@ -490,10 +490,11 @@ PUBLISHED_RESULTS = (
 
 
 @dataclass(frozen=True)
-class OperationRun:
+class VerifiedGraphRun:
     """A graph that ran on a real GPU with results that agree with the interpreter.
 
-    ``form`` is :func:`make_form_key` of the graph, ``tag`` its engine config, ``source`` a record in this repository.
+    ``form`` is :func:`make_graph_key_without_sizes` of the graph, ``tag`` its engine config, ``source`` a record of
+    this repository.
     """
 
     form: str
@@ -504,7 +505,7 @@ class OperationRun:
     source: str
 
 
-def describe_nearest_result(
+def describe_nearest_published_result(
     graph: Graph,
     sm: int,
     version: VersionTuple,
@@ -514,14 +515,14 @@ def describe_nearest_result(
     """Return a sentence on a real GPU's result for such a graph, of the nearest cuDNN version; empty if none exists.
 
     It is a result of the same graph apart from sizes: for attention the same direction, form, head dims and options,
-    for other graphs the same :func:`make_form_key`. Of several, that of the nearest version.
+    for other graphs the same :func:`make_graph_key_without_sizes`. Of several, that of the nearest version.
     """
     if (use := read_attention(graph)) is None:
         found = _find_result_of_nearest_version(
-            _read_verified_graph_runs().get((sm, make_form_key(graph)), ()), version
+            _read_verified_graph_runs().get((sm, make_graph_key_without_sizes(graph)), ()), version
         )
         return "" if found is None else _describe_result(found, True, first, "it ran there with right results")
-    key = _make_attention_key(use)
+    key = _make_attention_key_without_sizes(use)
     alike = (
         row
         for row in rows
@@ -538,22 +539,24 @@ def describe_nearest_result(
 def _make_published_result_key(row: PublishedResult) -> tuple[Any, ...] | None:
     """Build the graph of a published result and return its attention key; None if it is not read as attention."""
     use = read_attention(row.graph())
-    return None if use is None else _make_attention_key(use)
+    return None if use is None else _make_attention_key_without_sizes(use)
 
 
-_Result = TypeVar("_Result", PublishedResult, OperationRun)
+_Result = TypeVar("_Result", PublishedResult, VerifiedGraphRun)
 
 
 def _find_result_of_nearest_version(rows: Iterable[_Result], version: VersionTuple) -> _Result | None:
-    """Return the result whose cuDNN version is nearest to `version`; None if there are no results."""
+    """Return the result with the cuDNN version nearest to `version`; None if there are no results."""
 
-    def measure_distance(row: _Result) -> list[int]:
+    def measure_version_distance(row: _Result) -> list[int]:
         return [abs(one - other) for one, other in zip(row.version, version, strict=True)]
 
-    return min(rows, key=measure_distance, default=None)
+    return min(rows, key=measure_version_distance, default=None)
 
 
-def _describe_result(row: PublishedResult | OperationRun, supported: bool, first: Candidate | None, ran: str) -> str:
+def _describe_result(
+    row: PublishedResult | VerifiedGraphRun, supported: bool, first: Candidate | None, ran: str
+) -> str:
     same = supported and bool(row.tag) and first is not None and row.tag == first.tag
     result = ran if supported else "it was refused there"
     if same:
@@ -587,7 +590,7 @@ _OPTIONS_OF_ANY_SIZE = (
 )
 
 
-def _make_attention_key(use: AttentionUse) -> tuple[Any, ...]:
+def _make_attention_key_without_sizes(use: AttentionUse) -> tuple[Any, ...]:
     """Return a key that is equal for two attention graphs which differ only in sizes and layouts.
 
     For 8-bit types cuDNN has only deterministic backward passes.
@@ -599,7 +602,7 @@ def _make_attention_key(use: AttentionUse) -> tuple[Any, ...]:
     return (use.backward, use.form, p.seq_q == 1, p.kv_heads == p.heads, tuple(options.items()))
 
 
-def make_form_key(graph: Graph) -> str:
+def make_graph_key_without_sizes(graph: Graph) -> str:
     """Return a hash of a graph without names and sizes: equal for the same operations, attributes, types and layouts.
 
     Dims of 1 count, as they are broadcast, and the order of strides.
@@ -632,9 +635,11 @@ OPERATION_RUNS_FILE = Path(__file__).with_name("operation_runs.json")
 
 
 @cache
-def _read_verified_graph_runs() -> Mapping[tuple[int, str], list[OperationRun]]:
+def _read_verified_graph_runs() -> Mapping[tuple[int, str], list[VerifiedGraphRun]]:
     """Return the runs of graphs by architecture and form; ``tools/records/operation_runs.py`` writes the file."""
-    runs: dict[tuple[int, str], list[OperationRun]] = {}
+    runs: dict[tuple[int, str], list[VerifiedGraphRun]] = {}
     for row in json.loads(OPERATION_RUNS_FILE.read_text(encoding="utf-8")):
-        runs.setdefault((row["sm"], row["form"]), []).append(OperationRun(**{**row, "version": tuple(row["version"])}))
+        runs.setdefault((row["sm"], row["form"]), []).append(
+            VerifiedGraphRun(**{**row, "version": tuple(row["version"])})
+        )
     return runs

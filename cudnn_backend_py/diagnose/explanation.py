@@ -14,14 +14,14 @@ from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, G
 from ..generated.enums import DataType, DescriptorType, HeurMode, Status
 from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
-from ..graph.attention.shape_class import find_shape_class
+from ..graph.attention.shape_class import make_shape_class_graph_or_reason
 from ..graph.booleans import describe_boolean_memory_format
-from ..graph.guard import MISTAKES, call_and_report_errors, collect_error_reports, describe_failure
+from ..graph.guard import MISTAKES, call_and_report_errors, collect_error_reports, describe_internal_error
 from ..graph.ir import check_graph
 from ..known_issues import find_issues_failing_before_execution, find_known_issues, silence_issue_warnings
 from ..native import loaded_library
 from ..native.environment_problems import EnvironmentProblem, check_environment
-from ..plans.candidate import CANNOT_LOAD, Candidate, read_candidates
+from ..plans.candidate import CANNOT_LOAD, Candidate, parse_refused_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.lower import find_newer_features
 from ..plans.plan import Plan, build_plan
@@ -30,7 +30,11 @@ from ..plans.select import Selection, select
 from ..system.interruption import reraise_interruption
 from ..system.version import format_version_numbers
 from ..target import Profile, Target, use_target
-from .architectures import blame_architecture, choose_target_for_control_graph, describe_architecture
+from .architectures import (
+    choose_target_for_control_graph,
+    describe_version_architecture_mismatch,
+    replace_cause_if_cudnn_is_older_than_gpu,
+)
 from .engines import (
     CUDA_13_ENGINE_REMARK,
     describe_missing_engines,
@@ -53,7 +57,7 @@ from .verdict import (
     Verdict,
 )
 
-__all__ = ["control_graph", "explain", "make_environment_cause"]
+__all__ = ["control_graph", "convert_environment_problem_to_cause", "explain"]
 
 LOAD_FAILURE_CODE = "code-cannot-load"
 
@@ -151,19 +155,19 @@ def explain(
             if error.code == "unknown-target":
                 raise
             blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
-            fault = next(blocking, _make_environment_problem(error))
+            fault = next(blocking, _convert_error_to_environment_problem(error))
             reasons = read_error_reasons(error) if isinstance(error, CudnnStatusError) else ()
             verdict = _make_verdict_without_target(graph, name, modes, fault, **found, reasons=reasons)
         except MISTAKES as error:
             reraise_interruption(error)
-            headline = describe_failure("the judging", error)
+            headline = describe_internal_error("the judging", error)
             fault = EnvironmentProblem("judging-failed", headline, "this says nothing about the graph", "", True)
             verdict = _make_verdict_without_target(graph, name, modes, fault, **found)
     return replace(verdict, limits=(*verdict.limits, *lines)) if lines else verdict
 
 
 class _Judgement:
-    """The judgement of one graph on one target, whose cuDNN library and GPU properties are already loaded."""
+    """The judgement of one graph on one open target."""
 
     def __init__(
         self,
@@ -201,7 +205,7 @@ class _Judgement:
     def verdict(self) -> Verdict:
         if self.faults and self.faults[0].blocks:
             return self._make_verdict(
-                Outcome.NOT_JUDGED, "environment", None, (), (), make_environment_cause(self.faults[0])
+                Outcome.NOT_JUDGED, "environment", None, (), (), convert_environment_problem_to_cause(self.faults[0])
             )
         if self.execute and not self.target.is_live:
             cause = Cause(
@@ -223,7 +227,7 @@ class _Judgement:
                     Outcome.NOT_JUDGED, "environment", control, (), (), self._explain_refused_control_graph()
                 )
             control = replace(known, graph=f"{known.graph} for sm_{other.sm}")
-        if note := describe_architecture(self.target, control_supported=self.knows_architecture):
+        if note := describe_version_architecture_mismatch(self.target, control_supported=self.knows_architecture):
             self.environment = (note, *self.environment)
         self.step("operation graph")
         try:
@@ -334,14 +338,14 @@ class _Judgement:
         return Control(graph.name, supported, () if supported else tuple(dict.fromkeys(reasons)))
 
     def _judge_refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
-        from .causes.find import find_graph_cause, name_refused_operations
+        from .causes.find import find_graph_refusal_cause, name_refused_operations
 
         reasons = read_error_reasons(error)
         judged = error.refuses
         names = [mode.name for mode in self.modes]
         # Every wheel has the whole graph library; what else it lacks makes no variation supported.
         how: dict[str, Any] = {"measure": self.causes, "build": self.build, "step": self.step}
-        found = find_graph_cause(reasons, self.graph, self.target, names, **how) if judged else None
+        found = find_graph_refusal_cause(reasons, self.graph, self.target, names, **how) if judged else None
         which = call_and_report_errors(
             "the search for the refused operation", "", name_refused_operations, self.graph, error.headline
         )
@@ -376,10 +380,10 @@ class _Judgement:
             for config in answer.configs:
                 survivors.append((len(candidates), config))
                 candidates.append(Candidate.from_config(config))
-            refused, unnamed = _split_refusals(answer, mode)
+            refused, unnamed = _read_refused_candidates_and_reasons(answer, mode)
             candidates += refused
             loose += unnamed
-        self._add_config_selected_by_library(operation_graph, candidates, survivors)
+        self._add_config_selected_by_frontend(operation_graph, candidates, survivors)
         if self.checks_every_engine:
             from .every_engine import check_every_engine
 
@@ -396,7 +400,9 @@ class _Judgement:
             )  # other engines may do without one
             if cause is not None and cause.code in unjudged:
                 return self._make_verdict(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
-            cause = blame_architecture(cause, self.target, control_supported=self.knows_architecture)
+            cause = replace_cause_if_cudnn_is_older_than_gpu(
+                cause, self.target, control_supported=self.knows_architecture
+            )
             return self._make_verdict(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
         if self.build:
             return self._judge_by_building(control, candidates, survivors, tuple(loose))
@@ -436,7 +442,7 @@ class _Judgement:
         return run_in_fork(build, make_crash_verdict, what="building the plans")
 
     @staticmethod
-    def _add_config_selected_by_library(
+    def _add_config_selected_by_frontend(
         question: OperationGraph, candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
     ) -> None:
         """Add the engine config that cudnn-frontend selects for the graph without the heuristics, if it selects one."""
@@ -538,14 +544,14 @@ class _Judgement:
             return cause, False
         if self.causes and not self._can_build_control_graph_plan():
             if (fault := next((fault for fault in self.faults if fault.code.startswith("nvrtc-")), None)) is not None:
-                return make_environment_cause(fault), False
+                return convert_environment_problem_to_cause(fault), False
             headline = "no plan can be built in this environment, not even the control graph's"
             return Cause("control-plan-fails", headline, Basis.MEASURED, "; ".join(self.environment)), False
-        from .causes.find import find_build_cause
+        from .causes.find import find_build_failure_cause
 
         names = [mode.name for mode in self.modes]
         measure = self.causes and not self.missing_engine_libraries
-        cause = find_build_cause(failed, self.graph, self.target, names, measure=measure, step=self.step)
+        cause = find_build_failure_cause(failed, self.graph, self.target, names, measure=measure, step=self.step)
         return cause, True
 
     def _can_build_control_graph_plan(self) -> bool:
@@ -571,7 +577,7 @@ class _Judgement:
     ) -> Verdict:
         target = self.target
         lib = target.library
-        limits = [] if target.is_live else _list_verdict_limits_without_gpu(self.graph)
+        limits = [] if target.is_live else _list_limits_of_described_gpu_verdict(self.graph)
         if outcome is Outcome.NOT_SUPPORTED and stage in _ENGINE_STAGES and self.missing_engine_libraries:
             is_refused = all(one.state == "refused" for one in candidates)
             absent = self.missing_engine_libraries
@@ -579,10 +585,10 @@ class _Judgement:
         elif self.missing_engine_libraries:
             limits.append(describe_missing_engines(self.missing_engine_libraries))
         if cause is not None:
-            from .suggestions import judge_remedy
+            from .suggestions import drop_remedy_if_refused
 
             measure = self.causes and not self.missing_engine_libraries
-            cause = judge_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
+            cause = drop_remedy_if_refused(cause, self.graph, target, self.modes, build=self.build, measure=measure)
         if (
             outcome is Outcome.NOT_SUPPORTED
             and stage in _ENGINE_STAGES
@@ -623,26 +629,26 @@ class _Judgement:
             else "",
             every_engine=self.every_engine,
             seen=_describe_nearest_published_result(self.graph, target, first) if self.shapes else "",
-            lint=_find_dangerous_properties(self.graph) if outcome is Outcome.SUPPORTED else (),
+            lint=_list_dangerous_lint_findings(self.graph) if outcome is Outcome.SUPPORTED else (),
             engines=self.engines,
         )
 
 
 def _describe_nearest_published_result(graph: Graph, target: Target, first: Candidate | None) -> str:
     """Return a sentence on a real GPU's result for such a graph, of the nearest cuDNN version; or empty text."""
-    from .evidence import describe_nearest_result
+    from .evidence import describe_nearest_published_result
 
-    return describe_nearest_result(graph, target.sm, target.library.version, first)
+    return describe_nearest_published_result(graph, target.sm, target.library.version, first)
 
 
-def _find_dangerous_properties(graph: Graph) -> tuple[str, ...]:
+def _list_dangerous_lint_findings(graph: Graph) -> tuple[str, ...]:
     """Return the findings of :func:`lint` with severity "dangerous", one line each."""
     from .linting import lint  # which a refused graph needs not
 
     return tuple(str(finding) for finding in lint(graph) if finding.severity == "dangerous")
 
 
-def _list_verdict_limits_without_gpu(graph: Graph) -> list[str]:
+def _list_limits_of_described_gpu_verdict(graph: Graph) -> list[str]:
     """Return remarks on the limits of a verdict for a described GPU."""
     kinds = {op.kind.name for op in graph.ops}
     attention = read_attention(graph) is not None  # its products are no matmuls for cuDNN's engines
@@ -675,7 +681,9 @@ def _describe_shape_class_plan_support(graph: Graph, target: Target) -> str:
         return ""
     if use.problem.ragged:
         return "this plan serves every batch and length up to its own"
-    found = find_shape_class(use.problem, backward=use.backward, version=target.library.version, sm=target.sm)
+    found = make_shape_class_graph_or_reason(
+        use.problem, backward=use.backward, version=target.library.version, sm=target.sm
+    )
     why = found if isinstance(found, str) else ""
     if isinstance(found, Graph):
         try:
@@ -708,9 +716,9 @@ def _make_judging_stages(outcome: Outcome, reached: str, candidates: Sequence[Ca
     return tuple(stages)
 
 
-def _split_refusals(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
+def _read_refused_candidates_and_reasons(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
     """Split a heuristics answer into refused candidates, and reasons without a candidate."""
-    found = read_candidates(mode.name, answer.answer.text)
+    found = parse_refused_candidates(mode.name, answer.answer.text)
     refused = [item for item in found if item.engine is not None]
     unnamed = [reason for item in found if item.engine is None for reason in item.reasons]
     missing = answer.candidates - len(answer.configs) - len(refused)
@@ -722,14 +730,14 @@ def _split_refusals(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate]
     return refused, unnamed
 
 
-def _make_environment_problem(error: CudnnBackendError) -> EnvironmentProblem:
+def _convert_error_to_environment_problem(error: CudnnBackendError) -> EnvironmentProblem:
     """Return a failure to open the target as an environment problem."""
     return EnvironmentProblem(
         error.code, error.headline, error.sections.get("where", ""), error.sections.get("fix", ""), True
     )
 
 
-def make_environment_cause(fault: EnvironmentProblem) -> Cause:
+def convert_environment_problem_to_cause(fault: EnvironmentProblem) -> Cause:
     """Return an environment problem as the cause of a verdict."""
     return Cause(fault.code, fault.headline, Basis.MEASURED, fault.detail, fault.repair)
 
@@ -760,6 +768,6 @@ def _make_verdict_without_target(
         driver=driver,
         modes=tuple(mode.name for mode in modes),
         reasons=reasons,
-        cause=make_environment_cause(fault),
+        cause=convert_environment_problem_to_cause(fault),
         stages=_make_judging_stages(Outcome.NOT_JUDGED, "environment", ()),
     )

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .causes.rule_texts import find_rule, find_rule_name
+from .causes.rule_texts import find_rule_name_for_reason, find_rule_text
 
 __all__ = [
     "COMMANDS",
@@ -17,8 +17,8 @@ __all__ = [
     "MessageExplanation",
     "MessagePattern",
     "explain_message",
-    "find_message_source",
-    "find_similar_titles",
+    "find_program_that_printed_message",
+    "find_titles_of_similar_messages",
 ]
 
 MAX_REASONS = 3  # rules for cuDNN's own reasons that a text of a whole log leads to
@@ -418,7 +418,7 @@ class MessageExplanation:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def find_message_source(text: str) -> str:
+def find_program_that_printed_message(text: str) -> str:
     """Return the name of the program that printed a text, empty if unknown."""
     return next((name for name, pattern in _PROGRAMS.items() if re.search(pattern, text, re.IGNORECASE)), "")
 
@@ -431,9 +431,9 @@ def explain_message(text: str) -> tuple[MessageExplanation, ...]:
     """
     text = text[:_MAX_TEXT_CHARACTERS]
     flat = " ".join(text.split())
-    program = find_message_source(flat)
+    program = find_program_that_printed_message(flat)
     found = [_make_explanation(one, program) for one in MESSAGE_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)]
-    found += _explain_reasons(text, program)
+    found += _explain_cudnn_reasons_in_text(text, program)
     if not found:
         found = [
             _make_explanation(one, program) for one in STATUS_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)
@@ -445,7 +445,7 @@ def explain_message(text: str) -> tuple[MessageExplanation, ...]:
     return tuple(found)
 
 
-def find_similar_titles(text: str) -> list[str]:
+def find_titles_of_similar_messages(text: str) -> list[str]:
     """Return the titles of at most three known messages, those that share the most words with a text."""
     words = {word for word in _list_words(text[:_MAX_PART_CHARACTERS]) if len(word) > 3} - {"cudnn"}
     shared = {
@@ -468,19 +468,19 @@ def _make_explanation(row: MessagePattern, program: str) -> MessageExplanation:
     return MessageExplanation(row.code, program, row.title, row.meaning, how, row.fix, COMMANDS[command])
 
 
-def _explain_reasons(text: str, program: str) -> Iterator[MessageExplanation]:
+def _explain_cudnn_reasons_in_text(text: str, program: str) -> Iterator[MessageExplanation]:
     """Yield an explanation for each rule that matches a reason of cuDNN in the text."""
     found = _REASON_LINE.findall(text)
     flat = " ".join(text.split())
     is_bare = len(flat) < 200 and _REFUSAL_TEXT.search(flat) and not _PROSE_TEXT.search(flat.partition(" at: ")[0])
     if not found and is_bare and not _FRAMEWORK_MESSAGE.search(flat):
         found = [("", flat.removeprefix("Reason: "))]
-    rules = dict.fromkeys(find_rule_name(status, said) for status, said in found)
+    rules = dict.fromkeys(find_rule_name_for_reason(status, said) for status, said in found)
     known = [name for name in rules if name != "none"][:MAX_REASONS]
     if found and found[0][0] and not known:
         known = ["none"]
     for name in known:
-        rule = find_rule(name)
+        rule = find_rule_text(name)
         yield MessageExplanation(
             f"rule-{name.replace('_', '-')}", program, rule.title, rule.problem, "", rule.remedy, COMMANDS["log"]
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import CudnnBackendError
-from ..plans.refusals import find_innermost_reason_of_longest_chain
+from ..plans.refusals import find_deepest_reason_among_configs
 from ..system.child import TIMED_OUT, Child
 from ..system.version import Version
 from ..target import Profile
@@ -99,7 +99,7 @@ class Judge:
             if isinstance(answer, _UnexplainedRefusal):
                 answer = self.add_cause_from_described_gpu(question, answer.verdict, answer.device, limit_s)
             if isinstance(answer, Verdict):
-                return _add_crash_reasons(answer, skip)
+                return _add_lines_of_crashed_configs(answer, skip)
             if not answer.tag or answer.ending == TIMED_OUT or len(skip) == _MAX_PLAN_CRASHES:
                 return _make_verdict_of_ended_process(question, answer, limit_s)
             skip[answer.tag] = answer.ending
@@ -114,11 +114,11 @@ class Judge:
         """
         profile = Profile("device", str(device["deviceName"]), (), device, {}, {})
         described = self._query_child_with_limit(replace(question, target=profile, version=question.setup), limit_s)
-        cause, own = described.cause, find_innermost_reason_of_longest_chain(verdict.candidates)
+        cause, own = described.cause, find_deepest_reason_among_configs(verdict.candidates)
         same = (described.outcome, described.stage) == (verdict.outcome, verdict.stage)
         if cause is None or cause.basis is not Basis.MEASURED or not same or own is None:
             return verdict
-        if find_innermost_reason_of_longest_chain(described.candidates) != own:
+        if find_deepest_reason_among_configs(described.candidates) != own:
             return verdict
         return replace(
             verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _JUDGED_ON_DESCRIBED_GPU])))
@@ -230,7 +230,7 @@ def _query_child(
         raise CudnnBackendError(f"a child process gave no verdict: {error!r}", code="answer-damaged") from None
 
 
-def _add_crash_reasons(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
+def _add_lines_of_crashed_configs(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
     """Return the verdict with a line for each engine config that crashed a process during its build."""
     if not skip:
         return verdict
@@ -248,8 +248,8 @@ def _add_crash_reasons(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
 def _make_verdict_of_ended_process(question: Query, ending: _ChildProcessEnd, limit_s: float) -> Verdict:
     """Return the verdict for a query if the child process ended before it answered."""
     from ..graph.guard import collect_error_reports  # a process that answers needs none of these
-    from ..native.environment_problems import find_crash_problem
-    from .explanation import make_environment_cause
+    from ..native.environment_problems import find_problem_explaining_crash
+    from .explanation import convert_environment_problem_to_cause
 
     profile, setup = question.profile, question.setup
     timed_out = ending.ending == TIMED_OUT
@@ -258,9 +258,9 @@ def _make_verdict_of_ended_process(question: Query, ending: _ChildProcessEnd, li
     lines: list[str] = []
     fault = None
     if not timed_out:
-        fault = find_crash_problem(setup.library, setup.nvrtc, in_start=stage == "environment")
+        fault = find_problem_explaining_crash(setup.library, setup.nvrtc, in_start=stage == "environment")
     if fault is not None:  # what is damaged may die anywhere, whatever it is queried
-        stage, cause = "environment", make_environment_cause(fault)
+        stage, cause = "environment", convert_environment_problem_to_cause(fault)
     elif ending.step:
         with collect_error_reports() as lines:
             cause, hazards = _explain_crash(question.graph, profile, ending)

@@ -18,7 +18,7 @@ from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_graph_wri
 from ..graph.shapes import SCALE_TILE
 from ..graph.strides import has_overlapping_elements
 from ..known_issues import AttentionUse
-from ..known_issues.graph_queries import are_scales_of_partial_tiles
+from ..known_issues.graph_queries import holds_block_scales_in_partial_tiles
 
 __all__ = ["Finding", "lint"]
 
@@ -138,9 +138,9 @@ def _find_misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator
 
 
 def _find_scales_of_partial_tiles(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
-    """Find block scales that kernels read in whole tiles, but whose dims are no whole tiles."""
+    """Find block scales that kernels read in whole tiles, but with dims that are no whole tiles."""
     for tensor in graph.tensors:
-        if tensor.virtual or not are_scales_of_partial_tiles(tensor):
+        if tensor.virtual or not holds_block_scales_in_partial_tiles(tensor):
             continue
         rows, blocks = SCALE_TILE
         seen = "the known issue block-scales-no-whole-tiles of matmul: the CUDA context ended"

@@ -15,11 +15,13 @@ from tempfile import TemporaryDirectory
 from ..errors import EnvironmentNotReady
 from ..system.interruption import reraise_interruption
 
-__all__ = ["run_logged"]
+__all__ = ["run_program_with_cudnn_log"]
 
 
 @contextmanager
-def run_logged(program: Sequence[str], keep: str | None = None, *, quiet: bool = False) -> Iterator[str]:
+def run_program_with_cudnn_log(
+    program: Sequence[str], keep: str | None = None, *, quiet: bool = False
+) -> Iterator[str]:
     """Run a program with ``CUDNN_LOGLEVEL_DBG=3``, and yield the path of the log of all its processes.
 
     The program has this process's input, output and error. How it ended is printed on standard error unless its exit

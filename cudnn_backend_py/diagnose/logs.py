@@ -10,7 +10,7 @@ from typing import Any
 from ..importers.graphs import GraphSource, LoggedGraph, read_graphs, read_records_and_foreign_json
 from ..importers.records import ForeignJson
 from ..native.log import LogRecord
-from ..printable import printable, printable_lines
+from ..printable import make_lines_printable, printable
 from .explanation import explain
 from .report.summary import format_graph_line, format_summary
 from .report.text import render_text
@@ -73,7 +73,7 @@ class LogReport:
         if note := self._compare_versions():
             parts.append(note)
         if not verbose and not any(self.verdicts):
-            found = {_find_architecture(item) for item in self.graphs} - {""}
+            found = {_find_logged_architecture(item) for item in self.graphs} - {""}
             name = found.pop() if len(found) == 1 else "NAME"
             parts.append(f"No graph was judged: --target {name} explains each; -v shows what the log says.")
         return "\n".join(part.rstrip("\n") + "\n" for part in parts)
@@ -129,7 +129,7 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
 def _format_graph_summary(item: LoggedGraph) -> str:
     """Return a graph's operations and its number of engine configs, or why it could not be rebuilt."""
     if item.graph is None:
-        return "" if item.fault is None else f"\n{printable_lines(item.fault.render())}"
+        return "" if item.fault is None else f"\n{make_lines_printable(item.fault.render())}"
     lines = [printable(format_graph_line(str(item.graph)))]
     if item.configs:
         refused = sum(config.state == "refused" for config in item.configs)
@@ -137,7 +137,7 @@ def _format_graph_summary(item: LoggedGraph) -> str:
     return "".join(f"\n  {line}" for line in lines)
 
 
-def _find_architecture(item: LoggedGraph) -> str:
+def _find_logged_architecture(item: LoggedGraph) -> str:
     """Return the name of a target with the architecture that the log states; empty if it states none."""
     version = item.device.get("deviceVer")
     return f"sm{version // 10}" if isinstance(version, int) else ""
@@ -159,7 +159,7 @@ def _format_graph_heading(number: int, item: LoggedGraph) -> str:
         lines += [f"      {reason}" for reason in config.reasons]
     lines += [f"  {reason}" for reason in item.reasons]
     lines += [f"  note: {note}" for note in item.notes]
-    return printable_lines("\n".join(lines)) + "\n"
+    return make_lines_printable("\n".join(lines)) + "\n"
 
 
 _SOURCE_TITLES = {

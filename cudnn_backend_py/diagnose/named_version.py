@@ -53,7 +53,7 @@ def explain(
         ``unknown-target``, ``unknown-enumerator``, ``cudnn-version-malformed``; ``child-only-verdict`` for `plans`, or
         an open target, with a version that only a child process can load. Anything else is a verdict, not an exception.
     """
-    if version is None or _load_version(version):
+    if version is None or _load_version_unless_other_is_loaded(version):
         return explanation.explain(
             graph,
             target,
@@ -83,7 +83,7 @@ def explain(
     return judge(Query(graph, place, version, modes, build, execute, causes, shapes, every_engine, code))
 
 
-def _load_version(version: str) -> bool:
+def _load_version_unless_other_is_loaded(version: str) -> bool:
     """Load an installed cuDNN version into this process; return False if another one is already loaded."""
     loaded = loaded_library()
     if loaded is None:

@@ -25,20 +25,20 @@ from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX
 
 __all__ = [
     "AND_THERE",
-    "SearchSettings",
-    "VersionResults",
+    "OtherVersionVerdicts",
+    "RemedySearchSettings",
     "add_newest_version_verdict",
     "add_version_remedy",
     "is_timed_out",
-    "judge_few_other_versions",
-    "judge_remaining_versions",
+    "judge_graph_with_few_other_versions",
+    "judge_graph_with_remaining_versions",
 ]
 
 AND_THERE = ", and there: "  # between a version to use and a change that helps with it
 
 
 @dataclass(frozen=True)
-class SearchSettings:
+class RemedySearchSettings:
     """The target and settings for which a graph and its changes are judged."""
 
     target: str  # and what was read when it was named
@@ -67,7 +67,7 @@ def is_timed_out(verdict: Verdict) -> bool:
     return verdict.cause is not None and verdict.cause.code == TIMEOUT_CODE
 
 
-class VersionResults(NamedTuple):
+class OtherVersionVerdicts(NamedTuple):
     """Verdicts of other cuDNN versions on a graph: the remedy found, versions that refuse it, and those not judged.
 
     ``late`` says of each that did not answer in time; ``unable`` are verdicts of those that could not judge the graph.
@@ -82,17 +82,17 @@ class VersionResults(NamedTuple):
 
 def _judge_versions_until_supported(
     graph: Graph,
-    asked: SearchSettings,
+    asked: RemedySearchSettings,
     used: str,
     names: Sequence[str],
     judge: Judge,
     may_query: Callable[[int], bool],
-) -> VersionResults:
+) -> OtherVersionVerdicts:
     """Judge with cuDNN versions one by one until one supports the graph.
 
     `may_query` is called with the number of those asked before each.
     """
-    answers = VersionResults([], [], [], [], [])
+    answers = OtherVersionVerdicts([], [], [], [], [])
     for number, name in enumerate(names):
         if answers.found or not may_query(number):
             return answers._replace(unasked=list(names[number:]))
@@ -119,7 +119,7 @@ def _parse_version(name: str) -> VersionTuple:
     return major, minor, patch
 
 
-def _find_judging_version(graph: Graph, asked: SearchSettings, judge: Judge) -> str:
+def _find_version_used_for_verdict(graph: Graph, asked: RemedySearchSettings, judge: Judge) -> str:
     """Return the cuDNN version that judges the graph; empty if no cuDNN library is found."""
     used = (
         asked.version or judge.run_query(asked.make_search_query(graph, asked.target, None)).cudnn
@@ -130,31 +130,31 @@ def _find_judging_version(graph: Graph, asked: SearchSettings, judge: Judge) -> 
 _MIN_JUDGED_VERSIONS = 3  # that are queried whatever else is found
 
 
-def judge_few_other_versions(
-    graph: Graph, asked: SearchSettings, judge: Judge, stop: threading.Event
-) -> VersionResults:
+def judge_graph_with_few_other_versions(
+    graph: Graph, asked: RemedySearchSettings, judge: Judge, stop: threading.Event
+) -> OtherVersionVerdicts:
     """Judge with a few other versions until one supports the graph or the event `stop` is set."""
-    used = _find_judging_version(graph, asked, judge)
+    used = _find_version_used_for_verdict(graph, asked, judge)
     names = _order_other_versions(used) if used else []
     return _judge_versions_until_supported(
         graph, asked, used, names, judge, lambda number: number < _MIN_JUDGED_VERSIONS and not stop.is_set()
     )
 
 
-def judge_remaining_versions(
-    graph: Graph, asked: SearchSettings, before: VersionResults, judge: Judge, deadline: float
-) -> VersionResults:
+def judge_graph_with_remaining_versions(
+    graph: Graph, asked: RemedySearchSettings, before: OtherVersionVerdicts, judge: Judge, deadline: float
+) -> OtherVersionVerdicts:
     """Judge with the versions not judged yet: a few more, or all until the deadline."""
 
-    def may_query(number: int) -> bool:
+    def may_judge_another_version(number: int) -> bool:
         return (
             number < _MAX_JUDGED_VERSIONS - _MIN_JUDGED_VERSIONS
             if deadline == math.inf
             else time.monotonic() <= deadline
         )
 
-    used = _find_judging_version(graph, asked, judge)
-    more = _judge_versions_until_supported(graph, asked, used, before.unasked, judge, may_query)
+    used = _find_version_used_for_verdict(graph, asked, judge)
+    more = _judge_versions_until_supported(graph, asked, used, before.unasked, judge, may_judge_another_version)
     late = [*before.late, *more.late]
     if more.unasked and not more.found and deadline != math.inf:
         late.append(f"cuDNN {', '.join(more.unasked)} {'were' if len(more.unasked) > 1 else 'was'} not asked")
@@ -178,8 +178,8 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     if cause is None or not verdict.may_differ_by_version:
         return verdict
     newer = cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
-    asked = SearchSettings.from_verdict(verdict, question)
-    used = _find_judging_version(question.graph, asked, judge)
+    asked = RemedySearchSettings.from_verdict(verdict, question)
+    used = _find_version_used_for_verdict(question.graph, asked, judge)
     names = _order_other_versions(used) if used else []
     if cause.code == ENGINES_MISSING_CODE:
         return _add_verdict_of_version_with_engines(verdict, question, asked, names[:most], judge)
@@ -199,9 +199,9 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     if others.found:
         checked: RemedyCheck = "built" if question.build else "support check"
         name = others.found[0].version or ""
-        cause = replace(cause, remedy=_format_advice_to_use_version(name), asked=checked)
+        cause = replace(cause, remedy=_format_use_of_version(name), asked=checked)
     elif answer is not None:
-        text = f"cuDNN {refusing[0]} {_format_verdict_as_predicate(answer)}"
+        text = f"cuDNN {refusing[0]} {_format_verdict_as_verb_phrase(answer)}"
         if refusing[1:]:
             text += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not support it"
         if others.unasked:
@@ -224,7 +224,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
 
 
 def _add_verdict_of_version_with_engines(
-    verdict: Verdict, question: Query, asked: SearchSettings, names: Sequence[str], judge: Judge
+    verdict: Verdict, question: Query, asked: RemedySearchSettings, names: Sequence[str], judge: Judge
 ) -> Verdict:
     """If engines were missing for a verdict, add to it the verdict of the newest version that has them."""
     cause = verdict.cause
@@ -232,16 +232,16 @@ def _add_verdict_of_version_with_engines(
     for name in sorted(names, key=parse_version_numbers, reverse=True):
         other = judge.run_query(asked.make_search_query(question.graph, asked.target, name, causes=True))
         if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
-            text = f"cuDNN {name} {_format_verdict_as_predicate(other, alike='')}"
+            text = f"cuDNN {name} {_format_verdict_as_verb_phrase(other, alike='')}"
             remedy = _describe_how_to_judge_with_jit_version(verdict, cause, other)
             return replace(verdict, cause=replace(cause, versions=text, remedy=remedy))
     return verdict
 
 
 def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, other: Verdict) -> str:
-    """Return how to get a verdict for a version whose JIT wheel lacks engines, given the verdict `other` of another."""
+    """Return how to get a verdict of a JIT wheel that lacks engines, given the verdict `other` of another version."""
     full = format_full_wheel_command(verdict.cudnn)
-    use = _format_advice_to_use_version(other.cudnn)
+    use = _format_use_of_version(other.cudnn)
     if other.supported:
         return f"{use}; or {full}, then explain again"
     if other.cause is None:
@@ -255,13 +255,13 @@ def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, othe
     return f"{full}, then explain again: it may support the graph though {other.cudnn} does not"
 
 
-def _format_advice_to_use_version(name: str) -> str:
+def _format_use_of_version(name: str) -> str:
     return f"use cuDNN {name} (--cudnn {name})"
 
 
 def _format_remedy_with_version(name: str, cause: Cause) -> str:
-    """Return the advice to use a version, and there the remedy of its cause."""
-    return f"{_format_advice_to_use_version(name)}{AND_THERE}{cause.remedy.replace(', with this cuDNN', '')}"
+    """Return a remedy that names a version and the remedy of its cause."""
+    return f"{_format_use_of_version(name)}{AND_THERE}{cause.remedy.replace(', with this cuDNN', '')}"
 
 
 def _has_judged_remedy(cause: Cause) -> bool:
@@ -281,21 +281,21 @@ def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) 
     ]
     if not newer or verdict.outcome is not Outcome.NOT_SUPPORTED:
         return verdict
-    settings = SearchSettings.from_verdict(verdict, question)
+    settings = RemedySearchSettings.from_verdict(verdict, question)
     query = settings.make_search_query(question.graph, settings.target, newer[-1], causes=not cause.remedy)
     other = judge.run_query(query)
     if not cause.remedy:
-        cause = replace(cause, versions=f"cuDNN {newer[-1]} {_format_verdict_as_predicate(other)}")
+        cause = replace(cause, versions=f"cuDNN {newer[-1]} {_format_verdict_as_verb_phrase(other)}")
         if other.cause is not None and _has_judged_remedy(other.cause):
             cause = replace(cause, remedy=_format_remedy_with_version(newer[-1], other.cause), asked=other.cause.asked)
         return replace(verdict, cause=cause)
     if not other.supported or other.hazards:
         return verdict
-    remedy = f"{_format_advice_to_use_version(newer[-1])}; or {cause.remedy}"
+    remedy = f"{_format_use_of_version(newer[-1])}; or {cause.remedy}"
     return replace(verdict, cause=replace(cause, remedy=remedy))
 
 
-def _format_verdict_as_predicate(verdict: Verdict, *, alike: str = " either") -> str:
+def _format_verdict_as_verb_phrase(verdict: Verdict, *, alike: str = " either") -> str:
     """Return a version's answer as a predicate, such as "does not support it either"."""
     reason = "" if verdict.cause is None else f": {verdict.cause.headline}"
     if verdict.outcome is Outcome.NOT_JUDGED:

@@ -19,15 +19,21 @@ from ..plans.engine import heur_mode
 from ..rewrite.change_sequence import find_change_sequence
 from ..rewrite.unusual import OTHER_RESULTS
 from ..versions.judging_environment import read_judging_environment
-from .causes.claims import compare_solution_results
+from .causes.claims import compare_results_with_changed_graph
 from .judges import GPU, Judge, Query
-from .other_versions import AND_THERE, SearchSettings, is_timed_out, judge_few_other_versions, judge_remaining_versions
+from .other_versions import (
+    AND_THERE,
+    RemedySearchSettings,
+    is_timed_out,
+    judge_graph_with_few_other_versions,
+    judge_graph_with_remaining_versions,
+)
 from .query import read_target
 from .remedy import Remedies, Remedy
-from .remedy_search import search_in_child
+from .remedy_search import search_remedies_in_child
 from .verdict import ENGINES_MISSING_CODE, STAGES_AFTER_CHECK, RemedyCheck, Verdict
 
-__all__ = ["add_change_for_used_version", "search_and_add_remedy", "whatif"]
+__all__ = ["add_remedy_with_same_cudnn_version", "search_and_add_remedy", "whatif"]
 
 _DEFAULT_MODES = ("A", "FALLBACK")
 
@@ -86,14 +92,14 @@ def whatif(
     check_graph(graph)
     profile = read_target(target)
     names = tuple(heur_mode(mode).name for mode in modes)
-    asked = SearchSettings(target, profile, version, read_judging_environment(version), names, build)
+    asked = RemedySearchSettings(target, profile, version, read_judging_environment(version), names, build)
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
         with ThreadPoolExecutor(1) as beside:
-            first = beside.submit(judge_few_other_versions, graph, asked, others, stop)
+            first = beside.submit(judge_graph_with_few_other_versions, graph, asked, others, stop)
             try:
-                found, extent = search_in_child(graph, asked, deadline, budget_s, two_steps=two_steps)
+                found, extent = search_remedies_in_child(graph, asked, deadline, budget_s, two_steps=two_steps)
             except BaseException:
                 stop.set()
                 raise
@@ -102,7 +108,7 @@ def whatif(
                 return Remedies(graph, ())
         versions = first.result()
         if not found and not versions.found:
-            versions = judge_remaining_versions(graph, asked, versions, others, deadline)
+            versions = judge_graph_with_remaining_versions(graph, asked, versions, others, deadline)
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
         built = _drop_unbuildable_remedies(found, asked, others, unbuilt) if build else found
@@ -118,20 +124,20 @@ def _drop_duplicate_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[
         alike = sum(one.kinds == remedy.kinds for one in kept)
         padding = any(kind.startswith("pad_") for kind in remedy.kinds)
         if alike < (1 if padding else 2) and not any(
-            _does_second_include_first(one, remedy) or _does_second_change_dims_at_least_as_far(graph, one, remedy)
+            _is_included_in_other_remedy(one, remedy) or _changes_only_dims_no_further_than_other(graph, one, remedy)
             for one in kept
         ):
             kept.append(remedy)
             yield remedy
 
 
-def _does_second_include_first(one: Remedy, other: Remedy) -> bool:
+def _is_included_in_other_remedy(one: Remedy, other: Remedy) -> bool:
     """Return whether the second remedy includes all changes of the first."""
     where = (one.graphs, one.target, one.version) == (other.graphs, other.target, other.version)
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
 
 
-def _does_second_change_dims_at_least_as_far(graph: Graph, one: Remedy, other: Remedy) -> bool:
+def _changes_only_dims_no_further_than_other(graph: Graph, one: Remedy, other: Remedy) -> bool:
     """Return whether the first remedy changes only dims, and the second changes each of them at least as far."""
     if (one.target, one.version) != (other.target, other.version) or len(one.graphs) != 1 or len(other.graphs) != 1:
         return False
@@ -161,13 +167,13 @@ def _list_operation_parameters(graph: Graph) -> list[dict[str, Any]]:
 
 
 def _drop_remedies_with_wrong_results(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
-    """Yield the remedies except those that should preserve the results, but whose results differ."""
+    """Yield the remedies except those that should preserve the results and do not."""
     for remedy in found:
         if remedy.effect != "exact" or not remedy.members:
             yield remedy
             continue
         solution = find_change_sequence(graph, remedy.kinds, remedy.steps, remedy.members)
-        comparison = compare_solution_results(graph, solution)
+        comparison = compare_results_with_changed_graph(graph, solution)
         if comparison is not None:
             yield replace(remedy, comparison=comparison)
 
@@ -176,7 +182,7 @@ _MAX_BUILT_REMEDIES = 16  # of plans, at most
 
 
 def _drop_unbuildable_remedies(
-    found: Iterable[Remedy], asked: SearchSettings, judge: Judge, late: list[str]
+    found: Iterable[Remedy], asked: RemedySearchSettings, judge: Judge, late: list[str]
 ) -> Iterator[Remedy]:
     """Yield the remedies with a plan that can be built. Each is built once, when its remedy is requested.
 
@@ -230,7 +236,7 @@ def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Ve
     )
 
 
-def add_change_for_used_version(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+def add_remedy_with_same_cudnn_version(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
     """Put a change with which the used version supports the graph before other versions and other wheels.
 
     That is where the remedy is a change and another version, which may be needless; and where a JIT wheel lacks
@@ -242,8 +248,9 @@ def add_change_for_used_version(verdict: Verdict, question: Query, judge: Judge)
     is_change = AND_THERE in cause.remedy
     if not is_change and (cause.code != ENGINES_MISSING_CODE or cause.remedy.startswith("use cuDNN")):
         return verdict
+    build = question.build or verdict.stage in STAGES_AFTER_CHECK
     target = str(question.target)
-    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": question.build}
+    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": build}
     found = whatif(question.graph, target, **options, judge=judge)
     own = [
         one
@@ -257,11 +264,11 @@ def add_change_for_used_version(verdict: Verdict, question: Query, judge: Judge)
         is_line = cause.code == ENGINES_MISSING_CODE and not found
         line = f"{found.extent} with this wheel, none helps"
         return replace(verdict, limits=(*verdict.limits, line)) if is_line else verdict
-    advice = f"{own[0].title} ({own[0].effect})"
+    text = f"{own[0].title} ({own[0].effect})"
     if cause.code == ENGINES_MISSING_CODE:
         rest = cause.remedy.rpartition("; or ")[2]
-        advice = f"{advice}, with which this wheel supports the graph; or {rest}"
-    return replace(verdict, cause=replace(cause, remedy=advice, asked=_get_remedy_check(own[0])))
+        text = f"{text}, with which this wheel supports the graph; or {rest}"
+    return replace(verdict, cause=replace(cause, remedy=text, asked=_get_remedy_check(own[0])))
 
 
 def _get_remedy_check(remedy: Remedy) -> RemedyCheck:

@@ -18,25 +18,31 @@ from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..native.environment_problems import EnvironmentProblem, check_environment
 from ..plans.engine import OperationGraph
-from ..plans.refusals import find_innermost_reason_of_longest_chain, read_refusals
+from ..plans.refusals import find_deepest_reason_among_configs, read_refusals
 from ..rewrite.change_sequence import ChangeSequence
 from ..rewrite.changes import Change, iterate_changes
 from ..system.child import TIMED_OUT, Child
 from ..system.serving import AnswerWriter, serve
 from ..target import Target, open_target
 from .causes.building import BUILD_CHANGE_KINDS
-from .causes.case import ARCHITECTURE_TARGETS, BuildResult, PlanBudget, compute_plan_cost, is_known_to_fail_building
+from .causes.case import (
+    ARCHITECTURE_TARGETS,
+    BuildResult,
+    PlanBuildBudget,
+    compute_build_attempt_cost,
+    is_known_to_fail_building,
+)
 from .causes.find import list_suspicious_properties
-from .causes.phrases import find_change_kinds
+from .causes.phrases import find_change_kinds_suggested_by_reason
 from .explanation import explain
 from .fork import run_in_fork
 from .judges import START_FAILURE_CODE
-from .other_versions import SearchSettings
+from .other_versions import RemedySearchSettings
 from .query import describe_device, read_device
 from .remedy import Remedy, SearchExtent
 from .verdict import Verdict
 
-__all__ = ["search_in_child"]
+__all__ = ["search_remedies_in_child"]
 
 _MAX_RESTARTS = 8
 _MIN_SEARCH_FRACTION = 0.6  # of the time for the search, however long the child took to start
@@ -44,8 +50,8 @@ _OVERTIME_S = 20.0  # for what a child is doing when its time is over: starting,
 _HANG_LIMIT_S = 600.0  # without a budget, after which cuDNN is taken to hang
 
 
-def search_in_child(
-    graph: Graph, asked: SearchSettings, deadline: float, budget_s: float | None, *, two_steps: bool
+def search_remedies_in_child(
+    graph: Graph, asked: RemedySearchSettings, deadline: float, budget_s: float | None, *, two_steps: bool
 ) -> tuple[list[Remedy] | None, SearchExtent]:
     """Return the remedies that a child process finds, None if the graph is supported, and the extent of its search.
 
@@ -201,7 +207,7 @@ _MAX_FAILED_PLANS = 60  # that are compiled without a budget, where every variat
 
 
 def _order_change_kinds_by_reason(words: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*find_change_kinds(words), *_CHANGE_KIND_ORDER]))
+    return tuple(dict.fromkeys([*find_change_kinds_suggested_by_reason(words), *_CHANGE_KIND_ORDER]))
 
 
 class _RemedySearch:
@@ -220,7 +226,7 @@ class _RemedySearch:
         self.reported: Sequence[str] = asked["found"]
         self.patient: bool = asked["build"]  # many changes look well until they are built
         self.building = False  # the graph passes its support check, so a change helps only if its plan can be built
-        self.plans = PlanBudget(_MAX_FAILED_PLANS)
+        self.plans = PlanBuildBudget(_MAX_FAILED_PLANS)
         self.extent = SearchExtent()
         self.say = say
         self.found: list[ChangeSequence] = []
@@ -228,7 +234,7 @@ class _RemedySearch:
         self.words = ""
 
     def is_supported(self) -> bool:
-        """Return whether cuDNN supports the graph unchanged, building a plan if asked to; store the reason if not."""
+        """Return whether cuDNN supports the graph unchanged, building a plan if requested; store the reason if not."""
         answer = self._judge_graph_cached(self.graph, self.target, _UNCHANGED_GRAPH)
         self.words = " ".join(list_suspicious_properties(self.graph)) if answer.killed else answer.words
         if not self.patient or not (answer.supported or answer.killed):
@@ -375,7 +381,7 @@ class _RemedySearch:
             self.say(asking=what)
             self.known[what] = self._judge_graph(graph, target, what)
             self.say(answer=self.known[what], extent=asdict(self.extent))
-        self.plans.count_build(BuildResult(cost=self.known[what].cost))
+        self.plans.subtract_build_cost(BuildResult(cost=self.known[what].cost))
         return self.known[what]
 
     def _judge_graph(self, graph: Graph, target: Target, what: str) -> _SupportAnswer:
@@ -386,7 +392,7 @@ class _RemedySearch:
                 answer = question.heuristics(mode, judging=True)
                 if answer.configs:
                     return self._check_support(graph, target, what)
-                reason = find_innermost_reason_of_longest_chain(read_refusals(answer.answer.text))
+                reason = find_deepest_reason_among_configs(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
             if any(True for _ in question.configs(())):
                 return self._check_support(graph, target, what)
@@ -417,7 +423,9 @@ class _RemedySearch:
         if verdict is None:
             return _SupportAnswer(cost=1)
         tried = [one for one in verdict.candidates if one.state in ("built", "build failed")]
-        cost = (compute_plan_cost(built=one.state == "built", behavior_notes=one.behavior_notes) for one in tried)
+        cost = (
+            compute_build_attempt_cost(built=one.state == "built", behavior_notes=one.behavior_notes) for one in tried
+        )
         if verdict.supported:
             self.verdicts[what] = verdict
         return _SupportAnswer(verdict.supported, cost=sum(cost))

@@ -22,13 +22,13 @@ from .causes.case import is_supported, try_build
 from .fork import run_in_fork
 from .verdict import NEWER_THAN_LIBRARY_SUFFIX, Cause, RemedyCheck
 
-__all__ = ["judge_remedy"]
+__all__ = ["drop_remedy_if_refused"]
 
 _Suggestion = tuple[str, Callable[[], Graph]]
 """A remedy, and what makes the graph it describes."""
 
 
-def judge_remedy(
+def drop_remedy_if_refused(
     cause: Cause, graph: Graph, target: Target, modes: Sequence[HeurMode], *, build: bool, measure: bool
 ) -> Cause:
     """Judge the graph changed as a cause's remedy says; drop the remedy if cuDNN refuses that graph too.
@@ -101,7 +101,7 @@ def _suggest_adding_square_matmul(graph: Graph) -> Iterator[_Suggestion]:
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     for given in (tensor for tensor in graph.tensors if tensor.uid not in written):
         remedy = f"put it into the graph of the matmul that writes {given.name}"
-        yield remedy, lambda given=given: _compute_input_by_matmul(graph, given)  # type: ignore[misc]
+        yield remedy, lambda given=given: _prepend_matmul_that_computes_input(graph, given)  # type: ignore[misc]
 
 
 def _append_matmul_to_result(graph: Graph, result: Tensor, *, from_left: bool) -> Graph:
@@ -115,7 +115,7 @@ def _append_matmul_to_result(graph: Graph, result: Tensor, *, from_left: bool) -
     return Graph((*ops, Matmul(name="product", a=left, b=right, c=product)), graph.name)
 
 
-def _compute_input_by_matmul(graph: Graph, given: Tensor) -> Graph:
+def _prepend_matmul_that_computes_input(graph: Graph, given: Tensor) -> Graph:
     uids = iterate_unused_uids(graph)
     left = replace(given, name="left", uid=next(uids))
     right = _make_square_factor(given, given.dims[-1], next(uids))

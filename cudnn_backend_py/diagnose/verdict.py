@@ -92,6 +92,9 @@ def _may_remedy_change_results(remedy: str) -> bool:
     return remedy.endswith((" (idea)", "which computes something else"))
 
 
+ANOTHER_FORM = "supported only in another form"  # begins the headline of such a cause
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """The cause of a refusal in one line: tensor or limit, value found, value needed. ``basis``: how it is known.
@@ -276,8 +279,13 @@ class Verdict(HtmlDisplay):
 
     @property
     def lacks_good_remedy(self) -> bool:
-        """Whether the cause names no remedy, or only such as need another architecture or compute something else."""
-        return self.lacks_remedy or (self.cause is not None and self.cause.has_only_weak_remedies)
+        """Whether the cause names no remedy, or only such as are hard to follow.
+
+        These need another architecture, compute something else, or write the whole graph in another form.
+        """
+        if self.lacks_remedy or self.cause is None:
+            return self.lacks_remedy
+        return self.cause.has_only_weak_remedies or self.cause.headline.startswith(ANOTHER_FORM)
 
     @property
     def supported(self) -> bool:

@@ -1,4 +1,4 @@
-"""``AnyShape``: attention with fixed heads and options, for every batch size and length.
+"""``AnyShapeAttention``: attention with fixed heads and options, for every batch size and length.
 
 The policy decides which plan runs a call: "exact", a plan of each shape, built when it is first met; "any", the plan of
 a class of shapes; "adaptive", the class plan at first, and the exact plan of a shape that comes back, built in the
@@ -31,7 +31,7 @@ from ..graph.attention.shape_class import (
     find_best_shape_class_bounds,
     make_shape_class_problem,
     read_token_strides,
-    round_up_to_tiles,
+    round_up_paged_kv_bound_to_tiles,
 )
 from ..graph.ir import Graph
 from ..native.cuda import is_capturing
@@ -48,10 +48,10 @@ from .shape_class_plan import Sequences, ShapeClassPlan
 __all__ = [
     "CALLS_IN_A_ROW",
     "POLICIES",
-    "AnyShape",
+    "AnyShapeAttention",
     "ShapeClassPlanFinder",
     "Shapes",
-    "explain_exact_plans_only",
+    "explain_need_for_one_plan_per_shape",
     "find_shape_class_plan",
     "is_permanent_refusal",
 ]
@@ -126,10 +126,10 @@ class ShapeClassPlanFinder:
                 return held, key
         return pool.get_or_build(key, make, stream), key
 
-    def find_exact(self, needed: ShapeClassBounds, stream: int) -> tuple[PlanPoolEntry, Any]:
+    def find_or_build_exact_plan(self, needed: ShapeClassBounds, stream: int) -> tuple[PlanPoolEntry, Any]:
         """Return the plan for the call's own sizes, rounded up to tiles, and its pool key."""
         pool = get_shared_pool() if self._pool is None else self._pool
-        needed = round_up_to_tiles(self.problem, needed)
+        needed = round_up_paged_kv_bound_to_tiles(self.problem, needed)
         key = (f"exact {self._make_pool_key_without_sizes(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
@@ -181,7 +181,7 @@ def _get_device_ordinal(target: Target) -> int:
     return target.handle.device or 0
 
 
-class AnyShape:
+class AnyShapeAttention:
     """Attention with fixed heads and options, called with tensors of any batch and length.
 
     Q, K, V, O and the gradients are given as tensors b, h, s, d in the framework's view, with any strides; statistics
@@ -229,7 +229,7 @@ class AnyShape:
     @cached_property
     def why_exact(self) -> str:
         """Why each shape needs its own plan under every policy; empty if one plan can serve many shapes."""
-        return explain_exact_plans_only(self.problem, self.target, backward=self.backward)
+        return explain_need_for_one_plan_per_shape(self.problem, self.target, backward=self.backward)
 
     @cached_property
     def _arguments(self) -> Arguments:
@@ -240,7 +240,7 @@ class AnyShape:
         return [name for name in (*_TOKEN_TENSORS, "stats") if name in self.names]
 
     def __repr__(self) -> str:
-        return format_in_angle_brackets(f"AnyShape {self.shapes}: {', '.join(self.names)}")
+        return format_in_angle_brackets(f"AnyShapeAttention {self.shapes}: {', '.join(self.names)}")
 
     def __call__(self, *buffers: Any, **named: Any) -> None:
         """Run with buffers by position or by name; returns before the device has finished.
@@ -291,7 +291,7 @@ class _PlanStrategy(Protocol):
 class _ExactShapeStrategy:
     """Runs calls of one shape by a plan built for exactly this shape."""
 
-    def __init__(self, owner: AnyShape, problem: Attention, stream: int | None) -> None:
+    def __init__(self, owner: AnyShapeAttention, problem: Attention, stream: int | None) -> None:
         self._pool = owner.pool
         self.key = "exact", f"{owner.backward} {id(owner.target)} {owner.workspace!r} {problem!r}"
         self.make = partial(_build_exact_plan, owner, problem)
@@ -318,7 +318,9 @@ class _ExactShapeStrategy:
 class _ShapeClassStrategy:
     """Runs calls by a plan for many shapes; if adaptive, recurring shapes get a plan of their own."""
 
-    def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _DimsAndStrides], stream: int) -> None:
+    def __init__(
+        self, owner: AnyShapeAttention, problem: Attention, facts: Mapping[str, _DimsAndStrides], stream: int
+    ) -> None:
         self._owner, self._problem = owner, problem
         self._needed = ShapeClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
         self._multipliers = {name: _compute_sequence_stride(name, *fact) for name, fact in facts.items()}
@@ -374,8 +376,8 @@ class _ShapeClassStrategy:
             self._is_requested = True
 
 
-def explain_exact_plans_only(problem: Attention, target: Target, *, backward: bool) -> str:
-    """Return why :class:`AnyShape` needs one plan per shape; empty if one plan serves many shapes."""
+def explain_need_for_one_plan_per_shape(problem: Attention, target: Target, *, backward: bool) -> str:
+    """Return why :class:`AnyShapeAttention` needs one plan per shape; empty if one plan serves many shapes."""
     if problem.page_size is not None:
         return "its page table has dims that follow from the lengths"
     if problem.bias is not None:
@@ -395,7 +397,7 @@ def _make_exact_graph(problem: Attention, target: Target, backward: bool) -> Gra
     return make(problem, version=target.library.version, sm=target.sm)
 
 
-def _build_exact_plan(owner: AnyShape, problem: Attention) -> Executable:
+def _build_exact_plan(owner: AnyShapeAttention, problem: Attention) -> Executable:
     target = owner.target
     graph = _make_exact_graph(problem, target, owner.backward)
     chosen = find_engine_selection(graph, target.library.version, target.sm) if problem.deterministic else None

@@ -188,11 +188,11 @@ def get_buffer_requirements(tensor: Tensor) -> BufferRequirement:
     """Return the bytes, alignment and type that a buffer of a tensor needs."""
     # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
     span_bytes = 0 if tensor.ragged_offset is not None else tensor.span_bytes
-    return BufferRequirement(span_bytes, tensor.alignment, *_get_needed_type(tensor.data_type))
+    return BufferRequirement(span_bytes, tensor.alignment, *_get_needed_dlpack_type(tensor.data_type))
 
 
 @cache
-def _get_needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
+def _get_needed_dlpack_type(data_type: DataType) -> tuple[int, frozenset[int]]:
     """Return an element's bits and the DLPack type codes a buffer may have; 0 bits and no codes allow any type.
 
     Types of less than a byte are packed, so elements of a buffer may be anything but booleans for booleans.

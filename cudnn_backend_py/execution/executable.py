@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import UsageError
 from ..graph.ir import Tensor
 from ..native.cuda import Memory
-from ..native.fast_call import STREAM_CHANGED, TupleCall, install_compiled_call_method, load_compiled_library
+from ..native.fast_call import STREAM_CHANGED, PlanCallWithTuple, install_compiled_call_method, load_compiled_library
 from ..plans.plan import Plan
 from ..printable import format_in_angle_brackets
 from ..system.notebook import HtmlDisplay
@@ -207,7 +207,7 @@ class Executable(HtmlDisplay):
         functions = find_dlpack_exchange(type(buffers[0])) if buffers and load_compiled_library() is not None else None
         if functions is None:
             return
-        state.fast = TupleCall(
+        state.fast = PlanCallWithTuple(
             state.launch,
             state.launcher.make_empty_pack(),
             state.launcher.filler,
@@ -476,7 +476,7 @@ class Bound(partial[None]):
     @classmethod
     def _bind(cls, executable: Executable, state: StreamState, pack: Any, holds: Any) -> Bound:
         made = cls(state.launch.bind(pack))
-        function, before = state.launch.execute_function_and_arguments
+        function, before = state.launch.function_and_leading_arguments
         made.native = function, (*before, pack.pointer)
         made.stream = state.stream
         made.holds = (executable, state, pack, holds)

@@ -1,4 +1,4 @@
-"""``plan``: a graph as an :class:`Executable`, or attention as an :class:`AnyShape`, ready to be called."""
+"""``plan``: a graph as an :class:`Executable`, or attention as an :class:`AnyShapeAttention`, ready to be called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..target import Profile, Target
 
 if TYPE_CHECKING:
     from ..graph.attention import Attention
-    from .any_shape import AnyShape, Shapes
+    from .any_shape import AnyShapeAttention, Shapes
     from .executable import Executable
 
 from ..plans.build import build, shared_target
@@ -47,7 +47,7 @@ def plan(
     workspace: Any = ...,
     shapes: Shapes = ...,
     backward: bool = ...,
-) -> AnyShape: ...
+) -> AnyShapeAttention: ...
 
 
 def plan(
@@ -64,7 +64,7 @@ def plan(
     stream: Any = None,
     shapes: Shapes = "exact",
     backward: bool = False,
-) -> Executable | AnyShape:
+) -> Executable | AnyShapeAttention:
     """Return an :class:`Executable`: the plan of a graph, ready to be called with buffers.
 
     :func:`build` returns the :class:`~cudnn_backend_py.plans.plan.Plan` alone, also for a described GPU.
@@ -73,8 +73,8 @@ def plan(
     ----------
     graph
         A graph, or a problem of :class:`~cudnn_backend_py.graph.attention.Attention`.
-        The problem gives an :class:`~cudnn_backend_py.execution.any_shape.AnyShape`, called with tensors of any batch
-        and length; of the options it takes `target`, `workspace`, `shapes` and `backward`.
+        The problem gives an :class:`~cudnn_backend_py.execution.any_shape.AnyShapeAttention`, called with tensors of
+        any batch and length; of the options it takes `target`, `workspace`, `shapes` and `backward`.
     shapes
         What a new batch or length costs. "exact": a plan of its own, built when it is met. "any": nothing, within the
         bounds of a class of shapes. "adaptive": the same, and plans are built in the background: a larger class serves
@@ -105,9 +105,9 @@ def plan(
     from .executable import Executable
 
     if not isinstance(graph, Graph):
-        from .any_shape import AnyShape
+        from .any_shape import AnyShapeAttention
 
-        return AnyShape(graph, shared_target(target), backward=backward, shapes=shapes, workspace=workspace)
+        return AnyShapeAttention(graph, shared_target(target), backward=backward, shapes=shapes, workspace=workspace)
     if shapes != "exact":
         raise UsageError(
             f"a graph has fixed shapes, so shapes={shapes!r} does not apply to it",

@@ -17,7 +17,7 @@ from sys import getrefcount
 from typing import Any, Protocol
 
 from ..errors import UsageError
-from ..native.cuda import Fence, is_capturing, on_device, relaxed_capture
+from ..native.cuda import Fence, is_capturing, on_device, relax_stream_capture_mode
 
 __all__ = ["PlanPool", "PlanPoolEntry", "get_shared_pool", "refuse_build_during_capture"]
 
@@ -53,7 +53,7 @@ class PlanPoolEntry:
 
 
 class LookupFreeRunner(Protocol):
-    """Interface of an object that runs a pool's plans without a lookup, and tells the pool which ones it ran."""
+    """Interface of an object that runs a pool's plans without a lookup, and reports to the pool which ones it ran."""
 
     def has_run(self, plan: Any) -> bool:
         """Return whether a plan ran since the last call of this method."""
@@ -122,7 +122,7 @@ class PlanPool:
         with turn:
             found = self._slots.get(key)
             if found is None:
-                with relaxed_capture():
+                with relax_stream_capture_mode():
                     found = self._add_plan(key, make())
         with self._lock:
             self._building.pop(key, None)
@@ -144,7 +144,7 @@ class PlanPool:
         return self._background.has_failed(key)
 
     def register_lookup_free_runner(self, direct_runner: LookupFreeRunner) -> None:
-        """Register an object that runs plans without a lookup, so that the pool can ask it what ran and evict plans."""
+        """Register an object that runs plans without a lookup, so that the pool can query what ran and evict plans."""
         with self._lock:
             self._direct_runners.append(direct_runner)
 
@@ -206,7 +206,7 @@ class _EvictedPlan:
                 return False
             with on_device(self._plan.device):
                 self._fence = Fence(streams)
-        with on_device(self._plan.device), relaxed_capture():
+        with on_device(self._plan.device), relax_stream_capture_mode():
             if not self._fence.is_passed():
                 return False
             self._fence.close()
@@ -288,7 +288,7 @@ class _BackgroundBuilder:
             if self._is_ending:
                 return
             try:
-                with on_device(device), relaxed_capture():
+                with on_device(device), relax_stream_capture_mode():
                     self._pool.get_or_build(key, make)
             except Exception:  # who calls next time gets it from `get_or_build`
                 self._failed.add(key)

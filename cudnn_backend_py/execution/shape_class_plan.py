@@ -28,7 +28,7 @@ from ..graph.attention.selections import find_engine_selection
 from ..graph.attention.shape_class import PREPARED, ShapeClassBounds, make_shape_class_graph
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Tensor
-from ..native.cuda import Memory, get_current_context, in_context, is_capturing, relaxed_capture
+from ..native.cuda import Memory, get_current_context, in_context, is_capturing, relax_stream_capture_mode
 from ..native.fast_call import Launch
 from ..native.launch import Launcher
 from ..native.prepare_kernel import (
@@ -38,7 +38,7 @@ from ..native.prepare_kernel import (
     THREADS_PER_BLOCK,
     TOKENS_OF_KV,
     TOKENS_OF_Q,
-    PrepareKernel,
+    LengthsAndOffsetsKernel,
 )
 from ..plans.build import build
 from ..plans.choice import Knobs
@@ -247,7 +247,7 @@ class ShapeClassPlan:
             *self.number_places,
             *[base + offset for offset in scratch],
         )
-        row = self.make_prepare_kernel_arguments(
+        row = self.make_arguments_of_table_kernel(
             s,
             (s.batch, s.max_q, s.max_kv),
             (
@@ -262,7 +262,7 @@ class ShapeClassPlan:
             given,
         )
         workspace = base + size if self.plan.workspace_bytes else 0
-        blocks = self.count_thread_blocks(s, s.batch)
+        blocks = self.count_table_kernel_blocks(s, s.batch)
         # A fresh thread, such as one of torch's autograd, may have no context yet.
         if get_current_context() == state.context:
             state.run(blocks, row, addresses, workspace, keeps=keeps)
@@ -270,7 +270,7 @@ class ShapeClassPlan:
             with in_context(state.context):
                 state.run(blocks, row, addresses, workspace, keeps=keeps)
 
-    def make_prepare_kernel_arguments(
+    def make_arguments_of_table_kernel(
         self,
         s: Sequences,
         numbers: tuple[Any, Any, Any],
@@ -317,7 +317,7 @@ class ShapeClassPlan:
         )
 
     def _get_ragged_offset_unit(self, name: str) -> int:
-        """Return what a tensor's ragged offsets count: tokens of Q, tokens of K and V, or rows of Q that kernels read.
+        """Return the unit of a tensor's ragged offsets: tokens of Q, tokens of K and V, or rows of Q that kernels read.
 
         Kernels for decoding read a row of Q for each sequence of the class, whether the call has it or not: where the
         offset says, which for sequences without rows is the end of Q. So seen with 9.19.0 on an H200.
@@ -326,7 +326,7 @@ class ShapeClassPlan:
             return TOKENS_OF_KV
         return Q_ROWS_READ if name == "q" and self.bounds.q == 1 and not self._backward else TOKENS_OF_Q
 
-    def count_thread_blocks(self, s: Sequences, batch: int) -> int:
+    def count_table_kernel_blocks(self, s: Sequences, batch: int) -> int:
         """Return the number of thread blocks of the kernel that precedes the plan, for at most `batch` sequences."""
         return max(self._min_blocks, batch, _MAX_BLOCKS // batch * batch if _has_padding(s) else 0)
 
@@ -350,7 +350,7 @@ class ShapeClassPlan:
         states: dict[int, _StreamState] = self._local.__dict__.setdefault("states", {})
         found = states.get(stream)
         if found is None:
-            with relaxed_capture():
+            with relax_stream_capture_mode():
                 found = states[stream] = _StreamState(self, stream)
             self.streams.add(stream)
         return found
@@ -440,7 +440,7 @@ class _StreamState:
             plan.target.library, holder.state, stream, plan.descriptor.pointer, may_need_context_switch=False
         )
         with in_context(self.context):
-            self._prepare = PrepareKernel(stream)
+            self._prepare = LengthsAndOffsetsKernel(stream)
         self.own = self.own_bytes = 0
         self._tables: StreamTableMemory | None = None
         self._row: tuple[int, ...] | None = None  # by which these tables were written
@@ -472,13 +472,13 @@ def _build_plan(problem: Attention, target: Target, backward: bool, choice: tupl
     if problem.deterministic and backward:
         selected = find_engine_selection(graph, version, sm)
         choice = choice if selected is None else (selected.engine, dict(selected.knobs))
-    elif choice == (None, None) and _has_small_sequences(problem, target, backward):
+    elif choice == (None, None) and _is_small_tile_config_faster(problem, target, backward):
         choice = _choose_small_tile_config(graph, target)
     engine, knobs = choice
     return build(graph, target, engine=engine, knobs=knobs)
 
 
-def _has_small_sequences(p: Attention, target: Target, backward: bool) -> bool:
+def _is_small_tile_config_faster(p: Attention, target: Target, backward: bool) -> bool:
     """Return whether sequences are so short that the small-tile config without a workspace is faster.
 
     Measured with 9.19.0 on an H200, d 64 and 128, causal or not: with up to 64 keys such a forward pass takes 0.5 times

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ..errors import EnvironmentNotReady
 from ..native import Handle
 from ..native.cuda import on_device
-from ..native.fast_call import NEEDS_PYTHON, HandleState, Launch, TupleCall
+from ..native.fast_call import NEEDS_PYTHON, HandleState, Launch, PlanCallWithTuple
 from ..native.launch import Launcher
 from ..plans.plan import Plan
 
@@ -83,7 +83,7 @@ class StreamState:
             owner.plan.descriptor.pointer,
             may_need_context_switch=owner.may_need_context_switch,
         )
-        self.fast: TupleCall | None = None
+        self.fast: PlanCallWithTuple | None = None
         self.replace_workspace(owner, base)
         self.call: Callable[[tuple[Any, ...]], int] = report_python_call_needed
 
@@ -93,7 +93,7 @@ class StreamState:
         self.extra_addresses = owner.get_extra_addresses(base)
         self.workspace = owner.get_plan_workspace(base)
         if self.fast is not None:
-            self.fast.replace_addresses(self.extra_addresses, self.workspace)
+            self.fast.replace_internal_addresses(self.extra_addresses, self.workspace)
 
 
 def report_python_call_needed(_buffers: tuple[Any, ...]) -> int:

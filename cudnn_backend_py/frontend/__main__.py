@@ -19,7 +19,7 @@ import click
 from ..command_line import program_command
 from ..errors import CudnnBackendError
 from ..printable import printable
-from ..system.nearest import suggest_nearest
+from ..system.nearest import suggest_most_similar_name
 from ..system.python_file import is_python_file
 from .as_cudnn import SUBMODULES, install, install_in_children, patch_torch_with_described_gpu
 from .built_graphs import describe_built_graphs
@@ -68,7 +68,7 @@ class FrontendRun:
         """Run the program, and print what was built if it succeeds."""
         process = os.getpid()
         try:
-            _run_as_frontend(self.start, self.target, self.children)
+            _run_program_with_replaced_cudnn(self.start, self.target, self.children)
         except SystemExit as done:
             if done.code:
                 raise
@@ -123,7 +123,9 @@ def make_program_starter(program: Sequence[str]) -> Callable[[], Any]:
         context = click.get_current_context(silent=True)
         names = [name for one in context.command.params for name in one.opts] if context else []
         known = [name.lstrip("-") for name in names if name.startswith("--")]
-        raise click.UsageError(f"there is no option {first}{suggest_nearest(first.lstrip('-'), known, prefix='--')}")
+        raise click.UsageError(
+            f"there is no option {first}{suggest_most_similar_name(first.lstrip('-'), known, prefix='--')}"
+        )
     if not Path(first).exists():
         raise click.UsageError(f"there is no file {first}")
     if is_notebook(Path(first)):
@@ -137,7 +139,7 @@ def make_program_starter(program: Sequence[str]) -> Callable[[], Any]:
     return lambda: _run_script(first, *rest)
 
 
-def _run_as_frontend(start: Callable[[], Any], target: str | None, children: bool) -> None:
+def _run_program_with_replaced_cudnn(start: Callable[[], Any], target: str | None, children: bool) -> None:
     try:
         install(target)
     except CudnnBackendError as error:

@@ -204,13 +204,13 @@ class Profile:
     start = stop = step = export_chrome_trace = make_no_op()
 
     def events(self) -> list[Any]:
-        return _EmptyTable()
+        return _EmptyProfilerTable()
 
     def key_averages(self, *args: Any, **kwargs: Any) -> list[Any]:
-        return _EmptyTable()
+        return _EmptyProfilerTable()
 
 
-class _EmptyTable(list[Any]):
+class _EmptyProfilerTable(list[Any]):
     def table(self, *args: Any, **kwargs: Any) -> str:
         return ""
 

@@ -52,7 +52,7 @@ class _DetailedError(CudnnBackendError):
             self.sections |= {"fix": fix} | ({"more": more} if more else {})
 
     def __str__(self) -> str:
-        words = _shorten_messages(self)
+        words = _get_innermost_reason(self)
         parts = [str(self.args[0]), f"cuDNN: {words}" if words else "", self.sections.get("fix", "")]
         return "; ".join(printable(part) for part in parts if part)
 
@@ -185,7 +185,7 @@ def format_error(error: CudnnBackendError) -> str:
             verdict = getattr(error, "verdict", None)
     short = [str(error.args[0])]
     if verdict is None or verdict.supported:  # then it is the program's own choice that is refused
-        sections = {**error.sections, "cudnn": _shorten_messages(error)}
+        sections = {**error.sections, "cudnn": _get_innermost_reason(error)}
         short = [CudnnBackendError(error.headline, code=error.code, **sections).render()]
     if verdict is not None:
         from ..diagnose.report.summary import format_summary
@@ -194,7 +194,7 @@ def format_error(error: CudnnBackendError) -> str:
     return "\n".join(short)
 
 
-def _shorten_messages(error: CudnnBackendError) -> str:
+def _get_innermost_reason(error: CudnnBackendError) -> str:
     """Return cuDNN's first (innermost) reason with its status; without a reason, the last line of its messages."""
     text = error.sections.get("cudnn", "").strip()
     found = re.search(REASON_LINE, text)

@@ -52,18 +52,18 @@ from .ops.node import (
     FrontendKnownIssueWarning,
     Node,
     add_dims_to_errors,
-    check_and_infer,
+    check_and_infer_properties,
     fill_data_type,
     warn_about_known_issues,
 )
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
-from .overrides import read_overrides
+from .overrides import read_shape_overrides
 from .plan_choice import PlanChoice, make_engine_choice, to_cuda_graph_retention
 from .plan_list import PlanList
-from .private_names import PrivateNames
-from .recorded import GraphRecord, record_operations
+from .private_names import FrontendPrivateAliases
+from .recorded import GraphRecord, make_class_record_operations
 from .runner import InternalTensorPlacement, Runner
 from .tensors import tensor as UserTensor
 from .written import GraphTensors
@@ -96,11 +96,11 @@ def _convert_errors_to_graph_refused(codes: Sequence[str] | None = None) -> Iter
         raise GraphRefused(get_headline(error), code=error.code, **error.sections) from error
 
 
-@record_operations
+@make_class_record_operations
 class pygraph(
     GraphTensors,
     PlanChoice,
-    PrivateNames,
+    FrontendPrivateAliases,
     PointwiseOps,
     MatmulOps,
     ReductionOps,
@@ -232,7 +232,7 @@ class pygraph(
         if context.is_dynamic_shape_enabled and context.version < MIN_DYNAMIC_SHAPE_VERSION:
             raise make_not_supported_error(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
         for node in self._nodes:
-            check_and_infer(node, context)
+            check_and_infer_properties(node, context)
         for item in self._created:
             fill_data_type(item, context)
             if item.dim and len(item.dim) != len(item.stride):
@@ -555,11 +555,11 @@ class pygraph(
         return self._memory.scratch_bytes + config.workspace_bytes
 
     def _read_overrides(self, uids: Any, shapes: Any, strides: Any) -> Overrides | None:
-        """Return override dims and strides, checked by :func:`read_overrides`; None if there are no uids."""
+        """Return override dims and strides, checked by :func:`read_shape_overrides`; None if there are no uids."""
         if uids is None:
             return None
         assert self._memory is not None
-        return read_overrides(self._memory, self._wrong_ways.get("override shapes"), uids, shapes, strides)
+        return read_shape_overrides(self._memory, self._wrong_ways.get("override shapes"), uids, shapes, strides)
 
     def query_tensor_attributes_of_uid(self, uid: int) -> UserTensor:
         """Return the tensor that has this uid.
@@ -854,7 +854,7 @@ class pygraph(
         with convert_errors(GraphRefused, "the JSON of the graph"):
             data = read_graph_json(text)
             check_nodes(data)
-            self._apply_context(data.get("context"))
+            self._apply_graph_settings_from_json(data.get("context"))
             add_nodes_from_json(self, data)
 
     def _load_serialized_plan(self, memory: InternalTensorPlacement) -> None:
@@ -862,7 +862,7 @@ class pygraph(
         self._graph, self._memory = memory.graph, memory
         self._emitter = Emitter(self.context, self.name)
 
-    def _apply_context(self, said: Any) -> None:
+    def _apply_graph_settings_from_json(self, said: Any) -> None:
         """Apply the graph-wide settings in a graph's JSON, except those that the program requested."""
         if not isinstance(said, Mapping):
             return

@@ -300,12 +300,12 @@ def get_cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Hand
         return handle
 
 
-def _reset_after_fork() -> None:
+def _reset_handles_after_fork() -> None:
     global _handle_lock, _shared_handles
     _handle_lock, _shared_handles = threading.Lock(), {}  # as in planning: a thread that is not here may hold the lock
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(after_in_child=_reset_handles_after_fork)
 
 
 def find_target(handle: Any, properties: device_properties | None) -> Target:

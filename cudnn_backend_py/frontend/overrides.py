@@ -10,10 +10,10 @@ from .arguments import to_int_list, to_list
 from .errors import make_invalid_value_error, make_wrong_results_error
 from .runner import InternalTensorPlacement
 
-__all__ = ["read_overrides"]
+__all__ = ["read_shape_overrides"]
 
 
-def read_overrides(
+def read_shape_overrides(
     memory: InternalTensorPlacement, fault: KnownIssue | None, uids: Any, shapes: Any, strides: Any
 ) -> Overrides | None:
     """Return override dims and strides as one list per uid, after checking counts and ranks; None without uids.

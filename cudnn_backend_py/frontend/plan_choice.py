@@ -102,7 +102,7 @@ class PlanChoice:
         named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
         return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
-    def _get_plan_retention(self) -> CudaGraphRetention | None:
+    def _get_cuda_graph_retention_of_plans(self) -> CudaGraphRetention | None:
         """Return the CUDA graph retention to build plans with, None if not set or before cuDNN 9.28."""
         if self._retention is None or self.operation_graph.target.library.version < (9, 28):
             return None

@@ -65,7 +65,7 @@ class PlanConfig:
     cpp_index: int | None = None
 
 
-class PlanListGraph(Protocol):
+class PlanListOwner(Protocol):
     """The attributes and methods that a ``PlanList`` needs of the graph that owns it."""
 
     name: str
@@ -78,7 +78,7 @@ class PlanListGraph(Protocol):
     @property
     def cache(self) -> kernel_cache | None: ...
 
-    def _get_plan_retention(self) -> CudaGraphRetention | None: ...
+    def _get_cuda_graph_retention_of_plans(self) -> CudaGraphRetention | None: ...
 
     def graph(self) -> Graph: ...
 
@@ -86,8 +86,8 @@ class PlanListGraph(Protocol):
 class PlanList:
     """Engine configs of one graph; ``candidate`` is the index of the plan to execute, -1 before one is built."""
 
-    def __init__(self, graph: PlanListGraph) -> None:
-        self._graph: PlanListGraph = weakref.proxy(graph)  # whose plans these are: it goes when its last user does
+    def __init__(self, graph: PlanListOwner) -> None:
+        self._graph: PlanListOwner = weakref.proxy(graph)  # whose plans these are: it goes when its last user does
         self._configs: list[EngineConfig] = []
         self._modes: list[str] = []  # to be queried when their configs are needed
         self._plans: dict[int, Plan] = {}
@@ -105,7 +105,7 @@ class PlanList:
     @property
     def count(self) -> int:
         """The number of engine configs; 0 for a loaded plan."""
-        self._query_remaining_modes()
+        self._query_remaining_heuristics_modes()
         return len(self._configs)
 
     def get_chosen_index(self) -> int:
@@ -136,9 +136,9 @@ class PlanList:
         if not hasattr(index, "__index__"):
             raise make_missing_plan_error(index, len(self))
         if index >= len(self._configs):
-            self._query_remaining_modes()
+            self._query_remaining_heuristics_modes()
         if not self._configs and index in self._plans:
-            return self._make_loaded_config(self._plans[index])
+            return self._make_config_of_loaded_plan(self._plans[index])
         if not self._configs:
             raise FrontendIndexError(
                 f"Plan index {index} is invalid: the graph has no plans",
@@ -150,7 +150,7 @@ class PlanList:
         return self._configs[index]
 
     @staticmethod
-    def _make_loaded_config(plan: Plan) -> EngineConfig:
+    def _make_config_of_loaded_plan(plan: Plan) -> EngineConfig:
         """Return the engine config of a loaded plan."""
         choice = EngineChoice.parse(plan.tag)
         return OperationGraph(plan.graph, plan.target).config(choice.engine, choice.knobs)
@@ -176,18 +176,18 @@ class PlanList:
         if named and not names:
             raise make_kernel_not_offered_error("heur_mode.OPENSOURCE alone")
         _ = self._graph.operation_graph  # refuses to be queried too early
-        self._query_remaining_modes()
+        self._query_remaining_heuristics_modes()
         before = len(self._configs)
         self._cudnn_messages = ""
         self._modes = names
         while self._modes and len(self._configs) == before:
-            self._query_next_mode()
+            self._query_next_heuristics_mode()
         if not self._configs:
             raise self._make_refusal_error(
                 "no engine config of cuDNN supports this graph", "heuristics-empty", built=False
             )
 
-    def _query_next_mode(self) -> None:
+    def _query_next_heuristics_mode(self) -> None:
         try:
             found = self._graph.operation_graph.heuristics(
                 self._modes.pop(0), sm_count=self._graph.sm_count, judging=True
@@ -200,9 +200,9 @@ class PlanList:
             words = found.answer.text
         self._cudnn_messages = "\n".join(text for text in (self._cudnn_messages, words) if text)
 
-    def _query_remaining_modes(self) -> None:
+    def _query_remaining_heuristics_modes(self) -> None:
         while self._modes:
-            self._query_next_mode()
+            self._query_next_heuristics_mode()
 
     def _make_refusal_error(
         self,
@@ -215,10 +215,12 @@ class PlanList:
     ) -> cudnnGraphNotSupportedError:
         """Return the error for a refused graph; an environment problem that explains the refusal is named first."""
         from ..diagnose.engines import explain_missing_engines, find_missing_engine_libraries
-        from ..native.environment_problems import find_refusal_problem  # reads versions and logs: only for a refusal
+        from ..native.environment_problems import (
+            find_problem_explaining_refusal,  # reads versions and logs: only for a refusal
+        )
 
         target, graph = self._graph.target, self._graph.graph()
-        fault = None if built is None else find_refusal_problem(target.library, target, built=built)
+        fault = None if built is None else find_problem_explaining_refusal(target.library, target, built=built)
         if built is False and (absent := find_missing_engine_libraries(graph, target)):
             headline = f"{explain_missing_engines(None, absent, target.library).headline}, judged"
         error = cudnnGraphNotSupportedError(
@@ -249,7 +251,7 @@ class PlanList:
 
     def add_engine(self, choice: EngineChoice) -> None:
         """Append one engine with these knob values."""
-        self._query_remaining_modes()
+        self._query_remaining_heuristics_modes()
         self._configs.append(self._graph.operation_graph.config(choice.engine, choice.knobs))
 
     def use_loaded_plan(self, plan: Plan) -> None:
@@ -274,7 +276,7 @@ class PlanList:
         for kind, note, wanted in self._notes:
             if (note in (held.name for held in getattr(config, kind))) != wanted:
                 return "deselected by its notes"
-        named = self._find_name_exclusion_reason(index)
+        named = self._find_reason_to_exclude_by_name(index)
         if named is not None:
             return named
         if self.workspace_limit is None and self.shared_memory_limit is None:
@@ -285,7 +287,7 @@ class PlanList:
             config, workspace_bytes=self.workspace_limit, shared_memory_bytes=self.shared_memory_limit
         )
 
-    def _find_name_exclusion_reason(self, index: int) -> str | None:
+    def _find_reason_to_exclude_by_name(self, index: int) -> str | None:
         for name in self.barred_names:
             if name in (called := self.get_name(index)):
                 return f"{called} is deselected by the name {name}"
@@ -316,7 +318,7 @@ class PlanList:
         if not self._notes and not self.barred_names and limits == (None, None):
             return
         runs_on = index in self._plans and not to_build
-        why = self._find_name_exclusion_reason(index) if runs_on else self._find_exclusion_reason(index)
+        why = self._find_reason_to_exclude_by_name(index) if runs_on else self._find_exclusion_reason(index)
         if why is not None:
             raise PlanExcluded(
                 f"plan {index}: {why}",
@@ -354,7 +356,7 @@ class PlanList:
         try:
             with convert_errors(FrontendRuntimeError, "the kernel cache"):
                 made = None if cache is None else cache.get_or_make_descriptor(self._graph.operation_graph.descriptor)
-            retention = self._graph._get_plan_retention()
+            retention = self._graph._get_cuda_graph_retention_of_plans()
             built = build_plan(config, kernel_cache=made, retention=retention)
         except CudnnBackendError as error:
             words = getattr(error, "last_error", "") or str(error)
@@ -372,7 +374,7 @@ class PlanList:
         """
         every = policy != build_plan_policy.HEURISTICS_CHOICE
         if every:
-            self._query_remaining_modes()
+            self._query_remaining_heuristics_modes()
         elif self._pinned is not None:
             self._build_plan(self._pinned)
             return
@@ -406,7 +408,7 @@ class PlanList:
 
     def list_runnable_indices(self) -> list[int]:
         """Return the indices of the built plans that may run: those not deselected by name."""
-        return sorted(index for index in self._plans if self._find_name_exclusion_reason(index) is None)
+        return sorted(index for index in self._plans if self._find_reason_to_exclude_by_name(index) is None)
 
     @property
     def has_built_plan(self) -> bool:

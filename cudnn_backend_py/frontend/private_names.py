@@ -1,4 +1,4 @@
-"""``PrivateNames``: private attributes of cudnn-frontend 1.32's graph that programs use, as aliases."""
+"""``FrontendPrivateAliases``: private attributes of cudnn-frontend 1.32's graph that programs use, as aliases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .recorded import GraphRecord
 from .runner import Runner
 from .tensors import tensor
 
-__all__ = ["PrivateNames"]
+__all__ = ["FrontendPrivateAliases"]
 
 
-class _BindingsByUid(MutableMapping[int, Any]):
+class _BoundBuffersByUid(MutableMapping[int, Any]):
     """A live mapping from tensor uids to the buffers that are bound to the graph's tensors."""
 
     def __init__(self, record: GraphRecord) -> None:
@@ -44,7 +44,7 @@ class _BindingsByUid(MutableMapping[int, Any]):
         return len(self._record.bound_buffers)
 
 
-class PrivateNames:
+class FrontendPrivateAliases:
     """Mixin of ``pygraph`` with aliases for private attributes of cudnn-frontend's graph."""
 
     record: GraphRecord
@@ -77,4 +77,4 @@ class PrivateNames:
 
     @property
     def _data_bindings(self) -> MutableMapping[int, Any]:
-        return _BindingsByUid(self.record)
+        return _BoundBuffersByUid(self.record)

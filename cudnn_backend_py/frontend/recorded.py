@@ -24,7 +24,7 @@ from .ops.infer import infer_matmul, infer_pointwise
 from .ops.node import pack_strides
 from .tensors import tensor
 
-__all__ = ["OPERATIONS", "GraphRecord", "Node", "Operation", "record_operations"]
+__all__ = ["OPERATIONS", "GraphRecord", "Node", "Operation", "make_class_record_operations"]
 
 Class = TypeVar("Class", bound=type)
 
@@ -381,7 +381,7 @@ class GraphRecord:
         return found[0] if found else None
 
 
-def record_operations(cls: Class) -> Class:
+def make_class_record_operations(cls: Class) -> Class:
     """Make a graph class record a node per operation, with results named as in cudnn-frontend 1.32."""
     for name, operation in OPERATIONS.items():
         if hasattr(cls, name):
@@ -391,7 +391,7 @@ def record_operations(cls: Class) -> Class:
 
 def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(add)
-    def record_and_add(self: Any, *args: Any, out_dims: Any = None, **kwargs: Any) -> Any:
+    def record_and_add_operation(self: Any, *args: Any, out_dims: Any = None, **kwargs: Any) -> Any:
         record: GraphRecord = self.record
         if record.is_recording:
             return add(self, *args, **kwargs)
@@ -432,7 +432,10 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             for key, item in kwargs.items()
         }
         _record_arguments(
-            node, operation, method, _merge_keywords(_bind_arguments(method, parameters, self, args, kwargs))
+            node,
+            operation,
+            method,
+            _merge_arguments_and_keywords(_bind_arguments(method, parameters, self, args, kwargs)),
         )
         for item in (*node.inputs.values(), *node.outputs.values()):
             record.add_tensor(item)
@@ -447,8 +450,8 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             record.set_inferred_result_shapes(node.outputs.values())
         return result
 
-    record_and_add.__dict__["operation"] = operation
-    return record_and_add
+    record_and_add_operation.__dict__["operation"] = operation
+    return record_and_add_operation
 
 
 @cache
@@ -545,7 +548,7 @@ def _to_graph_tensor(graph: Any, name: str, value: Any) -> Any:
     return made
 
 
-def _merge_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_arguments_and_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call's arguments by name, with ``**keywords`` merged, without the name and the compute type."""
     flat = {**given, **given.get("keywords", {})}
     for name in ("self", "arguments", "keywords", "name", "compute_data_type"):

@@ -22,7 +22,7 @@ from ..native.cuda import (
     make_stream_context_current,
     release_objects_of_destroyed_graphs,
 )
-from ..native.fast_call import NEEDS_PYTHON, DictCall, load_compiled_library
+from ..native.fast_call import NEEDS_PYTHON, PlanCallWithDict, load_compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
 from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, convert_error, convert_errors
@@ -68,13 +68,13 @@ class InternalTensorPlacement:
 _live_runners: weakref.WeakSet[Runner] = weakref.WeakSet()
 
 
-def _invalidate_after_fork() -> None:
+def _invalidate_runners_after_fork() -> None:
     """Make the first call in a forked child raise, as a CUDA context does not survive a fork."""
     for runner in list(_live_runners):
         runner._handle_checked = object()
 
 
-os.register_at_fork(after_in_child=_invalidate_after_fork)
+os.register_at_fork(after_in_child=_invalidate_runners_after_fork)
 
 
 class Runner:
@@ -128,7 +128,7 @@ class Runner:
         _live_runners.add(self)
         self._packs_to_check = MAX_CHECKED_PACKS
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.list_user_uids()]
-        self._mapped: DictCall | None = None
+        self._mapped: PlanCallWithDict | None = None
         self._go: Callable[[Any, Any, Any], int] = _report_python_checks_needed
 
     @property
@@ -179,7 +179,7 @@ class Runner:
         """Let compiled code run later calls with plain addresses or buffers of the same framework."""
         kinds = {type(value) for value in (*pack.values(), workspace)}
         found = next(filter(None, map(find_dlpack_exchange, kinds)), None)
-        if self._length > DictCall.MAX_PLACES or (
+        if self._length > PlanCallWithDict.MAX_PLACES or (
             self._mapped is not None and (found is None or self._mapped.exchange is not None)
         ):
             return
@@ -235,12 +235,12 @@ class Runner:
                     addresses[at] = _get_buffer_address(value, name)
         base = workspace if type(workspace) is int else _get_workspace_address(workspace)
         if self._is_special:
-            base = self._fill_addresses(addresses, base)
+            base = self._fill_internal_addresses(addresses, base)
         if self._has_workspace:
             addresses[0] = base
         return tuple(addresses)
 
-    def _fill_addresses(self, addresses: list[int], base: int) -> int:
+    def _fill_internal_addresses(self, addresses: list[int], base: int) -> int:
         """Fill in the addresses of scratch, constants and slices; return the address of the plan's workspace."""
         if self._constants and self._device is None:
             self._upload_constants()

@@ -65,14 +65,16 @@ def serialize_plan(plan: Plan, memory: InternalTensorPlacement, notes: Sequence[
         }
     )
     seal = _compute_checksum(own, code)
-    return write_ubjson({**_to_frontend_json(memory, notes), _PLAN_KEY: code, _OWN_KEY: own, _CHECKSUM_KEY: seal})
+    return write_ubjson(
+        {**_placement_to_frontend_json(memory, notes), _PLAN_KEY: code, _OWN_KEY: own, _CHECKSUM_KEY: seal}
+    )
 
 
 def _compute_checksum(own: str, code: str) -> str:
     return hashlib.sha256(f"{len(own)} {own}{code}".encode()).hexdigest()
 
 
-def _to_frontend_json(memory: InternalTensorPlacement, notes: Sequence[str]) -> dict[str, Any]:
+def _placement_to_frontend_json(memory: InternalTensorPlacement, notes: Sequence[str]) -> dict[str, Any]:
     """Return the JSON that cudnn-frontend reads; it has ``json_version`` only if cudnn-frontend can run the plan."""
     size = memory.scratch_bytes
     places: dict[str, Any] = {str(uid): [2, offset, []] for uid, offset in memory.offsets.items()}
@@ -80,7 +82,7 @@ def _to_frontend_json(memory: InternalTensorPlacement, notes: Sequence[str]) -> 
         places[str(uid)] = [_COPIED_MEMORY, size, [to_float32_hex(value) for value in values]]
         size += -(-4 * len(values) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
     known = [item for item in memory.tensors if item.value is not None]
-    runs = all(_is_supported_scalar(item) for item in known)
+    runs = all(_has_frontend_scalar_type(item) for item in known)
     runs = runs and len({whole for whole, _ in memory.slices.values()}) == len(memory.slices)  # one slice of each whole
     return {
         **({"json_version": JSON_VERSION} if runs else {}),
@@ -88,7 +90,7 @@ def _to_frontend_json(memory: InternalTensorPlacement, notes: Sequence[str]) -> 
         "tensors": [_tensor_to_frontend_json(item) for item in memory.tensors],
         "behavior_notes": [list(notes)],
         "variant_pack_uids": [item.uid for item in memory.tensors],
-        "pass_by_values": {str(item.uid): _scalar_to_json(item) for item in known if _is_supported_scalar(item)},
+        "pass_by_values": {str(item.uid): _scalar_to_json(item) for item in known if _has_frontend_scalar_type(item)},
         "workspace_modifications": places,
         "aligned_operands": {},
         "variant_pack_replacements": [[whole, [uid, start]] for uid, (whole, start) in memory.slices.items()],
@@ -97,7 +99,7 @@ def _to_frontend_json(memory: InternalTensorPlacement, notes: Sequence[str]) -> 
     }
 
 
-def _is_supported_scalar(item: Any) -> bool:
+def _has_frontend_scalar_type(item: Any) -> bool:
     return item.data_type.name in ("INT64", "INT32", "FLOAT")
 
 
@@ -118,7 +120,7 @@ def _tensor_to_frontend_json(item: Any) -> dict[str, Any]:
         "data_type": item.data_type.name,
         "is_virtual": False,
         "is_pass_by_value": item.by_value,
-        "pass_by_value": _scalar_to_json(item) if item.value is not None and _is_supported_scalar(item) else None,
+        "pass_by_value": _scalar_to_json(item) if item.value is not None and _has_frontend_scalar_type(item) else None,
         "reordering_type": item.reordering.name,
     }
 
@@ -146,7 +148,7 @@ def deserialize_plan(data: Any, target: Target) -> tuple[Plan, InternalTensorPla
         return restore_plan(record, memory.graph, target, source), memory
     record = PlanRecord.from_dict({"target": "", **content}, source)  # the target's name was not always kept
     parts = _read_checked_fields(_OWN_FIELDS, content)
-    memory = _read_placement(record.read_graph(), parts["constants"], parts["slices"])
+    memory = _make_checked_placement(record.read_graph(), parts["constants"], parts["slices"])
     return restore_plan(record, memory.graph, target, source), memory
 
 
@@ -154,7 +156,7 @@ def _read_checked_fields(kinds: Mapping[str, Any], content: Any) -> dict[str, An
     return read_fields(kinds, content, "the data", code="plan-file", error=GraphError)
 
 
-def _read_placement(
+def _make_checked_placement(
     graph: Graph,
     constants: Mapping[int, Sequence[float]],
     slices: Mapping[int, tuple[int, int]],
@@ -286,7 +288,7 @@ def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord
     }
     choice = EngineChoice.from_log(*logged)
     record = PlanRecord(str(Version.from_number(plan["cudnnVersion"])), "", sm, choice.tag, {}, content[_PLAN_KEY])
-    return record, _read_placement(
+    return record, _make_checked_placement(
         replace_tensors(graph, changed), constants, slices, (scratch, parts["fe_workspace_size"])
     )
 

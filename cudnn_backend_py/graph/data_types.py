@@ -20,7 +20,7 @@ __all__ = [
     "FloatFormat",
     "find_member",
     "find_type",
-    "suggest_member",
+    "suggest_enumerator",
 ]
 
 E = TypeVar("E", bound=CudnnEnum)
@@ -252,7 +252,7 @@ def find_member(enum: type[E], name: str) -> E | None:
     return None if found is None else enum(found)
 
 
-def suggest_member(enum: type[CudnnEnum], name: object, prefix: str = "") -> str:
+def suggest_enumerator(enum: type[CudnnEnum], name: object, prefix: str = "") -> str:
     """Return the enumerator with the most similar name, to append to an error text; empty if none."""
     near = enum.find_nearest(name)
     return "" if near is None else f"; did you mean {prefix}{near.name}?"

@@ -19,7 +19,7 @@ __all__ = [
     "MISTAKES",
     "call_and_report_errors",
     "collect_error_reports",
-    "describe_failure",
+    "describe_internal_error",
     "iterate_and_report_errors",
     "report_error_line",
 ]
@@ -65,7 +65,7 @@ def report_error_line(line: str) -> None:
         lines.append(line)
 
 
-def describe_failure(what: str, error: BaseException) -> str:
+def describe_internal_error(what: str, error: BaseException) -> str:
     """Return the line that reports an exception raised by this package's own code."""
     words = " ".join(str(error).split()) or "no message"
     return (
@@ -79,7 +79,7 @@ def call_and_report_errors(what: str, otherwise: Result, function: Callable[...,
         return function(*given)
     except MISTAKES as error:
         reraise_interruption(error)
-        report_error_line(describe_failure(what, error))
+        report_error_line(describe_internal_error(what, error))
         return otherwise
 
 
@@ -89,4 +89,4 @@ def iterate_and_report_errors(what: str, function: Callable[..., Iterable[Result
         yield from function(*given)
     except MISTAKES as error:
         reraise_interruption(error)
-        report_error_line(describe_failure(what, error))
+        report_error_line(describe_internal_error(what, error))

@@ -24,11 +24,11 @@ from ..generated.enums import (
     ReduceTensorOp,
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, CONVOLUTIONS, OUTPUT_PORTS, TERNARY_MODES
-from ..printable import format_in_angle_brackets, format_repr, printable, printable_lines
+from ..printable import format_in_angle_brackets, format_repr, make_lines_printable, printable
 from ..system.notebook import SvgDisplay
-from .data_types import suggest_member
+from .data_types import suggest_enumerator
 from .strides import packed_strides
-from .tensor import LEAST, MOST, Tensor, check_name, describe_wrong_type
+from .tensor import LEAST, MOST, Tensor, check_name, describe_first_wrong_field_type
 
 __all__ = [
     "ACTIVATION_NUMBERS",
@@ -107,7 +107,7 @@ class Op:
         outputs = [tensor for port, tensor in self.outputs().items() if "." not in port or not tensor.virtual]
         left = ", ".join(printable(tensor.name) for tensor in outputs)
         types = ", ".join(tensor.type_text for tensor in outputs)
-        return printable_lines(f"{left} = {self.display_name()}({', '.join(inputs + extra)}) : {types}")
+        return make_lines_printable(f"{left} = {self.display_name()}({', '.join(inputs + extra)}) : {types}")
 
 
 def check_graph(graph: object) -> None:
@@ -168,7 +168,7 @@ class _OperationWithFields(Op, FrozenValue, kw_only=True):
     """Base class of operations with ports and parameters as fields."""
 
     def _check_types(self) -> None:
-        if wrong := describe_wrong_type(self):
+        if wrong := describe_first_wrong_field_type(self):
             raise GraphError(
                 f"operation {self.name!r} has {wrong}", code="wrong-field-type", where=f"a {type(self).__name__}"
             )
@@ -421,7 +421,7 @@ class Operation(Op, FrozenValue):
         given = _check_fields(self.kind, self.fields, f"operation {self.name!r}")
         object.__setattr__(self, "fields", given)
         if self.kind in CONVOLUTIONS:
-            _check_ranks(self)
+            _check_convolution_ranks(self)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.name, tuple(self.fields.items())))
@@ -453,7 +453,7 @@ class Operation(Op, FrozenValue):
         return {name: value for name, value in self.fields.items() if name not in tensors}
 
 
-def _check_ranks(op: Operation) -> None:
+def _check_convolution_ranks(op: Operation) -> None:
     """Refuse a convolution of tensors with different numbers of dims."""
     (first, tensor), *others = op.ports()
     for port, other in others:
@@ -519,7 +519,7 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
 def _suggest_member(value: object, facts: AttributeFacts) -> str:
     """Return the enumerator most similar to a text, to append to an error text; empty if none."""
     enums = (ENUM_OF_TYPE[kind] for kind in facts.types if kind in ENUM_OF_TYPE)
-    return next((text for enum in enums if (text := suggest_member(enum, value, f"{enum.__name__}."))), "")
+    return next((text for enum in enums if (text := suggest_enumerator(enum, value, f"{enum.__name__}."))), "")
 
 
 def _convert_lists_to_tuples(value: Any) -> Any:
@@ -710,7 +710,7 @@ class Graph(_GraphCaches, SvgDisplay, FrozenValue):
         lines = [f"graph {printable(self.name)}"]
         lines += [f"  {tensor}" for tensor in self.tensors if not tensor.virtual]
         lines += [f"  {op}" for op in self.ops]
-        return printable_lines("\n".join(lines))  # a line may begin with a name
+        return make_lines_printable("\n".join(lines))  # a line may begin with a name
 
 
 def _iterate_tensors(op: Op) -> Iterator[tuple[str, Tensor, bool]]:

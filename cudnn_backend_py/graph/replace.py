@@ -60,7 +60,7 @@ def iterate_unused_uids(graph: Graph) -> Iterator[int]:
 
 
 def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
-    """Return the graph with each tensor whose uid is a key of `new` replaced, wherever it is used.
+    """Return the graph with tensors replaced by those of `new`, which has uids as keys, wherever it is used.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
 
 
 def replace_tensors_in_ops(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
-    """Return the operations with each tensor whose uid is a key of `new` replaced."""
+    """Return the operations with tensors replaced by those of `new`, which has uids as keys."""
     changed: tuple[Op, ...] = _map_tensors(ops, _make_tensor_replacer(new))
     return changed
 

@@ -12,7 +12,7 @@ from ..frozen import FrozenValue
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
 from ..printable import format_repr
-from .data_types import find_member, suggest_member
+from .data_types import find_member, suggest_enumerator
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
 __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "save_graph"]
@@ -158,7 +158,7 @@ def _read_checked_value(record: Any, key: str, kind: type[T], where: str) -> T:
 def _decode_enum(enum: type[E], name: Any, where: str) -> E:
     found = find_member(enum, name) if isinstance(name, str) else None
     if found is None:
-        raise _make_error(f"{where} is {name!r}, which is not a {enum.__name__}{suggest_member(enum, name)}")
+        raise _make_error(f"{where} is {name!r}, which is not a {enum.__name__}{suggest_enumerator(enum, name)}")
     return found
 
 
@@ -281,9 +281,9 @@ def _decode_operation_type(word: str, where: str) -> DescriptorType:
     if found is None or not found.name.startswith(_PREFIX):
         known = {name.removeprefix(_PREFIX): name for name in DescriptorType.__members__ if name.startswith(_PREFIX)}
         known |= {name: name for name in _FIXED}
-        from ..system.nearest import find_nearest  # for this error alone
+        from ..system.nearest import find_most_similar_name  # for this error alone
 
-        near = find_nearest(word.upper().removeprefix(_PREFIX), known)
+        near = find_most_similar_name(word.upper().removeprefix(_PREFIX), known)
         hint = f"; did you mean {known[near]}?" if near else f", known are {', '.join(known.values())}"
         raise _make_error(f"{where} is of the kind {word!r}, which is no operation{hint}")
     return found

@@ -17,8 +17,8 @@ __all__ = [
     "compute_pooled_size",
     "compute_scale_dims",
     "compute_sliced_dims",
-    "find_block_sizes",
-    "has_end_offset",
+    "find_block_size_per_axis",
+    "has_offset_of_last_expert_end",
     "infer_convolution_input_dims",
     "infer_convolution_output_dims",
     "infer_statistics_dims",
@@ -118,7 +118,7 @@ def compute_scale_dims(dims: Sequence[int], sizes: Sequence[int], *, tiled: bool
     return tuple(counts)
 
 
-def find_block_sizes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) -> Dims | None:
+def find_block_size_per_axis(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) -> Dims | None:
     """Return the block size along each axis, `sizes` in some order, that gives the dims `scale`; None if none does.
 
     The block sizes belong to the last axes, in the order given. Where the dims of the scales say otherwise (K^T has its
@@ -135,7 +135,7 @@ def find_block_sizes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[
     return None
 
 
-def has_end_offset(offsets: int, experts: int) -> bool:
+def has_offset_of_last_expert_end(offsets: int, experts: int) -> bool:
     """Return whether a number of expert offsets includes the end of the last expert's rows (allowed since 9.28)."""
     return experts > 1 and offsets % experts == 1
 

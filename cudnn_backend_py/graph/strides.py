@@ -74,7 +74,7 @@ def has_overlapping_elements(dims: Sequence[int], strides: Sequence[int]) -> boo
         return False
     places = 1  # a bit for each address taken
     for stride, dim in axes:
-        copies = _copy_places(places, stride, dim)
+        copies = _replicate_bitmask_at_stride(places, stride, dim)
         if copies is None:
             return True
         places = copies
@@ -95,11 +95,11 @@ def _find_interleaved_axes(dims: Sequence[int], strides: Sequence[int]) -> list[
     return axes[:end]
 
 
-def _copy_places(places: int, stride: int, count: int) -> int | None:
+def _replicate_bitmask_at_stride(places: int, stride: int, count: int) -> int | None:
     """Return the places together with their copies at multiples of a stride; None if two of them coincide."""
     if count == 1:
         return places
-    half = _copy_places(places, stride, count // 2)
+    half = _replicate_bitmask_at_stride(places, stride, count // 2)
     if half is None:
         return None
     whole, shifted = half, half << stride * (count // 2)

@@ -9,12 +9,12 @@ from typing import Any
 from ..errors import GraphError
 from ..frozen import FrozenValue
 from ..generated.enums import DIM_MAX, CudnnEnum, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
-from ..printable import format_in_angle_brackets, format_repr, printable, printable_lines
-from .data_types import DATA_TYPES, ELEMENT_BITS, SHORT_TYPES, find_type, suggest_member
+from ..printable import format_in_angle_brackets, format_repr, make_lines_printable, printable
+from .data_types import DATA_TYPES, ELEMENT_BITS, SHORT_TYPES, find_type, suggest_enumerator
 from .rules import Rule, find_broken_rule
 from .strides import packed_strides
 
-__all__ = ["LEAST", "MOST", "Tensor", "check_name", "describe_wrong_type"]
+__all__ = ["LEAST", "MOST", "Tensor", "check_name", "describe_first_wrong_field_type"]
 
 
 class Tensor(FrozenValue, kw_only=True):
@@ -115,7 +115,7 @@ class Tensor(FrozenValue, kw_only=True):
             marks.append(f"ragged_offset {printable(self.ragged_offset.name)}{times}")
         if self.vector_count != 1:
             marks.append(f"vector {self.vector_count} along {self.vector_dim}")
-        return printable_lines(f"{printable(self.name)} : {self.type_text} ({', '.join(marks)})")
+        return make_lines_printable(f"{printable(self.name)} : {self.type_text} ({', '.join(marks)})")
 
 
 _MAX_OFFSETS = 4  # ragged offsets of ragged offsets; one is what attention has
@@ -126,7 +126,7 @@ _RULES: tuple[Rule[Tensor], ...] = (
         "data-type",
         lambda t: not isinstance(t.data_type, DataType),
         lambda t: (
-            f"has data type {format_repr(t.data_type)}, a DataType is needed{suggest_member(DataType, t.data_type)}"
+            f"has data type {format_repr(t.data_type)}, a DataType is needed{suggest_enumerator(DataType, t.data_type)}"
         ),
     ),
     Rule(
@@ -218,7 +218,7 @@ def _check_tensor(tensor: Tensor) -> None:
         where = f"tensor {tensor.name!r}, checked before any cuDNN call\n{sizes}"
         return GraphError(f"tensor {tensor.name!r} {message}", code=code, where=where, fix=fix)
 
-    if wrong := describe_wrong_type(tensor, but=("dims", "strides", "uid", "data_type")):
+    if wrong := describe_first_wrong_field_type(tensor, but=("dims", "strides", "uid", "data_type")):
         raise make_error(f"has {wrong}", "wrong-field-type")
     check_name(tensor.name, "a tensor")
     if rule := find_broken_rule(_RULES, tensor):
@@ -271,14 +271,14 @@ def check_name(name: Any, whose: str) -> None:
         ) from None
 
 
-def describe_wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
+def describe_first_wrong_field_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
     """Describe the first field with a value of a wrong type, except the fields `but`; None if all are right."""
     kind: Any = type(holder)
     for name, kinds, needed, takes_bool in _list_annotated_fields(kind, but):
         value = getattr(holder, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and not takes_bool):
             enum = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, CudnnEnum)), None)
-            near = "" if enum is None else suggest_member(enum, value, f"{enum.__name__}.")
+            near = "" if enum is None else suggest_enumerator(enum, value, f"{enum.__name__}.")
             return f"{name} {format_repr(value)}, {needed} is needed{near}"
         if isinstance(value, int) and not LEAST <= value <= MOST:
             return f"{name} {format_repr(value)}, a number of 64 bits is needed"

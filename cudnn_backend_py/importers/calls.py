@@ -12,7 +12,7 @@ from ..graph.ir import Graph
 from .cudnn_json import DumpEntry, LoggedDescriptor, find_logged_field, graph_from_descriptors
 from .records import LruDict
 
-__all__ = ["DESCRIPTORS", "ELEMENT", "FIELD_OF", "TRACKED", "DescriptorCalls", "read_dump"]
+__all__ = ["DESCRIPTORS", "ELEMENT", "FIELD_OF", "TRACKED", "DescriptorCalls", "parse_descriptor_dump"]
 
 _MAX_MADE = 4096  # descriptors of a thread
 _MAX_CALLS = 4 << 20  # characters of the calls of a thread
@@ -69,7 +69,7 @@ class DescriptorCalls:
         if len(found) > _MAX_MADE:
             del found[0]
 
-    def _find_descriptor(self, kind: DescriptorType) -> _DescriptorState:
+    def _get_open_descriptor(self, kind: DescriptorType) -> _DescriptorState:
         """Return the open descriptor of this type that a logged call refers to: the one created last."""
         found = self.open.get(kind)
         if not found:
@@ -82,7 +82,7 @@ class DescriptorCalls:
     def record_set_attribute_call(self, attribute: str, text: str) -> None:
         self._count_characters_and_reset_above_limit(len(text))
         kind, name = FIELD_OF[attribute]
-        item = self._find_descriptor(kind)
+        item = self._get_open_descriptor(kind)
         values: list[str | LoggedDescriptor | None] = []
         for number, match in enumerate(ELEMENT.finditer(text)):
             value = match[2] or ""
@@ -90,7 +90,7 @@ class DescriptorCalls:
             if element is None:
                 values.append(value)
                 continue
-            used = self._resolve_address(value, element)
+            used = self._find_descriptor_at_address(value, element)
             values.append(used.made if used else None)
             item.pointers[name, number] = value
         item.made.attributes[name] = values
@@ -98,7 +98,9 @@ class DescriptorCalls:
         if name == "ops":
             item.count = int(count[1]) if count else len(values)
 
-    def _resolve_address(self, address: str, kind: DescriptorType, mark: int | None = None) -> _DescriptorState | None:
+    def _find_descriptor_at_address(
+        self, address: str, kind: DescriptorType, mark: int | None = None
+    ) -> _DescriptorState | None:
         """Return the descriptor at a logged address, None if ambiguous; `mark` is the hash of its dump, if known."""
         known = self.addresses.get(address)
         if known is not None and known.made.kind is kind and mark in (None, known.mark):
@@ -114,7 +116,7 @@ class DescriptorCalls:
     def record_finalize_call(self, dump: DumpEntry, text: str = "") -> _DescriptorState:
         kind = dump.kind
         assert kind is not None
-        item = self._find_descriptor(kind)
+        item = self._get_open_descriptor(kind)
         self.open[kind] = [other for other in self.open[kind] if other is not item]
         item.mark = _hash_dump(dump)
         shown: dict[str, list[DumpEntry]] = {}
@@ -127,7 +129,7 @@ class DescriptorCalls:
             child = children[number]
             if child.kind is None:
                 continue
-            used = self._resolve_address(address, child.kind, _hash_dump(child))
+            used = self._find_descriptor_at_address(address, child.kind, _hash_dump(child))
             item.made.attributes[name][number] = used.made if used else None
         if kind is DescriptorType.TENSOR:
             self.tensors.store(item.mark, item.made)
@@ -156,7 +158,7 @@ class DescriptorCalls:
         left += [one for kind, found in self.unused.items() if kind.name.startswith("OPERATION_") for one in found]
         shown = [child for child in dump.children if child.kind is not None and "OPERATION_" in child.kind.name]
         if is_cut:
-            shown = [found for one in left if (found := read_dump(one.text)) is not None]
+            shown = [found for one in left if (found := parse_descriptor_dump(one.text)) is not None]
         given = item.count
         if (given or is_cut) and len(shown) != given:
             raise GraphError(
@@ -173,7 +175,7 @@ class DescriptorCalls:
             self.unused[kind] = [one for one in self.unused[kind] if any(one is other for other in left)]
         whole = DumpEntry(dump.key, dump.type, dump.value, tuple(shown))
         tensors: dict[int, LoggedDescriptor | None] = {}
-        _collect_tensors(whole, self.tensors, tensors)
+        _collect_dumped_tensors(whole, self.tensors, tensors)
         self._count_characters_and_reset_above_limit(0, _MAX_CALLS)
         return graph_from_descriptors(whole, tensors, ops), sum(made is None for made in tensors.values())
 
@@ -182,7 +184,7 @@ def _hash_dump(dump: DumpEntry) -> int:
     return hash((dump.type, dump.value, dump.children))
 
 
-def _collect_tensors(
+def _collect_dumped_tensors(
     dump: DumpEntry, known: LruDict[int, LoggedDescriptor], found: dict[int, LoggedDescriptor | None]
 ) -> None:
     """Add the tensors of a dump to `found`, by uid: each with the descriptor that its logged calls built, or None."""
@@ -191,10 +193,10 @@ def _collect_tensors(
         if uid is not None and uid.isdecimal() and len(uid) < 20:
             found[int(uid)] = known.get(_hash_dump(dump))
     for child in dump.children:
-        _collect_tensors(child, known, found)
+        _collect_dumped_tensors(child, known, found)
 
 
-def read_dump(text: str) -> DumpEntry | None:
+def parse_descriptor_dump(text: str) -> DumpEntry | None:
     """Parse the dump of a descriptor in a log record; None if the dump is incomplete."""
     stack: list[tuple[int, str, str, str | None, list[DumpEntry]]] = []
     root: DumpEntry | None = None

@@ -34,7 +34,7 @@ from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Redu
 __all__ = [
     "DumpEntry",
     "LoggedDescriptor",
-    "drop_defaults",
+    "drop_fields_at_default",
     "find_logged_field",
     "graph_from_descriptors",
     "graph_from_log_json",
@@ -133,7 +133,7 @@ def _read_attribute(facts: AttributeFacts, value: Any, where: str) -> Any:
     return _read_attribute_element(facts, value, where)
 
 
-def drop_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
+def drop_fields_at_default(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a descriptor's fields without default values, which the log does not distinguish from absent ones."""
     defaults = DEFAULTS.get(kind, {})
     return {
@@ -149,7 +149,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
     """Return the operation with these fields; a parameter descriptor is a dict or :class:`Parameters`."""
-    fields = drop_defaults(kind, given)
+    fields = drop_fields_at_default(kind, given)
     for key, value in fields.items():
         if isinstance(value, dict):
             elements = _get_attribute_facts(kind)[key].element
@@ -157,7 +157,7 @@ def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -
                 raise _make_log_graph_error(
                     f"{key} of {name!r} cannot be read from an object: {_format_briefly(value)}"
                 )
-            fields[key] = _drop_parameters_of_other_distributions(drop_defaults(elements[0], value))
+            fields[key] = _drop_parameters_of_other_distributions(drop_fields_at_default(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
         return _make_matmul(name, fields)
     if kind is _D.OPERATION_POINTWISE:
@@ -165,7 +165,7 @@ def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -
     if kind is _D.OPERATION_REDUCTION and set(fields) <= {"x", "y", "reduction"}:
         return _make_reduction(name, fields)
     if kind in (_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD):
-        _drop_full_rope_dim(fields)
+        _drop_rope_dim_equal_to_last_dim(fields)
     for key, value in fields.items():
         if isinstance(value, dict):
             (element,) = _get_attribute_facts(kind)[key].element
@@ -182,7 +182,7 @@ def _drop_parameters_of_other_distributions(fields: dict[str, Any]) -> dict[str,
     return {name: value for name, value in fields.items() if "_dist_" not in name or name.startswith(word)}
 
 
-def _drop_full_rope_dim(fields: dict[str, Any]) -> None:
+def _drop_rope_dim_equal_to_last_dim(fields: dict[str, Any]) -> None:
     """Drop a ``rope_dim`` equal to the tensor's last dim, which the log prints if none was set."""
     rotated = fields.get("x", fields.get("dy"))
     if isinstance(rotated, Tensor) and fields.get("rope_dim") == rotated.dims[-1]:
@@ -614,10 +614,10 @@ class _DescriptorDumpReader:
             alignment=_read_integer_field(seen, "alignmentInBytes", 16),
             virtual=_read_flag_field(seen, "isVirtual"),
             by_value=_read_flag_field(seen, "isByVal"),
-            reordering=_read_reordering(_read_undumped_attribute(hidden, "reordering_mode", "0"), uid),
+            reordering=_read_reordering(_read_attribute_absent_from_dump(hidden, "reordering_mode", "0"), uid),
             ragged_offset=self._read_tensor(offset)
             if offset is not None
-            else self._find_undumped_ragged_offset(hidden, uid),
+            else self._find_ragged_offset_absent_from_dump(hidden, uid),
             vector_count=_read_integer_field(seen, "vectCount", 1),
             vector_dim=_read_integer_field(seen, "vectDim", -1),
         )
@@ -626,7 +626,7 @@ class _DescriptorDumpReader:
             raise _make_log_graph_error(f"tensor {uid} is logged twice with different properties")
         return known
 
-    def _find_undumped_ragged_offset(
+    def _find_ragged_offset_absent_from_dump(
         self, hidden: Mapping[str, list[str | LoggedDescriptor | None]], uid: int
     ) -> Tensor | None:
         if "ragged_offset" not in hidden:
@@ -656,7 +656,9 @@ class _DescriptorDumpReader:
                 alignment=_read_integer(given.get("byte_alignment", ["16"])[0]),
                 virtual=given.get("is_virtual") == ["true"],
                 by_value=given.get("is_by_value") == ["true"],
-                reordering=_read_reordering(_read_undumped_attribute(how.attributes, "reordering_mode", "0"), uid),
+                reordering=_read_reordering(
+                    _read_attribute_absent_from_dump(how.attributes, "reordering_mode", "0"), uid
+                ),
                 ragged_offset=self._read_tensor_from_calls(inner[0], where, depth + 1) if inner else None,
             ),
         )
@@ -692,7 +694,7 @@ def _is_number(value: str | LoggedDescriptor | None) -> bool:
     return isinstance(value, str) and not value.startswith("0x")
 
 
-def _read_undumped_attribute(
+def _read_attribute_absent_from_dump(
     attributes: Mapping[str, list[str | LoggedDescriptor | None]], name: str, default: str
 ) -> int | str:
     value = attributes.get(name, [default])[0]

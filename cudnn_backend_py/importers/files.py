@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import GraphError
 from ..system.interruption import reraise_interruption
 from ..system.untrusted_files import MAX_BYTES, parse_json, read_text
-from .own_json import is_package_json, read_package_json
+from .own_json import may_be_graph_or_plan_json, read_graph_from_own_json
 
 if TYPE_CHECKING:
     from ..graph.ir import Graph
@@ -48,9 +48,9 @@ def read_graphs_or_errors_from_file(path: str, *, also: Iterable[str] = ()) -> l
         ``log-file``.
     """
     text, data = ("", None) if path == STDIN else _read_strict_json(path, also)
-    if is_package_json(data):
+    if may_be_graph_or_plan_json(data):
         try:
-            return [read_package_json(data)]
+            return [read_graph_from_own_json(data)]
         except GraphError as error:
             return [error]
     from .graphs import read_graphs

@@ -224,12 +224,12 @@ class _FrontendGraphReader:
 
     # tensors
 
-    def _list_tensor_names(self, node: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    def _map_ports_to_tensor_names(self, node: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         found = node.get(key)
         return found if isinstance(found, dict) else {}
 
     def _find_input(self, node: Mapping[str, Any], port: str) -> Tensor | None:
-        name = self._list_tensor_names(node, "inputs").get(port)
+        name = self._map_ports_to_tensor_names(node, "inputs").get(port)
         return None if name is None else self._read_tensor(name)
 
     def _get_input(self, node: Mapping[str, Any], port: str) -> Tensor:
@@ -241,7 +241,7 @@ class _FrontendGraphReader:
     def _get_output(
         self, node: Mapping[str, Any], port: str, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()
     ) -> Tensor:
-        name = self._list_tensor_names(node, "outputs").get(port)
+        name = self._map_ports_to_tensor_names(node, "outputs").get(port)
         if name is None:
             raise _make_frontend_json_error(f"node {str(node.get('name'))[:60]!r} has no output {port}")
         return self._read_tensor(name, dims, strides)
@@ -309,7 +309,7 @@ class _FrontendGraphReader:
         self, node: Mapping[str, Any], port: str, key: str = "inputs"
     ) -> tuple[list[int], tuple[int, ...], DataType]:
         """Return dims, strides and data type of a tensor [b, h, s, d]."""
-        record = self.records.get(self._list_tensor_names(node, key).get(port))
+        record = self.records.get(self._map_ports_to_tensor_names(node, key).get(port))
         _reject_ragged_tensor(record, port)
         dims, strides = record.get("dim"), record.get("stride")
         for what in (dims, strides):
@@ -333,7 +333,7 @@ class _FrontendGraphReader:
             layout["do"] = self._read_rank_4_layout(node, "dO")[1]
         for name, record in (("stats", "Stats"),):
             side = "inputs" if backward else "outputs"
-            if self._list_tensor_names(node, side).get(record) is not None:
+            if self._map_ports_to_tensor_names(node, side).get(record) is not None:
                 _, layout[name], _ = self._read_rank_4_layout(node, record, side)
         return {
             "batch": q[0],
@@ -364,7 +364,10 @@ class _FrontendGraphReader:
         }
 
     def _read_options(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
-        inputs, outputs = self._list_tensor_names(node, "inputs"), self._list_tensor_names(node, "outputs")
+        inputs, outputs = (
+            self._map_ports_to_tensor_names(node, "inputs"),
+            self._map_ports_to_tensor_names(node, "outputs"),
+        )
         unread = [key for key in (*inputs, *outputs) if key in _UNREAD and (inputs.get(key) or outputs.get(key))]
         if unread:
             raise _make_frontend_json_error(f"{node['tag']} has {', '.join(unread)}, which cannot be read")

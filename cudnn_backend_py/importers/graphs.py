@@ -21,10 +21,10 @@ from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.refusals import Reason, read_refusals
 from ..system.untrusted_files import parse_json
 from ..system.version import Version
-from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, DescriptorCalls, read_dump
+from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, DescriptorCalls, parse_descriptor_dump
 from .cudnn_json import graph_from_log_json, is_subgraph
 from .frontend_json import graph_from_frontend_json
-from .own_json import is_package_json, read_package_json
+from .own_json import may_be_graph_or_plan_json, read_graph_from_own_json
 from .records import MAX_STREAMS, ForeignJson, LruDict, Source, scan_log
 
 __all__ = ["GraphSource", "LoggedConfig", "LoggedGraph", "read_graphs"]
@@ -196,7 +196,7 @@ def _parse_json_or_none(text: str) -> Any:
 
 
 @dataclass(slots=True)
-class _ThreadState:
+class _LoggedThreadState:
     """What was read from the log of one thread so far: its descriptors, last graph and pending records."""
 
     calls: DescriptorCalls = field(default_factory=DescriptorCalls)
@@ -214,7 +214,7 @@ class _GraphReader:
 
     def __init__(self) -> None:
         self.graphs: OrderedDict[_Key, LoggedGraph] = OrderedDict()
-        self.threads: LruDict[tuple[int, int], _ThreadState] = LruDict(MAX_STREAMS)
+        self.threads: LruDict[tuple[int, int], _LoggedThreadState] = LruDict(MAX_STREAMS)
         self.latest: LruDict[int, _Key] = LruDict(MAX_STREAMS)  # graph of a process
         self.devices: LruDict[int, dict[str, int | str]] = LruDict(MAX_STREAMS)
         self.operations = 0
@@ -240,9 +240,9 @@ class _GraphReader:
         if isinstance(item, ForeignJson):
             self._read_foreign_json(item)
             return
-        thread = self._find_thread(item)
+        thread = self._get_thread_state(item)
         if "deviceVer: " in item.text:
-            self._read_device(item)
+            self._read_device_properties(item)
         if '"operationGraph"' in item.text:
             for line in item.text.splitlines():
                 if '"operationGraph"' in line:
@@ -251,13 +251,13 @@ class _GraphReader:
             self._read_refusal_reasons(item, thread)
         self._read_logged_call(item, thread)
 
-    def _find_thread(self, item: LogRecord) -> _ThreadState:
+    def _get_thread_state(self, item: LogRecord) -> _LoggedThreadState:
         """Return the state of the thread that logged a record; without a thread id, that of the only known thread."""
         if not (item.process or item.thread) and len(self.threads.items) == 1:
             return next(iter(self.threads.items.values()))
         thread = self.threads.get((item.process, item.thread))
         if thread is None:
-            thread = _ThreadState()
+            thread = _LoggedThreadState()
             if (lost := self.threads.store((item.process, item.thread), thread)) is not None:
                 self._count_dumped_graph_without_json(lost)
         return thread
@@ -299,19 +299,19 @@ class _GraphReader:
         entry.count += made
         return key
 
-    def _record_finalized_graph(self, record: LogRecord, thread: _ThreadState, key: _Key) -> None:
+    def _record_finalized_graph(self, record: LogRecord, thread: _LoggedThreadState, key: _Key) -> None:
         thread.graph = key
         thread.asked = None
         thread.made_at = record.time
         self.graphs[key].made_at = self.graphs[key].made_at or record.time
         self.latest.store(record.process, key)
 
-    def _find_graph(self, record: LogRecord, thread: _ThreadState) -> LoggedGraph | None:
+    def _find_graph(self, record: LogRecord, thread: _LoggedThreadState) -> LoggedGraph | None:
         """Return the graph that a record refers to: the last one of its thread, else of its process, else None."""
         key = thread.graph or self.latest.get(record.process) or self.latest.get(0)
         return self.graphs.get(key) if key is not None else None
 
-    def _count_dumped_graph_without_json(self, thread: _ThreadState) -> None:
+    def _count_dumped_graph_without_json(self, thread: _LoggedThreadState) -> None:
         """Count the graph of a descriptor dump if no JSON followed."""
         if thread.pending is None:
             return
@@ -334,16 +334,16 @@ class _GraphReader:
             if "operationGraph" in fields or "finalizeMode" in fields:
                 graph = graph_from_log_json(_drop_scalar_values(fields))
                 source, version = "json", _format_version(fields.get("cudnnVersion"))
-            elif is_package_json(data):
+            elif may_be_graph_or_plan_json(data):
                 source = "own"
-                graph = read_package_json(data)
+                graph = read_graph_from_own_json(data)
             else:
                 graph = graph_from_frontend_json(data)
         except GraphError as error:
             graph = error
         self._add_graph(item, graph, source, version[:20] if isinstance(version, str) else "")
 
-    def _read_json_line(self, record: LogRecord, thread: _ThreadState, line: str) -> None:
+    def _read_json_line(self, record: LogRecord, thread: _LoggedThreadState, line: str) -> None:
         text = line[line.index("{") :].rstrip("; \r") if "{" in line else ""
         data = _parse_json_or_none(text)
         if not isinstance(data, dict):
@@ -359,14 +359,14 @@ class _GraphReader:
             key = self._find_graph_of_config(record, thread, data)
         thread.graph = key
         entry = self.graphs[key]
-        executed = self._count_if_execution(record, entry)
+        executed = self._count_record_if_execution(record, entry)
         if executed:
             _add_scalar_values(entry, data)
         if logged is not None:
-            _merge_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
+            _merge_engine_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
 
-    def _read_truncated_json(self, record: LogRecord, thread: _ThreadState, mark: int) -> None:
-        """Count a graph whose logged JSON is cut off, or its execution; `mark` is the hash of the JSON that is left."""
+    def _read_truncated_json(self, record: LogRecord, thread: _LoggedThreadState, mark: int) -> None:
+        """Count a graph with logged JSON that is cut off, or its execution; `mark` is the hash of the rest."""
         function = record.function or ""
         if "EngineCfg" in function and self._find_graph(record, thread) is not None:
             return
@@ -387,9 +387,9 @@ class _GraphReader:
         if key is None or key not in self.graphs:
             key = self._add_graph(record, fault, "json", mark=mark, made=False)
         thread.graph = key
-        self._count_if_execution(record, self.graphs[key])
+        self._count_record_if_execution(record, self.graphs[key])
 
-    def _count_if_execution(self, record: LogRecord, entry: LoggedGraph) -> bool:
+    def _count_record_if_execution(self, record: LogRecord, entry: LoggedGraph) -> bool:
         """Return whether a record is an execution, and count it."""
         if "Execute" not in (record.function or ""):
             return False
@@ -398,7 +398,9 @@ class _GraphReader:
             entry.run_s = _compute_seconds_between(entry.made_at, record.time)
         return True
 
-    def _add_finalized_graph(self, record: LogRecord, thread: _ThreadState, data: dict[str, Any], body: str) -> None:
+    def _add_finalized_graph(
+        self, record: LogRecord, thread: _LoggedThreadState, data: dict[str, Any], body: str
+    ) -> None:
         """Add the graph in the JSON that cuDNN logs on finalization, unless it is a sub-graph."""
         pending, thread.pending = thread.pending, None
         inner = thread.subgraphs[-1][1] if thread.subgraphs else None
@@ -419,7 +421,7 @@ class _GraphReader:
         thread.texts.store(hash(body), key)
         self._record_finalized_graph(record, thread, key)
 
-    def _find_graph_of_config(self, record: LogRecord, thread: _ThreadState, data: dict[str, Any]) -> _Key:
+    def _find_graph_of_config(self, record: LogRecord, thread: _LoggedThreadState, data: dict[str, Any]) -> _Key:
         """Return the key of the graph that an engine config belongs to; add the graph if it is new."""
         graph: Graph | GraphError
         try:
@@ -439,7 +441,7 @@ class _GraphReader:
 
     # what else records say
 
-    def _read_device(self, record: LogRecord) -> None:
+    def _read_device_properties(self, record: LogRecord) -> None:
         found: dict[str, int | str] = {}
         for key, value in _DEVICE.findall(record.text):
             number = value.lstrip("-")
@@ -451,7 +453,7 @@ class _GraphReader:
         if entry is not None and not entry.device:
             entry.device = found
 
-    def _read_refusal_reasons(self, record: LogRecord, thread: _ThreadState) -> None:
+    def _read_refusal_reasons(self, record: LogRecord, thread: _LoggedThreadState) -> None:
         lines = [line for line in record.text.splitlines() if _is_refusal_reason_line(line)]
         if not any(": CUDNN_STATUS_" in line for line in lines):
             return
@@ -466,30 +468,32 @@ class _GraphReader:
             if refusal.engine is not None:
                 config = LoggedConfig(refusal.engine, refusal.knobs)
             if config is not None:
-                _merge_config(entry, replace(config, state="refused", reasons=refusal.reasons))
+                _merge_engine_config(entry, replace(config, state="refused", reasons=refusal.reasons))
             elif len(entry.reasons) < _MAX_REASONS:
                 entry.reasons += tuple(reason for reason in refusal.reasons if reason not in entry.reasons)
 
-    def _read_logged_call(self, record: LogRecord, thread: _ThreadState) -> None:
+    def _read_logged_call(self, record: LogRecord, thread: _LoggedThreadState) -> None:
         function = record.function
         text = record.text
         if function == "cudnnBackendSetAttribute":
             match = _ATTRIBUTE.search(text)
             if match is not None:
-                self._read_set_attribute(record, thread, match[1], text[match.end() :])
+                self._read_set_attribute_call(record, thread, match[1], text[match.end() :])
         elif function == "cudnnBackendCreateDescriptor":
             kind = DESCRIPTORS.get(text.partition("; val=")[2].partition(" ")[0])
             if kind in TRACKED:
                 self._count_dumped_graph_without_json(thread)
                 thread.calls.record_create_call(kind)
         elif function == "cudnnBackendFinalize":
-            self._read_finalize(record, thread)
+            self._read_finalize_call(record, thread)
         elif function == "cudnnBackendDestroyDescriptor":
-            dump = read_dump(text) if getattr(record, "whole", True) else None
+            dump = parse_descriptor_dump(text) if getattr(record, "whole", True) else None
             if dump is not None and dump.kind in TRACKED:
                 thread.calls.record_destroy_call(dump)
 
-    def _read_set_attribute(self, record: LogRecord, thread: _ThreadState, attribute: str, text: str) -> None:
+    def _read_set_attribute_call(
+        self, record: LogRecord, thread: _LoggedThreadState, attribute: str, text: str
+    ) -> None:
         if attribute in FIELD_OF and FIELD_OF[attribute][0] in TRACKED:
             thread.calls.record_set_attribute_call(attribute, text)
             return
@@ -512,7 +516,7 @@ class _GraphReader:
             if mode not in entry.modes and len(entry.modes) < len(HeurMode.__members__):
                 entry.modes += (mode,)
 
-    def _read_finalize(self, record: LogRecord, thread: _ThreadState) -> None:
+    def _read_finalize_call(self, record: LogRecord, thread: _LoggedThreadState) -> None:
         if "    descriptor: type=" not in record.text:  # the answer to the call before
             done = "val=CUDNN_STATUS_SUCCESS" in record.text
             thread.asked = None if done else thread.asked
@@ -532,7 +536,7 @@ class _GraphReader:
                 thread.pending = (record, _make_log_graph_error("the dump of a graph is cut off in the log"), 0)
             return
         self._count_dumped_graph_without_json(thread)
-        dump = read_dump(record.text)
+        dump = parse_descriptor_dump(record.text)
         if dump is None:
             return
         if kind is not DescriptorType.OPERATIONGRAPH:
@@ -545,7 +549,7 @@ class _GraphReader:
             graph, unknown = error, 0
         thread.pending = (record, graph, unknown)
 
-    def _read_plan(self, record: LogRecord, thread: _ThreadState, kind: DescriptorType) -> None:
+    def _read_plan(self, record: LogRecord, thread: _LoggedThreadState, kind: DescriptorType) -> None:
         entry = self._find_graph(record, thread)
         engine = _ENGINE.search(record.text)
         is_plan = kind is DescriptorType.EXECUTION_PLAN
@@ -576,7 +580,7 @@ class _GraphReader:
             known.tag == config.tag and known.state in ("planned", "executed") for known in entry.configs
         ):
             entry.repeated_plans += 1
-        _merge_config(entry, config)
+        _merge_engine_config(entry, config)
 
 
 def _format_version(number: Any) -> str:
@@ -607,7 +611,7 @@ def _is_refusal_reason_line(line: str) -> bool:
 _STATES = ("named", "planned", "refused", "executed")
 
 
-def _merge_config(entry: LoggedGraph, config: LoggedConfig) -> None:
+def _merge_engine_config(entry: LoggedGraph, config: LoggedConfig) -> None:
     """Add an engine config to a graph; for a known config, keep the more advanced state and the first reasons."""
     for index, known in enumerate(entry.configs):
         if known.tag == config.tag:

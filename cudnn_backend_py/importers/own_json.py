@@ -7,15 +7,15 @@ from typing import Any
 from ..graph import Graph, graph_from_json
 from ..graph.serial import SCHEMA
 
-__all__ = ["is_package_json", "read_package_json"]
+__all__ = ["may_be_graph_or_plan_json", "read_graph_from_own_json"]
 
 
-def is_package_json(data: Any) -> bool:
+def may_be_graph_or_plan_json(data: Any) -> bool:
     """Return whether JSON may be a graph JSON or plan file: it has the key ``schema`` or ``operations``."""
     return isinstance(data, dict) and not {"schema", "operations"}.isdisjoint(data)
 
 
-def read_package_json(data: Any) -> Graph:
+def read_graph_from_own_json(data: Any) -> Graph:
     """Return the graph of a graph JSON or a plan file.
 
     Raises

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import GraphError
 from ..graph.ir import Graph, check_graph
-from ..system.memory import explain_missing_memory
+from ..system.memory import explain_insufficient_memory
 from .arithmetic import OPERATIONS as _ARITHMETIC
 from .attention import OPERATIONS as _ATTENTION
 from .convolution import OPERATIONS as _CONVOLUTION
@@ -94,7 +94,7 @@ def interpret(
     check_graph(graph)
     written = {tensor.uid for tensor in graph.outputs}
     computed = [tensor for tensor in graph.tensors if tensor.virtual or tensor.uid in written]
-    if problem := explain_missing_memory(
+    if problem := explain_insufficient_memory(
         sum(8 * math.prod(tensor.dims) for tensor in computed), f"interpreting {graph.name!r}"
     ):
         raise GraphError(problem, code="interpret-memory", fix="smaller dims")

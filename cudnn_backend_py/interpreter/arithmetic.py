@@ -37,11 +37,11 @@ def make_length_mask(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDAr
 def matmul(a: Floats, b: Floats) -> Floats:
     """Return a @ b; where a batch dim is smaller than the other's, each of its matrices is repeated to match."""
     batch = tuple(map(max, a.shape[:-2], b.shape[:-2]))
-    product: Floats = _repeat_batch(a, batch) @ _repeat_batch(b, batch)
+    product: Floats = _repeat_to_batch(a, batch) @ _repeat_to_batch(b, batch)
     return product
 
 
-def _repeat_batch(x: Floats, batch: tuple[int, ...]) -> Floats:
+def _repeat_to_batch(x: Floats, batch: tuple[int, ...]) -> Floats:
     for axis, dim in enumerate(batch):
         if 1 < x.shape[axis] < dim:
             x = np.repeat(x, dim // x.shape[axis], axis)

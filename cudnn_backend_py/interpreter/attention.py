@@ -165,9 +165,9 @@ class _AttentionScores:
 
 def _compute_scores(run: Run, op: Operation) -> _AttentionScores:
     seq_q, seq_kv = _read_sequence_lengths(run, op, "q"), _read_sequence_lengths(run, op, "kv")
-    q = _read_operand(run, op, "q")
-    k, v = _read_operand(run, op, "k", seq_kv), _read_operand(run, op, "v", seq_kv)
-    inside_q, inside_kv = _mask_within_lengths(q, seq_q), _mask_within_lengths(k, seq_kv)
+    q = _read_q_k_or_v(run, op, "q")
+    k, v = _read_q_k_or_v(run, op, "k", seq_kv), _read_q_k_or_v(run, op, "v", seq_kv)
+    inside_q, inside_kv = _make_row_length_mask(q, seq_q), _make_row_length_mask(k, seq_kv)
     q, k, v = np.where(inside_q, q, 0.0), np.where(inside_kv, k, 0.0), np.where(inside_kv, v, 0.0)
     factor = np.ones((1, 1, 1, 1))
     for name in ("scale", "descale_q", "descale_k"):
@@ -183,7 +183,7 @@ def _compute_scores(run: Run, op: Operation) -> _AttentionScores:
     return _AttentionScores(q, k, v, factor, raw, masked, inside_q, inside_kv)
 
 
-def _mask_within_lengths(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_]:
+def _make_row_length_mask(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_]:
     """Return which rows of x [b, h, s, d] are within the sequence lengths, [b, 1, s, 1]."""
     return make_length_mask((1, 1, x.shape[2], 1), 2, np.full((1, 1, 1, 1), x.shape[2]) if lengths is None else lengths)
 
@@ -196,7 +196,7 @@ def _is_block_scale(scale: Tensor) -> bool:
     return scale.data_type is DataType.FP8_E8M0
 
 
-def _read_operand(run: Run, op: Operation, name: str, lengths: Numbers | None = None) -> Floats:
+def _read_q_k_or_v(run: Run, op: Operation, name: str, lengths: Numbers | None = None) -> Floats:
     """Return q, k or v as [b, h, s, d], gathered from pages and dequantized if necessary."""
     values = run.read_floats(op.fields[name])
     table = op.fields.get(f"page_table_{name}")

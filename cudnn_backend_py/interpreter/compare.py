@@ -128,7 +128,10 @@ def _compare_at_first_usable_sizes(
     pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
     runs = [(kind, rounding) for kind, rounding in _COMPARISON_RUNS if kind != "hostile" or not pads]
     for small in sizes:
-        if sum(_estimate_cost(op) for graph in (*small[0], *small[-1]) for op in iterate_all_ops(graph)) > _MAX_COST:
+        if (
+            sum(_estimate_numpy_cost(op) for graph in (*small[0], *small[-1]) for op in iterate_all_ops(graph))
+            > _MAX_COST
+        ):
             continue
         try:
             wanted = [
@@ -169,7 +172,7 @@ def _run_changed_graphs(
     }
     steps = list(zip(solution.steps, solution.members, states, states[1:], strict=False))
     for change, member, before, after in steps:
-        held |= _convert_values(change, before[member], after, held, _convert_inputs)
+        held |= _convert_values(change, before[member], after, held, _convert_input_to_changed_layout)
     results: ValuesByUid = {}
     for graph in states[-1]:
         needed: dict[str | int, ArrayLike] = {
@@ -184,7 +187,7 @@ def _run_changed_graphs(
         results |= found
         held |= found
     for change, member, before, after in reversed(steps):
-        results |= _convert_values(change, before[member], after, results, _convert_outputs)
+        results |= _convert_values(change, before[member], after, results, _convert_output_to_original_layout)
     names = {tensor.uid: tensor.name for tensor in states[0][0].outputs}
     return {names[uid]: values for uid, values in results.items() if uid in names}
 
@@ -205,7 +208,9 @@ def _convert_values(
     return moved
 
 
-def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
+def _convert_input_to_changed_layout(
+    change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers
+) -> Numbers:
     """Convert the values of an input to the dims and layout of the changed graph."""
     if (start := _find_view_offset(change, before, old, new)) is not None:
         return _read_elements_through_view(old, new, values, start)
@@ -237,7 +242,9 @@ def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, val
     return np.pad(values, [(0, other - one) for one, other in zip(old.dims, new.dims, strict=True)])
 
 
-def _convert_outputs(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
+def _convert_output_to_original_layout(
+    change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers
+) -> Numbers:
     """Convert the values of an output of the changed graph to those of the original graph."""
     if _find_view_offset(change, before, old, new) is not None:
         return _read_elements_through_view(new, old, values, 0)
@@ -336,20 +343,23 @@ def _find_explicit_padding(change: Change, before: Graph, image: Tensor) -> list
 
 def _iterate_graphs_with_smaller_dims(states: list[GraphSequence]) -> Iterator[list[GraphSequence]]:
     """Yield versions of the graphs with large dims reduced, the cheapest first, and finally the graphs unchanged."""
-    if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in iterate_all_ops(graph)) <= _CHEAP_COST:
+    if (
+        sum(_estimate_numpy_cost(op) for graph in (*states[0], *states[-1]) for op in iterate_all_ops(graph))
+        <= _CHEAP_COST
+    ):
         yield states
         return
-    left = _find_unaffected_dims(states)
+    left = _find_large_dims_no_change_affects(states)
     spatial = {dim for graph in states[0] for op in graph.ops for dim in _iterate_spatial_dims(op)}
-    for new in (_make_distinct_sizes, _find_size_with_same_remainder):
+    for new in (_map_sizes_to_small_distinct_ones, _map_sizes_to_same_remainder_modulo_8):
         for sizes in (left, left - spatial) if left & spatial else (left,):
-            made = _replace_sizes(states, new(sorted(sizes), states[0][0]))
+            made = _replace_sizes_in_graphs(states, new(sorted(sizes), states[0][0]))
             if made is not None:
                 yield made
     yield states
 
 
-def _find_unaffected_dims(states: list[GraphSequence]) -> set[int]:
+def _find_large_dims_no_change_affects(states: list[GraphSequence]) -> set[int]:
     """Return the large dims that no change affects, so that they can be reduced."""
     dims: dict[int, set[tuple[int, ...]]] = {}
     for graph in itertools.chain.from_iterable(states):
@@ -374,19 +384,19 @@ def _iterate_spatial_dims(op: Op) -> Iterator[int]:
             yield from tensor.dims[2:]
 
 
-def _make_distinct_sizes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
+def _map_sizes_to_small_distinct_ones(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
     """Map each size to a smaller one, distinct and not used by the graph; no entry for a size if none is left."""
     used = {dim for tensor in graph.tensors for dim in tensor.dims}
     free = [size for size in (3, 5, 7, 11, 13, 17, 19, 23, 29, 31) if size not in used]
     return {size: new for size, new in zip(sizes, free, strict=False) if new < size}
 
 
-def _find_size_with_same_remainder(sizes: Sequence[int], _graph: Graph) -> dict[int, int]:
+def _map_sizes_to_same_remainder_modulo_8(sizes: Sequence[int], _graph: Graph) -> dict[int, int]:
     """Return a size from 8 to 15 for each size, with the same remainder modulo 8."""
     return {size: _SMALL_SIZE + size % _SMALL_SIZE for size in sizes}
 
 
-def _replace_sizes(states: list[GraphSequence], sizes: Mapping[int, int]) -> list[GraphSequence] | None:
+def _replace_sizes_in_graphs(states: list[GraphSequence], sizes: Mapping[int, int]) -> list[GraphSequence] | None:
     """Return the graphs with these sizes replaced in all dims; None without sizes or if a graph is invalid."""
 
     def resize_graph(graph: Graph) -> Graph:
@@ -403,7 +413,7 @@ def _replace_sizes(states: list[GraphSequence], sizes: Mapping[int, int]) -> lis
         return None
 
 
-def _estimate_cost(op: Op) -> int:
+def _estimate_numpy_cost(op: Op) -> int:
     """Return the approximate number of multiply-adds or elements that an operation takes in NumPy."""
     ports = dict(op.ports())
     elements = max((math.prod(tensor.dims) for tensor in ports.values()), default=1)

@@ -20,13 +20,13 @@ from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Operation, compute_convolved_size
 from .run import Handler, Run
 
-__all__ = ["OPERATIONS", "read_alpha_without_beta"]
+__all__ = ["OPERATIONS", "read_alpha_requiring_zero_beta"]
 
 Floats = NDArray[np.float64]
 ArrayIndex = tuple[Any, ...]
 
 
-def read_alpha_without_beta(op: Operation) -> float:
+def read_alpha_requiring_zero_beta(op: Operation) -> float:
     """Return an operation's alpha; refuse beta other than 0, which would add to uninitialized memory."""
     if op.fields.get("beta"):
         raise GraphError(
@@ -40,7 +40,7 @@ def read_alpha_without_beta(op: Operation) -> float:
 
 def run_forward(run: Run, op: Operation) -> None:
     """Slide w [k, c / groups, taps ..] over zero-padded x [n, c, sizes ..]; CONVOLUTION flips w."""
-    alpha, window = read_alpha_without_beta(op), _TapPositions(op)
+    alpha, window = read_alpha_requiring_zero_beta(op), _TapPositions(op)
     y = op.fields["y"]
     x, w = window.pad_image(run.read_floats(op.fields["x"])), window.split_groups(run.read_floats(op.fields["w"]))
     made = np.zeros((y.dims[0], window.groups, y.dims[1] // window.groups, math.prod(y.dims[2:])))
@@ -51,7 +51,7 @@ def run_forward(run: Run, op: Operation) -> None:
 
 def run_backward_data(run: Run, op: Operation) -> None:
     """Write the gradient with respect to x: the sum of the products of dy with each tap."""
-    alpha, window = read_alpha_without_beta(op), _TapPositions(op)
+    alpha, window = read_alpha_requiring_zero_beta(op), _TapPositions(op)
     dx, dy = op.fields["dx"], op.fields["dy"]
     response, w = window.flatten_positions(run.read_floats(dy)), window.split_groups(run.read_floats(op.fields["w"]))
     whole = np.zeros((*dx.dims[:2], *window.sizes))
@@ -63,7 +63,7 @@ def run_backward_data(run: Run, op: Operation) -> None:
 
 def run_backward_filter(run: Run, op: Operation) -> None:
     """Write the gradient with respect to w: the product of dy and the image under each tap."""
-    alpha, window = read_alpha_without_beta(op), _TapPositions(op)
+    alpha, window = read_alpha_requiring_zero_beta(op), _TapPositions(op)
     dw = op.fields["dw"]
     x, response = (
         window.pad_image(run.read_floats(op.fields["x"])),

@@ -44,20 +44,20 @@ from ..graph.formats import (
     to_f8_128x4_order,
 )
 from ..graph.ir import Graph, Op, Operation, Tensor
-from ..system.memory import explain_missing_memory
-from ..system.nearest import suggest_nearest
+from ..system.memory import explain_insufficient_memory
+from ..system.nearest import suggest_most_similar_name
 from . import interpret
-from .forward_pass import compute_forward_inputs
+from .forward_pass import compute_o_and_stats_of_backward_graph
 from .npz import ArrayHeader, read_arrays, read_headers
 
 __all__ = [
     "DATA_KINDS",
-    "check_arrays",
     "check_given_inputs",
+    "check_npz_arrays_fit_graph",
     "convert_numbers_to_memory_image",
     "has_unknown_element_order",
     "list_input_tensors",
-    "load_arrays",
+    "load_npz_arrays",
     "make_inputs",
     "make_memory_images",
     "make_nonrandom_values",
@@ -181,7 +181,7 @@ def make_memory_images(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dic
     return found
 
 
-def load_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
+def load_npz_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
     """Return the arrays of an ``.npz`` file by tensor name, with the dims of the graph's tensors.
 
     Raises
@@ -191,16 +191,18 @@ def load_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
         the graph has, or more bytes than memory is available.
     """
     return read_arrays(
-        _require_existing_path(path), code="trial-data", check=lambda headers: _check_headers(graph, headers)
+        _require_existing_path(path),
+        code="trial-data",
+        check=lambda headers: _check_npz_headers_fit_graph(graph, headers),
     )
 
 
-def check_arrays(path: str | Path, graph: Graph) -> None:
-    """Check an ``.npz`` file for a graph like :func:`load_arrays`, without reading the arrays."""
-    _check_headers(graph, read_headers(_require_existing_path(path), code="trial-data"))
+def check_npz_arrays_fit_graph(path: str | Path, graph: Graph) -> None:
+    """Check an ``.npz`` file for a graph like :func:`load_npz_arrays`, without reading the arrays."""
+    _check_npz_headers_fit_graph(graph, read_headers(_require_existing_path(path), code="trial-data"))
 
 
-def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
+def _check_npz_headers_fit_graph(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
     if wrong := [f"{name!r} holds {one.dtype}" for name, one in headers.items() if one.dtype.kind not in "biuf"]:
         raise UsageError(
             f"the file has arrays that are not numbers: {', '.join(wrong)}; floats, integers or booleans are needed",
@@ -211,7 +213,7 @@ def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
 
 def _require_existing_path(path: str | Path) -> str | Path:
     if not os.path.exists(path):
-        kinds = f"{', '.join(DATA_KINDS)}, or of an .npz file{suggest_nearest(str(path), DATA_KINDS)}"
+        kinds = f"{', '.join(DATA_KINDS)}, or of an .npz file{suggest_most_similar_name(str(path), DATA_KINDS)}"
         raise UsageError(f"{path} is not a file; data must be {kinds}", code="trial-data")
     return path
 
@@ -244,7 +246,7 @@ def make_inputs(
     check_given_inputs(graph, {name: numbers.shape for name, numbers in arrays.items()})
     tensors = {tensor.name: tensor for tensor in list_input_tensors(graph)}
     needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
-    if problem := explain_missing_memory(needed, "data for the graph"):
+    if problem := explain_insufficient_memory(needed, "data for the graph"):
         raise UsageError(problem, code="trial-memory", fix="run it with smaller dims: --dims")
     maker = _InputMaker(graph, kind, seed)
     found: dict[str | int, Numbers] = {}
@@ -253,8 +255,8 @@ def make_inputs(
         if numbers.size == 1 and (tensor.by_value or tensor.ragged_offset is None):
             numbers = np.broadcast_to(numbers, tensor.dims)
         found[tensor.uid] = _round_to_type(tensor, numbers)
-    found |= _compute_pooling_results(graph, found)
-    for uid, numbers in compute_forward_inputs(graph, found).items():
+    found |= _compute_pool_outputs_for_pool_gradients(graph, found)
+    for uid, numbers in compute_o_and_stats_of_backward_graph(graph, found).items():
         tensor = graph.tensor(uid)
         if tensor.name not in arrays:
             found[uid] = _round_to_type(tensor, numbers)
@@ -281,7 +283,9 @@ def check_given_inputs(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> N
             raise UsageError(f"{name!r} has dims {tensor.dims}, data of {shape} are given", code="trial-data")
 
 
-def _compute_pooling_results(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
+def _compute_pool_outputs_for_pool_gradients(
+    graph: Graph, held: Mapping[str | int, Numbers]
+) -> dict[str | int, Numbers]:
     """Compute the pooling results that pooling gradients read together with the image."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
@@ -363,7 +367,7 @@ class _InputMaker:
         self._by_zero = {
             tensor.uid
             for op, port, tensor in _iterate_operation_tensors(graph)
-            if _may_kernel_multiply_by_zeros(op, port)
+            if _may_be_multiplied_by_zeros_in_kernel(op, port)
         }
         use = read_attention(graph)
         self._signs = {} if use is None else {"q": 1.0, "k": -1.0}
@@ -413,7 +417,7 @@ class _InputMaker:
         return np.nan_to_num(values, nan=1.0, posinf=1.0, neginf=-1.0) if tensor.uid in self._by_zero else values
 
 
-def _may_kernel_multiply_by_zeros(op: Op, port: str) -> bool:
+def _may_be_multiplied_by_zeros_in_kernel(op: Op, port: str) -> bool:
     """Return whether a tensor is multiplied by zeros inside a kernel, where NaN and infinity may or may not remain.
 
     The filter, and in its gradient dY, meet the padding of the image, neighbours the weights of interpolation, and what
@@ -561,18 +565,18 @@ def _make_random_token_index(op: Op, port: str, tensor: Tensor, random: RandomGe
     assert isinstance(op, Operation)
     count = math.prod(tensor.dims)
     if op.fields["mode"] is MoeGroupedMatmulMode.SCATTER:
-        return np.asarray(_make_scatter_targets(op, count) // op.fields.get("top_k", 1)).reshape(tensor.dims)
+        return np.asarray(_make_scatter_target_rows(op, count) // op.fields.get("top_k", 1)).reshape(tensor.dims)
     return random.integers(0, op.fields["token"].dims[1], tensor.dims)
 
 
 def _make_random_token_ks(op: Op, port: str, tensor: Tensor, random: RandomGenerator, kind: str) -> Numbers:
     assert isinstance(op, Operation)
-    return np.asarray(_make_scatter_targets(op, math.prod(tensor.dims)) % op.fields.get("top_k", 1)).reshape(
+    return np.asarray(_make_scatter_target_rows(op, math.prod(tensor.dims)) % op.fields.get("top_k", 1)).reshape(
         tensor.dims
     )
 
 
-def _make_scatter_targets(op: Operation, count: int) -> NDArray[np.int64]:
+def _make_scatter_target_rows(op: Operation, count: int) -> NDArray[np.int64]:
     """Return the target rows of a scatter, each of them once."""
     return np.random.default_rng(count).permutation(count)
 

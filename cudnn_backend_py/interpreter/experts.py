@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..errors import GraphError
 from ..generated.enums import DescriptorType, MoeGroupedMatmulMode
 from ..graph.ir import Operation
-from ..graph.shapes import has_end_offset
+from ..graph.shapes import has_offset_of_last_expert_end
 from .run import Handler, Run
 
 __all__ = ["OPERATIONS"]
@@ -28,7 +28,7 @@ def _iterate_expert_rows(run: Run, op: Operation, rows: int, experts: int) -> It
     """Yield the index of each expert and the slice of rows that the offsets assign to it."""
     tensor = op.fields["first_token_offset"]
     offsets = run.read_value(tensor).reshape(-1).tolist()
-    if not has_end_offset(len(offsets), experts):
+    if not has_offset_of_last_expert_end(len(offsets), experts):
         offsets.append(rows)
     forward = op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL
     for number, (start, stop) in enumerate(pairwise(offsets)):

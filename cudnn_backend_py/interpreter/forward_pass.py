@@ -21,13 +21,13 @@ from .attention import compute_forward_results
 from .philox import dropout_mask
 from .run import Run
 
-__all__ = ["compute_forward_inputs"]
+__all__ = ["compute_o_and_stats_of_backward_graph"]
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[Any]
 
 
-def compute_forward_inputs(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
+def compute_o_and_stats_of_backward_graph(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
     """Return O and the statistics by uid, computed from the other inputs of a backward graph.
 
     Rows without a key have O and statistics of 0. Empty if the graph is not recognized.
@@ -38,7 +38,7 @@ def compute_forward_inputs(graph: Graph, held: Mapping[str | int, Numbers]) -> d
     o, stats = tensors["o"], tensors["stats"]
     with np.errstate(all="ignore"):
         try:
-            found = _compute_forward_of_sdpa_bwd(graph, held) or _compute_forward_results_of_composite_bwd(
+            found = _compute_o_and_stats_for_sdpa_bwd(graph, held) or _compute_o_and_stats_for_composite_bwd(
                 graph, held, stats
             )
         except GraphError:
@@ -65,7 +65,7 @@ def _run_up_to_operation(last: Op, graph: Graph, held: Mapping[str | int, Number
     return run
 
 
-def _compute_forward_of_sdpa_bwd(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
+def _compute_o_and_stats_for_sdpa_bwd(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
     """Return O and the statistics for a graph with an SDPA_BWD operation; None for other graphs."""
     run = _make_interpreter_run(graph, held)
     for op in graph.ops:
@@ -75,7 +75,7 @@ def _compute_forward_of_sdpa_bwd(graph: Graph, held: Mapping[str | int, Numbers]
     return None
 
 
-def _compute_forward_results_of_composite_bwd(
+def _compute_o_and_stats_for_composite_bwd(
     graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor
 ) -> tuple[Floats, Floats] | None:
     """Return O and the statistics for a composite graph.

@@ -12,7 +12,7 @@ from ..errors import GraphError
 from ..generated.enums import DescriptorType, ReshapeMode, SignalMode
 from ..graph.formats import get_largest_finite
 from ..graph.ir import Operation, Tensor, packed_strides
-from ..graph.shapes import find_block_sizes
+from ..graph.shapes import find_block_size_per_axis
 from .arithmetic import append_dims, make_length_mask
 from .run import Handler, Numbers, Run, find_memory_positions
 
@@ -145,7 +145,7 @@ def _find_block_sizes(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tu
     """Return the number of elements along each axis that share a scale; refuse scales with other dims."""
     given = op.fields.get("block_size", 32)
     sizes = given if isinstance(given, tuple) else (given,)
-    order = find_block_sizes(dims, sizes, scale.dims)
+    order = find_block_size_per_axis(dims, sizes, scale.dims)
     if order is None:
         raise GraphError(
             f"scale {scale.name!r} has dims {scale.dims}, which do not fit blocks of {sizes} in {dims}",

@@ -31,18 +31,18 @@ _MODES_NORMALIZED_BY_SCALE = (
 )  # whose dims say what is normalized
 
 
-def _split_axes_by_normalized_set(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
+def _split_axes_by_statistics_dims(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
     """Return dims that split each axis of x in two: normalized sets, and elements per set."""
     return [part for few, all_of in zip(sets, x, strict=True) for part in (few, all_of // few)]
 
 
-def _compute_mean_per_normalized_set(x: Floats, sets: tuple[int, ...]) -> Floats:
+def _compute_mean_to_statistics_dims(x: Floats, sets: tuple[int, ...]) -> Floats:
     """Return the mean of each set of elements that is normalized together."""
-    return np.asarray(_compute_sum_per_normalized_set(x, sets) / (x.size // math.prod(sets)))
+    return np.asarray(_compute_sum_to_statistics_dims(x, sets) / (x.size // math.prod(sets)))
 
 
-def _compute_sum_per_normalized_set(x: Floats, sets: tuple[int, ...]) -> Floats:
-    return np.asarray(x.reshape(_split_axes_by_normalized_set(x.shape, sets)).sum(axis=tuple(range(1, 2 * x.ndim, 2))))
+def _compute_sum_to_statistics_dims(x: Floats, sets: tuple[int, ...]) -> Floats:
+    return np.asarray(x.reshape(_split_axes_by_statistics_dims(x.shape, sets)).sum(axis=tuple(range(1, 2 * x.ndim, 2))))
 
 
 def _broadcast_statistics(values: Floats, dims: tuple[int, ...]) -> Floats:
@@ -89,8 +89,8 @@ def _compute_statistics(
     run: Run, x: Floats, sets: tuple[int, ...], epsilon: float, centered: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Return mean, variance and 1 / sqrt(variance + epsilon) of each set; the mean is 0 for RMS."""
-    mean = _round_to_float32(run, _compute_mean_per_normalized_set(x, sets)) if centered else np.zeros(sets)
-    variance = _compute_mean_per_normalized_set((x - _broadcast_statistics(mean, x.shape)) ** 2, sets)
+    mean = _round_to_float32(run, _compute_mean_to_statistics_dims(x, sets)) if centered else np.zeros(sets)
+    variance = _compute_mean_to_statistics_dims((x - _broadcast_statistics(mean, x.shape)) ** 2, sets)
     return mean, variance, _round_to_float32(run, 1 / np.sqrt(variance + epsilon))
 
 
@@ -155,14 +155,14 @@ def run_norm_backward(run: Run, op: Operation) -> None:
     inverse = _broadcast_statistics(inverse, x.shape)
     normal = (x - _broadcast_statistics(mean, x.shape)) * inverse
     g = dy * scale
-    slope = g - normal * _broadcast_statistics(_compute_mean_per_normalized_set(g * normal, sets), x.shape)
+    slope = g - normal * _broadcast_statistics(_compute_mean_to_statistics_dims(g * normal, sets), x.shape)
     if centered:
-        slope = slope - _broadcast_statistics(_compute_mean_per_normalized_set(g, sets), x.shape)
+        slope = slope - _broadcast_statistics(_compute_mean_to_statistics_dims(g, sets), x.shape)
     run.write_value(fields["dx"], inverse * slope)
     for name, values in (("dscale", dy * normal), ("dbias", dy)):
         if name in fields:
             run.write_value(
-                fields[name], _round_to_float32(run, _compute_sum_per_normalized_set(values, fields[name].dims))
+                fields[name], _round_to_float32(run, _compute_sum_to_statistics_dims(values, fields[name].dims))
             )
 
 
@@ -171,7 +171,7 @@ def run_gen_stats(run: Run, op: Operation) -> None:
     x = run.read_floats(op.fields["x"])
     for name, values in (("sum", x), ("sqsum", x * x)):
         y = op.fields[name]
-        run.write_value(y, run.round_to_type(_compute_sum_per_normalized_set(values, y.dims), op.fields["math_prec"]))
+        run.write_value(y, run.round_to_type(_compute_sum_to_statistics_dims(values, y.dims), op.fields["math_prec"]))
 
 
 def run_bn_finalize(run: Run, op: Operation) -> None:
@@ -215,8 +215,8 @@ def run_bn_backward_weights(run: Run, op: Operation) -> None:
     x, dy, mean, inverse, scale = (run.read_floats(fields[name]) for name in ("x", "dy", "mean", "invstd", "bn_scale"))
     sets = make_per_channel_dims(x.shape)
     members = x.size // math.prod(sets)
-    bias = run.round_to_type(_compute_sum_per_normalized_set(dy, sets), kind)
-    slope = run.round_to_type(_compute_sum_per_normalized_set(dy * (x - mean) * inverse, sets), kind)
+    bias = run.round_to_type(_compute_sum_to_statistics_dims(dy, sets), kind)
+    slope = run.round_to_type(_compute_sum_to_statistics_dims(dy * (x - mean) * inverse, sets), kind)
     of_dy = run.round_to_type(scale * inverse, kind)
     of_x = run.round_to_type(-of_dy * inverse * slope / members, kind)
     run.write_value(fields["dbn_bias"], bias)

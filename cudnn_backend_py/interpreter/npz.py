@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, UsageError
 from ..system.archives import ARCHIVE_ERRORS
-from ..system.memory import explain_missing_memory
+from ..system.memory import explain_insufficient_memory
 
 __all__ = ["ArrayHeader", "read_arrays", "read_headers"]
 
@@ -83,7 +83,9 @@ def read_arrays(
         members = _map_array_names_to_members(file)
         headers = {name: _read_header(file, info) for name, info in members.items()}
         check(headers)
-        if problem := explain_missing_memory(sum(header.size_bytes for header in headers.values()), "what it holds"):
+        if problem := explain_insufficient_memory(
+            sum(header.size_bytes for header in headers.values()), "what it holds"
+        ):
             raise ValueError(problem)
         return {name: _read_array(file, info) for name, info in members.items()}
 

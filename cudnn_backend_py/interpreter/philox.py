@@ -34,7 +34,7 @@ def _compute_philox(counter: tuple[Words, Words, Words, Words], key: int) -> tup
     return c0, c1, c2, c3
 
 
-def _make_random_16_bits(seed: int, offset: int, dims: tuple[int, int, int, int]) -> NDArray[np.uint32]:
+def _make_random_16_bit_numbers(seed: int, offset: int, dims: tuple[int, int, int, int]) -> NDArray[np.uint32]:
     """Return the 16-bit random number of every score.
 
     Rows and columns are cut into 16 x 16 tiles, numbered column by column: the tile is words 2 and 3 of the counter.
@@ -44,13 +44,13 @@ def _make_random_16_bits(seed: int, offset: int, dims: tuple[int, int, int, int]
     b, h, s_q, s_kv = dims
     rows, columns = -(-s_q // 16), -(-s_kv // 16)
 
-    def reshape_index(size: int, place: int) -> Words:
+    def make_broadcast_index(size: int, place: int) -> Words:
         shape = [1] * 5
         shape[place] = size
         return np.arange(size, dtype=np.uint64).reshape(shape)
 
     head, row_tile, row_pair, column_tile, column = (
-        reshape_index(size, place) for place, size in enumerate((b * h, rows, 4, columns, 8))
+        make_broadcast_index(size, place) for place, size in enumerate((b * h, rows, 4, columns, 8))
     )
     count = ((np.uint64(offset) + row_pair) >> np.uint64(2)) + np.uint64(8) * head + column
     tile = row_tile + np.uint64(rows) * column_tile
@@ -76,6 +76,6 @@ def dropout_mask(seed: Any, offset: Any, dims: tuple[int, ...], probability: flo
         65536 * probability.
     """
     b, h, s_q, s_kv = dims
-    numbers = _make_random_16_bits(int(seed) & _MASK64, int(offset) & _MASK64, (b, h, s_q, s_kv))
+    numbers = _make_random_16_bit_numbers(int(seed) & _MASK64, int(offset) & _MASK64, (b, h, s_q, s_kv))
     kept: NDArray[np.bool_] = numbers <= 65536.0 * float(np.float32(probability))
     return kept.astype(np.float64)

@@ -23,7 +23,7 @@ from ..errors import GraphError
 from ..generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
 from ..graph.formats import get_largest_finite, is_integer
 from ..graph.ir import Operation
-from .convolution import read_alpha_without_beta
+from .convolution import read_alpha_requiring_zero_beta
 from .run import Handler, Run
 
 __all__ = ["OPERATIONS"]
@@ -92,7 +92,9 @@ class _PoolingWindow:
 
     def clip_indices(self, places: list[NDArray[np.int64]]) -> tuple[Any, ...]:
         """Return the indices of a tap's elements, clipped to the edge where they are in the padding."""
-        return _make_channel_index(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
+        return _make_index_for_all_channels(
+            np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True)
+        )
 
     def read_tap_values(self, x: Floats, places: list[NDArray[np.int64]]) -> Floats:
         """Return the image elements under one tap, [n, c, sizes of y ..]."""
@@ -132,7 +134,7 @@ class _PoolingWindow:
 
 def run_resample_forward(run: Run, op: Operation) -> None:
     """Write the maximum or average of each window; AVGPOOL counts padding as elements."""
-    alpha, x = read_alpha_without_beta(op), run.read_floats(op.fields["x"])
+    alpha, x = read_alpha_requiring_zero_beta(op), run.read_floats(op.fields["x"])
     pool = _PoolingWindow(op, x.shape, op.fields["y"].dims)
     if pool.mode is ResampleMode.MAXPOOL:
         made, index = pool.find_window_maximum(x)
@@ -156,7 +158,7 @@ def run_resample_forward(run: Run, op: Operation) -> None:
 
 def run_resample_backward(run: Run, op: Operation) -> None:
     """Write dx: dy goes to the maximum of its window, by index or found in x, or is divided among its elements."""
-    alpha, dx, dy = read_alpha_without_beta(op), op.fields["dx"], run.read_floats(op.fields["dy"])
+    alpha, dx, dy = read_alpha_requiring_zero_beta(op), op.fields["dx"], run.read_floats(op.fields["dy"])
     pool = _PoolingWindow(op, dx.dims, dy.shape)
     index: NDArray[Any] | None = None
     if pool.mode is ResampleMode.MAXPOOL:
@@ -181,13 +183,13 @@ def run_resample_backward(run: Run, op: Operation) -> None:
             np.add.at(made, pool.clip_indices(places), kept)  # results share elements
             continue
         found = [(at >= 0) & (at < size) for at, size in zip(places, pool.image, strict=True)]
-        made[_make_channel_index(at[mask] for at, mask in zip(places, found, strict=True))] += part[
-            _make_channel_index(found)
+        made[_make_index_for_all_channels(at[mask] for at, mask in zip(places, found, strict=True))] += part[
+            _make_index_for_all_channels(found)
         ]
     run.write_value(dx, alpha * run.round_to_type(made, pool.kind))
 
 
-def _make_channel_index(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
+def _make_index_for_all_channels(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
     """Return a NumPy index of these positions (or masks) along the spatial dims, for all n and c."""
     return (slice(None), slice(None), *np.ix_(*places))
 

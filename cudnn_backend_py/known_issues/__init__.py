@@ -5,13 +5,13 @@ from __future__ import annotations
 from ..errors import UsageError
 from ..graph import Graph
 from ..graph.attention.known_issue import AttentionUse, Form, KnownIssue, Sharing
-from ..graph.attention.known_issues import HAZARDS, check_measured_issues, find_measured_issues
+from ..graph.attention.known_issues import HAZARDS, find_measured_issues, refuse_attention_with_known_issue
 from ..graph.attention.recognize import read_attention
 from ..system.version import Version, VersionTuple
 from .find import (
     KnownIssueWarning,
     find_issues_explaining_failure,
-    find_reported_issues,
+    find_issues_of_attention_or_graph,
     silence_issue_warnings,
     warn_about_issues,
     warn_once,
@@ -28,13 +28,13 @@ __all__ = [
     "KnownIssue",
     "KnownIssueWarning",
     "Sharing",
-    "check_measured_issues",
     "find_issues_against_version_change",
     "find_issues_explaining_failure",
     "find_issues_failing_before_execution",
+    "find_issues_of_attention_or_graph",
     "find_known_issues",
     "find_measured_issues",
-    "find_reported_issues",
+    "refuse_attention_with_known_issue",
     "silence_issue_warnings",
     "warn_about_issues",
     "warn_once",
@@ -74,7 +74,9 @@ def find_known_issues(
         used = Version.read(version)
     except ValueError as error:
         raise UsageError(str(error), code="cudnn-version-malformed") from None
-    found = find_reported_issues(read_attention(graph), graph, version=used, sm=sm, sharing=sharing, engine=engine)
+    found = find_issues_of_attention_or_graph(
+        read_attention(graph), graph, version=used, sm=sm, sharing=sharing, engine=engine
+    )
     return sorted(found, key=lambda issue: not issue.sm)
 
 

@@ -11,7 +11,7 @@ from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Reduction, Tensor
 from ..system.version import VersionRange
 from . import graph_queries
-from .graph_queries import has_unpacked_stats, is_half_attention
+from .graph_queries import has_unpacked_stats, is_half_precision_attention
 from .sources import BLACKWELL, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
 
 __all__ = ["ATTENTION_BACKWARD"]
@@ -37,7 +37,9 @@ def _has_unequal_training_head_dims(use: AttentionUse) -> bool:
 def _is_backward_with_head_dim_256(use: AttentionUse) -> bool:
     """Whether a backward pass that need not be deterministic has head dims of 256 in 16 bits."""
     p = use.problem
-    return use.backward and is_half_attention(use) and p.head_dim == p.head_dim_v == 256 and not p.deterministic
+    return (
+        use.backward and is_half_precision_attention(use) and p.head_dim == p.head_dim_v == 256 and not p.deterministic
+    )
 
 
 def _has_bias_gradient_above_2_31(use: AttentionUse) -> bool:
@@ -46,7 +48,7 @@ def _has_bias_gradient_above_2_31(use: AttentionUse) -> bool:
     return use.backward and p.dbias and p.bias is not None and math.prod(p.bias) * ELEMENT_BITS[p.data_type] >= 1 << 34
 
 
-def _masks_padding_before_stats(graph: Graph) -> bool:
+def _masks_padding_only_before_stats_subtraction(graph: Graph) -> bool:
     """Whether a backward pass masks padding only before, not after, it subtracts the statistics from the scores."""
     selects = {
         op.y.uid for op in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT) if op.y is not None
@@ -96,7 +98,7 @@ def find_row_sums_of_o_times_do(graph: Graph) -> Tensor | None:
     return next((op.y for op in sums if op.y.dims[3] == 1 and op.x.uid in products), None)
 
 
-def _writes_or_scales_row_sums(graph: Graph) -> bool:
+def _writes_or_scales_rowsum_of_o_times_do(graph: Graph) -> bool:
     """Whether a backward pass writes rowsum(dO * O) to memory, or scales it by other than 1 without dropout."""
     sums = find_row_sums_of_o_times_do(graph)
     if sums is None:
@@ -146,7 +148,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
             _is_backward_with_partial_key_tile(use)
             and use.problem.seq_kv % 128 == 64
             and use.problem.right_bound != 0
-            and is_half_attention(use)
+            and is_half_precision_attention(use)
             and use.problem.head_dim <= 128
         ),
     ),
@@ -286,7 +288,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="use 9.10.0 or later, or mask after stats are subtracted",
         source=FRONTEND_NODE,
         versions=VersionRange(until=(9, 10, 0)),
-        graph=_masks_padding_before_stats,
+        graph=_masks_padding_only_before_stats_subtraction,
     ),
     KnownIssue(
         "backward-row-sums",
@@ -299,7 +301,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}: 18 of 18 graphs without a factor, whose rows stayed NaN",
         sm=(90,),
-        graph=_writes_or_scales_row_sums,
+        graph=_writes_or_scales_rowsum_of_o_times_do,
     ),
     KnownIssue(
         "dbias-of-shared-rows",

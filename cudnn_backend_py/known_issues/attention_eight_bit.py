@@ -20,13 +20,13 @@ def _is_fp8_with_long_keys_and_bfloat16_output(use: AttentionUse) -> bool:
     return not use.backward and into_bfloat16 and plain and p.seq_q > 1 and p.seq_kv >= 4096
 
 
-def _is_mx_decoding(use: AttentionUse) -> bool:
+def _is_block_scaled_decoding(use: AttentionUse) -> bool:
     """Whether block-scaled attention has one query per sequence, without a sink and without pages."""
     p = use.problem
     return is_decoding(use) and p.mx and not p.sink and p.page_size is None
 
 
-def _has_wide_mx_heads(use: AttentionUse) -> bool:
+def _has_large_block_scaled_head_dims(use: AttentionUse) -> bool:
     """Whether block-scaled attention has head dims above 192 for Q and K, or 128 for V."""
     p = use.problem
     return not use.backward and p.mx and p.seq_q > 1 and (p.head_dim > 192 or p.head_dim_v > 128)
@@ -104,7 +104,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         ),
         sm=(100, 103, 107),
         versions=VersionRange(since=(9, 24, 0)),
-        attention=_is_mx_decoding,
+        attention=_is_block_scaled_decoding,
         step="build",
     ),
     KnownIssue(
@@ -119,7 +119,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         ),
         sm=BLACKWELL,
         versions=VersionRange(since=(9, 24, 0)),
-        attention=_has_wide_mx_heads,
+        attention=_has_large_block_scaled_head_dims,
         step="build",
     ),
     KnownIssue(

@@ -11,7 +11,7 @@ from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph, Tensor
 from ..system.version import VersionRange
 from . import graph_queries
-from .graph_queries import has_unpacked_stats, is_decoding, is_half_attention
+from .graph_queries import has_unpacked_stats, is_decoding, is_half_precision_attention
 from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
 
 __all__ = ["ATTENTION_FORWARD"]
@@ -26,18 +26,24 @@ def _has_long_window_without_causal_mask(use: AttentionUse) -> bool:
     return p.left_bound is not None and p.right_bound != 0 and p.seq_kv > 1024
 
 
-def _has_long_keys_without_plain_causal_mask(use: AttentionUse) -> bool:
+def _has_long_kv_without_top_left_causal_mask(use: AttentionUse) -> bool:
     """Whether attention has more than 1024 keys, but not a plain causal mask aligned at the top left."""
     p = use.problem
     causal = p.right_bound == 0 and p.left_bound is None and p.alignment == "top_left" and not p.padding
-    return p.seq_kv > 1024 and not causal and is_half_attention(use)
+    return p.seq_kv > 1024 and not causal and is_half_precision_attention(use)
 
 
-def _has_very_long_causal_keys(use: AttentionUse) -> bool:
+def _has_very_long_kv_with_causal_mask(use: AttentionUse) -> bool:
     """Whether fewer than 131072 queries attend, with a bottom-right causal mask, to 131072 keys or more."""
     p = use.problem
     causal = p.right_bound == 0 and p.alignment == "bottom_right"
-    return not use.backward and causal and p.seq_kv >= 131072 > p.seq_q and p.head_dim == 128 and is_half_attention(use)
+    return (
+        not use.backward
+        and causal
+        and p.seq_kv >= 131072 > p.seq_q
+        and p.head_dim == 128
+        and is_half_precision_attention(use)
+    )
 
 
 _SIXTEEN_BITS = 1 << 16  # what a dim of a kernel grid, y or z, is below
@@ -92,18 +98,18 @@ def _find_biases(graph: Graph) -> list[Tensor]:
     return [tensor for tensor in ports if not (tensor.virtual or tensor.by_value) and tensor.rank == 4]
 
 
-def _has_bias_with_inner_stride(graph: Graph) -> bool:
+def _has_bias_with_noncontiguous_last_dim(graph: Graph) -> bool:
     return any(tensor.dims[3] > 1 and tensor.strides[3] != 1 for tensor in _find_biases(graph))
 
 
-def _has_overlapping_sequences(use: AttentionUse) -> bool:
+def _has_overlapping_q_k_v_or_do(use: AttentionUse) -> bool:
     """Whether elements of Q, K, V or dO share memory, except by a stride of 0 or in ragged tensors."""
     p = use.problem
     names = () if p.ragged else ("q", *(() if p.page_size else ("k", "v")), *(("do",) if use.backward else ()))
-    return any(_overlaps_itself(p.dims(name), p.strides(name)) for name in names)
+    return any(_has_overlapping_elements(p.dims(name), p.strides(name)) for name in names)
 
 
-def _overlaps_itself(dims: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+def _has_overlapping_elements(dims: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     axes = sorted((stride, dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
     reach = 0
     for stride, dim in axes:
@@ -177,7 +183,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.10.2 or later",
         source=FRONTEND_SURFACE,
         versions=VersionRange(since=(9, 10, 0), until=(9, 10, 2)),
-        attention=is_half_attention,
+        attention=is_half_precision_attention,
     ),
     KnownIssue(
         "window-of-9-14",
@@ -195,7 +201,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.15.0 or later, or a causal mask",
         source="https://github.com/NVIDIA/TransformerEngine/pull/2344",
         versions=VersionRange(since=(9, 13, 0), until=(9, 15, 0)),
-        attention=_has_long_keys_without_plain_causal_mask,
+        attention=_has_long_kv_without_top_left_causal_mask,
         depends_on="whether the plan runs from a CUDA graph",
     ),
     KnownIssue(
@@ -267,7 +273,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         evidence="measured deviceless with 9.9.0 and 9.10.2; 9.14.0 compiles for sm_103a",
         sm=(103, 110),
         versions=VersionRange(until=(9, 11, 0)),
-        attention=is_half_attention,
+        attention=is_half_precision_attention,
         depends_on="the engine config",
         step="build",
     ),
@@ -305,7 +311,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.3.0 or later",
         source="https://github.com/pytorch/pytorch/issues/139298",
         versions=VersionRange(until=(9, 3, 0)),
-        attention=lambda use: not use.backward and use.problem.stats and is_half_attention(use),
+        attention=lambda use: not use.backward and use.problem.stats and is_half_precision_attention(use),
     ),
     KnownIssue(
         "paged-tail-not-finite",
@@ -341,7 +347,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/TransformerEngine/issues/3285",
         sm=(103,),
         versions=VersionRange(since=(9, 21, 0), until=(9, 22, 0)),
-        attention=_has_very_long_causal_keys,
+        attention=_has_very_long_kv_with_causal_mask,
     ),
     KnownIssue(
         "forward-stats-layout",
@@ -436,7 +442,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="every sequence after the first is read from inside the one before: the result is as it was described",
         fix="describe the stride of a whole sequence, or give ragged offsets",
         source="https://github.com/flashinfer-ai/flashinfer/issues/3800",
-        attention=_has_overlapping_sequences,
+        attention=_has_overlapping_q_k_v_or_do,
     ),
     KnownIssue(
         "boolean-bias",
@@ -457,7 +463,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 and 9.24.0 on sm_100, deviceless; 9.14.0 takes it, 9.26.0 and later refuse it",
         sm=(100, 103),
         versions=VersionRange(since=(9, 15, 0), until=(9, 26, 0)),
-        graph=_has_bias_with_inner_stride,
+        graph=_has_bias_with_noncontiguous_last_dim,
         step="check",
     ),
     KnownIssue(

@@ -60,7 +60,7 @@ def _has_int8_convolution_with_relu(graph: Graph) -> bool:
 _SCALE_AND_BIAS = [PointwiseMode.MUL, PointwiseMode.ADD]
 
 
-def _find_modes_before_weight_gradients(graph: Graph) -> Iterator[list[PointwiseMode]]:
+def _iterate_pointwise_modes_before_wgrads(graph: Graph) -> Iterator[list[PointwiseMode]]:
     """Yield for each weight gradient the modes of the first two pointwise operations that compute its input image."""
     first: dict[int, list[PointwiseMode]] = {}
     for op in graph.ops:  # in an order in which nothing is read before it is written
@@ -73,15 +73,15 @@ def _find_modes_before_weight_gradients(graph: Graph) -> Iterator[list[Pointwise
 
 def _has_wgrad_input_not_starting_with_scale_and_bias(graph: Graph) -> bool:
     """Whether a weight gradient's input image is computed by operations that do not begin with scale and bias."""
-    return any(modes and modes != _SCALE_AND_BIAS for modes in _find_modes_before_weight_gradients(graph))
+    return any(modes and modes != _SCALE_AND_BIAS for modes in _iterate_pointwise_modes_before_wgrads(graph))
 
 
 def _has_weight_gradient_after_scale_and_bias(graph: Graph) -> bool:
     """Whether a weight gradient's input image is computed by a scale and a bias first."""
-    return any(modes == _SCALE_AND_BIAS for modes in _find_modes_before_weight_gradients(graph))
+    return any(modes == _SCALE_AND_BIAS for modes in _iterate_pointwise_modes_before_wgrads(graph))
 
 
-def _has_fused_8_bit_float_result(graph: Graph) -> bool:
+def _writes_fp8_result_of_fused_pointwise(graph: Graph) -> bool:
     """Whether pointwise operations in a graph with a matmul or convolution write an 8-bit float result."""
     product = any(graph_queries.find_matmuls(graph)) or any(graph_queries.find_convolutions(graph))
     return product and any(
@@ -106,7 +106,7 @@ _FILTER = DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER
 _LATER = "the versions between were not measured"
 
 
-def _compute_pointwise_ancestor_masks(elementwise: Sequence[Pointwise]) -> dict[int, int]:
+def _compute_pointwise_ancestor_bitmasks(elementwise: Sequence[Pointwise]) -> dict[int, int]:
     """Return for each tensor's uid a bit mask of the pointwise operations that compute it, directly or not."""
     makers: dict[int, int] = {}
     for number, op in enumerate(elementwise):  # in an order in which nothing is read before it is written
@@ -126,7 +126,7 @@ def _get_output_or_its_gradient(item: graph_queries.Convolution) -> Tensor:
     return found
 
 
-def _has_operand_varying_along_some_row_dims(graph: Graph) -> bool:
+def _has_operand_broadcast_along_some_row_dims(graph: Graph) -> bool:
     """Whether an operand after a convolution varies along only some of the dims that form the result's rows.
 
     Rows are batch and spatial dims; for the gradient of a filter, channels and taps are the columns. Operations on
@@ -146,7 +146,7 @@ def _has_operand_varying_along_some_row_dims(graph: Graph) -> bool:
             partly[rank, wide] = sum(1 << number for number, yes in enumerate(found) if yes)
         if not partly[rank, wide]:
             continue
-        makers = _compute_pointwise_ancestor_masks(elementwise) if makers is None else makers
+        makers = _compute_pointwise_ancestor_bitmasks(elementwise) if makers is None else makers
         before = reduce(or_, (makers.get(tensor.uid, 0) for tensor in item.op.inputs().values()))
         if partly[rank, wide] & ~before:
             return True
@@ -175,7 +175,7 @@ def _has_per_row_operand_after_strided_dgrad(graph: Graph) -> bool:
     )
 
 
-def _has_unequal_padding(graph: Graph) -> bool:
+def _has_conv_gradient_with_unequal_padding(graph: Graph) -> bool:
     """Whether a gradient of a convolution has unequal padding before and after."""
     return any(
         not item.forward
@@ -212,7 +212,7 @@ def _has_row_major_forward_convolution(graph: Graph) -> bool:
     )
 
 
-def _is_single_forward_conv_into_float16(graph: Graph) -> bool:
+def _has_only_forward_conv_into_float16(graph: Graph) -> bool:
     """Whether the graph is a single forward convolution into float16."""
     return len(graph.ops) == 1 and any(
         item.forward and item.op.fields["y"].data_type is DataType.HALF
@@ -220,7 +220,7 @@ def _is_single_forward_conv_into_float16(graph: Graph) -> bool:
     )
 
 
-def _has_computed_row_major_image(graph: Graph) -> bool:
+def _has_convolution_of_virtual_row_major_image(graph: Graph) -> bool:
     """Whether a convolution's row-major image is computed by operations in the graph."""
     return any(
         item.image.virtual and graph_queries.is_row_major_but_not_channels_last(item.image)
@@ -236,7 +236,7 @@ def _has_filter_gradient_fused_on_both_sides(graph: Graph) -> bool:
     )
 
 
-def _has_filter_gradient_of_three_taps(graph: Graph) -> bool:
+def _has_unstrided_filter_gradient_of_size_3(graph: Graph) -> bool:
     """Whether a filter gradient has three taps along each dim and stride 1."""
     return any(
         item.op.kind is _FILTER
@@ -246,7 +246,7 @@ def _has_filter_gradient_of_three_taps(graph: Graph) -> bool:
     )
 
 
-def _is_single_filter_gradient_in_bfloat16(graph: Graph) -> bool:
+def _has_only_filter_gradient_in_bfloat16(graph: Graph) -> bool:
     """Whether the graph is a single filter gradient in bfloat16."""
     return len(graph.ops) == 1 and any(
         op.fields["dw"].data_type is DataType.BFLOAT16 for op in graph_queries.find_operations_of_kind(graph, _FILTER)
@@ -264,7 +264,7 @@ def _iterate_producer_modes(writers: Mapping[int, Op], tensor: Tensor) -> Iterat
         op = None if op.x is None else writers.get(op.x.uid)
 
 
-def _has_normed_convolution_before_reduction(graph: Graph) -> bool:
+def _has_scale_bias_relu_conv_before_reduction(graph: Graph) -> bool:
     """Whether a scaled, biased float16 image is convolved after ReLU, and a pointwise operation and a reduction follow.
 
     A sum for each image does not count.
@@ -394,7 +394,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         versions=VersionRange(since=(9, 21, 0)),
         sm=(90,),
         engines=(8,),
-        graph=_has_fused_8_bit_float_result,
+        graph=_writes_fp8_result_of_fused_pointwise,
         depends_on="the engine, and numbers beyond the largest",
     ),
     KnownIssue(
@@ -425,7 +425,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         engines=(4, 7),
-        graph=_has_operand_varying_along_some_row_dims,
+        graph=_has_operand_broadcast_along_some_row_dims,
     ),
     KnownIssue(
         "strided-gradient-operand-of-rows",
@@ -452,7 +452,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(1, 18, 20, 50),
         depends_on="the engine",
-        graph=_has_unequal_padding,
+        graph=_has_conv_gradient_with_unequal_padding,
     ),
     KnownIssue(
         "packed-images-unaligned",
@@ -500,7 +500,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(4,),
         depends_on="the engine",
-        graph=_has_computed_row_major_image,
+        graph=_has_convolution_of_virtual_row_major_image,
     ),
     KnownIssue(
         "convolution-minus-infinity",
@@ -512,7 +512,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(47,),
         depends_on="results of -inf",
-        graph=_is_single_forward_conv_into_float16,
+        graph=_has_only_forward_conv_into_float16,
     ),
     KnownIssue(
         "filter-gradient-between",
@@ -534,7 +534,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(17,),
         depends_on="the engine",
-        graph=_has_filter_gradient_of_three_taps,
+        graph=_has_unstrided_filter_gradient_of_size_3,
     ),
     KnownIssue(
         "filter-gradient-split",
@@ -553,7 +553,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(47,),
         depends_on="the engine's SPLIT_K",
-        graph=_is_single_filter_gradient_in_bfloat16,
+        graph=_has_only_filter_gradient_in_bfloat16,
     ),
     KnownIssue(
         "normed-convolution-reduced",
@@ -569,7 +569,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
             "operations before it, none after it, and a product instead of a sum are answered"
         ),
         sm=(80, 86, 89),
-        graph=_has_normed_convolution_before_reduction,
+        graph=_has_scale_bias_relu_conv_before_reduction,
         step="check",
     ),
 )

@@ -41,7 +41,9 @@ def _make_nested_descriptor(value: DescriptorValue, made: dict[int, NestedDescri
         for facts in value.attributes:
             content = None if facts.role == "output" else getattr(value, facts.field)
             if content is not None:
-                given[facts.attribute] = tuple(_convert_element(item, made) for item in _convert_to_tuple(content))
+                given[facts.attribute] = tuple(
+                    _convert_descriptor_value_element(item, made) for item in _convert_to_tuple(content)
+                )
         made[id(value)] = NestedDescriptor(value.kind, given)
     return made[id(value)]
 
@@ -50,5 +52,5 @@ def _convert_to_tuple(content: Any) -> tuple[Any, ...]:
     return content if type(content) is tuple else (content,)
 
 
-def _convert_element(item: Any, made: dict[int, NestedDescriptor]) -> Any:
+def _convert_descriptor_value_element(item: Any, made: dict[int, NestedDescriptor]) -> Any:
     return _make_nested_descriptor(item, made) if isinstance(item, DescriptorValue) else item

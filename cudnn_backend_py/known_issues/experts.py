@@ -40,7 +40,7 @@ def _has_operand_after_expert_matmul(graph: Graph) -> bool:
     )
 
 
-def _has_scattered_rows(graph: Graph) -> bool:
+def _has_scatter_mode_expert_matmul(graph: Graph) -> bool:
     """Whether an expert matmul scatters its rows."""
     experts = graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(op.fields["mode"] is MoeGroupedMatmulMode.SCATTER for op in experts)
@@ -106,6 +106,6 @@ EXPERTS: tuple[KnownIssue, ...] = (
         versions=VersionRange(since=(9, 21, 0)),
         sm=(90,),
         depends_on="token_index",
-        graph=_has_scattered_rows,
+        graph=_has_scatter_mode_expert_matmul,
     ),
 )

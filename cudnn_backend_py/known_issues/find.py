@@ -22,9 +22,9 @@ from .table import FAULTS
 
 __all__ = [
     "KnownIssueWarning",
-    "check_reported_issues",
     "find_issues_explaining_failure",
-    "find_reported_issues",
+    "find_issues_of_attention_or_graph",
+    "refuse_or_warn_about_known_issues",
     "silence_issue_warnings",
     "warn_about_issues",
     "warn_once",
@@ -49,7 +49,7 @@ def silence_issue_warnings() -> Iterator[None]:
         _silent.reset(token)
 
 
-def find_reported_issues(
+def find_issues_of_attention_or_graph(
     use: AttentionUse | None,
     graph: Graph | None = None,
     *,
@@ -80,10 +80,10 @@ def find_issues_explaining_failure(
     engine
         The number of the engine.
     """
-    met = list(find_reported_issues(read_attention(graph), graph, version=version, sm=sm, engine=engine))
+    met = list(find_issues_of_attention_or_graph(read_attention(graph), graph, version=version, sm=sm, engine=engine))
     found: list[KnownIssue] = []
     for name in dict.fromkeys(wrong):
-        part = _find_upstream_graph(graph, name)
+        part = _extract_graph_computing_tensor(graph, name)
         says = [issue for issue in met if issue.graph is None or part is None or is_issue_applicable(issue, None, part)]
         if not says:
             return []
@@ -91,7 +91,7 @@ def find_issues_explaining_failure(
     return found if wrong else met
 
 
-def _find_upstream_graph(graph: Graph, name: str) -> Graph | None:
+def _extract_graph_computing_tensor(graph: Graph, name: str) -> Graph | None:
     """Return the graph of the operations that compute a tensor; None if they form no valid graph."""
     needed = {tensor.uid for tensor in graph.tensors if tensor.name == name}
     ops: list[Op] = []
@@ -120,7 +120,7 @@ def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
         warnings.warn(text, category, stacklevel=4)
 
 
-def check_reported_issues(use: AttentionUse) -> None:
+def refuse_or_warn_about_known_issues(use: AttentionUse) -> None:
     """Raise if attention has a known issue that builders refuse; warn about its other known issues.
 
     The warning, :class:`KnownIssueWarning`, needs the version and, where the issue is bound to some, the architecture.
@@ -131,7 +131,7 @@ def check_reported_issues(use: AttentionUse) -> None:
     GraphError
         ``attention-hazard``.
     """
-    found = list(find_reported_issues(use, version=use.version, sm=use.sm))
+    found = list(find_issues_of_attention_or_graph(use, version=use.version, sm=use.sm))
     for issue in found:
         if issue.refused:
             raise_known_issue_error(issue, use)
@@ -140,4 +140,4 @@ def check_reported_issues(use: AttentionUse) -> None:
         warn_about_issues(issue for issue in certain if use.sm is not None or not issue.sm)
 
 
-FURTHER_CHECKS.append(check_reported_issues)
+FURTHER_CHECKS.append(refuse_or_warn_about_known_issues)

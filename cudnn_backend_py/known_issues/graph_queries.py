@@ -16,20 +16,20 @@ from ..graph.strides import channels_last, packed_strides
 
 __all__ = [
     "Convolution",
-    "are_scales_of_partial_tiles",
     "find_convolutions",
     "find_dependent_pointwise",
     "find_matmuls",
     "find_only_matmul",
     "find_operations_of_kind",
     "find_pointwise_of_mode",
-    "has_gaps",
+    "has_memory_gaps",
     "has_unpacked_stats",
+    "holds_block_scales_in_partial_tiles",
     "is_decoding",
-    "is_half_attention",
+    "is_half_precision_attention",
     "is_row_major",
     "is_row_major_but_not_channels_last",
-    "tensors_in_memory",
+    "iterate_tensors_in_memory",
 ]
 
 
@@ -51,7 +51,7 @@ class Convolution(NamedTuple):
         return self.weights.dims[1] == 1 < self.image.dims[1]
 
 
-def are_scales_of_partial_tiles(tensor: Tensor) -> bool:
+def holds_block_scales_in_partial_tiles(tensor: Tensor) -> bool:
     """Whether a tensor holds block scales in tiles (F8_128x4), but its last two dims, in either order, are no tiles."""
     if tensor.reordering is not TensorReordering.F8_128x4 or tensor.rank < 2:
         return False
@@ -91,12 +91,12 @@ def find_only_matmul(graph: Graph) -> Matmul | None:
     return found[0] if len(found) == 1 else None
 
 
-def tensors_in_memory(graph: Graph) -> Iterator[Tensor]:
+def iterate_tensors_in_memory(graph: Graph) -> Iterator[Tensor]:
     """Yield the tensors in device memory: neither virtual nor by value."""
     return (tensor for tensor in graph.tensors if not (tensor.virtual or tensor.by_value))
 
 
-def has_gaps(tensor: Tensor) -> bool:
+def has_memory_gaps(tensor: Tensor) -> bool:
     """Return whether a tensor has unused memory between its elements."""
     return tensor.span_elements > math.prod(tensor.dims)
 
@@ -121,7 +121,7 @@ def find_dependent_pointwise(graph: Graph, tensors: Iterable[Tensor]) -> Iterato
             yield op
 
 
-def is_half_attention(use: AttentionUse) -> bool:
+def is_half_precision_attention(use: AttentionUse) -> bool:
     """Whether attention has inputs in float16 or bfloat16."""
     return use.problem.data_type in HALF_TYPES
 

@@ -14,10 +14,12 @@ from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 __all__ = ["MATMUL"]
 
 
-def _is_fused_matmul_with_gaps(graph: Graph) -> bool:
+def _has_fused_matmul_and_tensor_with_gaps(graph: Graph) -> bool:
     """Whether a graph with one matmul and other operations has a tensor in memory with gaps."""
     fused = graph_queries.find_only_matmul(graph) is not None and len(graph.ops) > 1
-    return fused and any(graph_queries.has_gaps(tensor) for tensor in graph_queries.tensors_in_memory(graph))
+    return fused and any(
+        graph_queries.has_memory_gaps(tensor) for tensor in graph_queries.iterate_tensors_in_memory(graph)
+    )
 
 
 def _is_fp8_matmul_of_few_rows(graph: Graph) -> bool:
@@ -36,12 +38,12 @@ def _is_block_scaled_matmul(graph: Graph) -> bool:
     return op is not None and {op.a.uid, op.b.uid} <= scaled
 
 
-def _is_half_matmul(graph: Graph) -> bool:
+def _is_half_precision_matmul(graph: Graph) -> bool:
     """Whether a graph has a matmul of 16-bit floats and writes a 16-bit result."""
     op = graph_queries.find_only_matmul(graph)
     outputs = (
         tensor
-        for tensor in graph_queries.tensors_in_memory(graph)
+        for tensor in graph_queries.iterate_tensors_in_memory(graph)
         if any(tensor in one.outputs().values() for one in graph.ops)
     )
     return (
@@ -59,7 +61,7 @@ def _has_block_scales_in_partial_tiles(graph: Graph) -> bool:
         for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
     )
     return graph_queries.find_only_matmul(graph) is not None and any(
-        map(graph_queries.are_scales_of_partial_tiles, scales)
+        map(graph_queries.holds_block_scales_in_partial_tiles, scales)
     )
 
 
@@ -95,7 +97,7 @@ def _is_float32_matmul(graph: Graph) -> bool:
     return op is not None and op.a.data_type is op.b.data_type is DataType.FLOAT and op.compute_type is DataType.FLOAT
 
 
-def _is_single_float32_matmul_into_half(graph: Graph) -> bool:
+def _has_only_float32_matmul_into_16_bits(graph: Graph) -> bool:
     """Whether the graph is a single matmul of float32 into 16 bits."""
     op = graph_queries.find_only_matmul(graph)
     return op is not None and len(graph.ops) == 1 and op.a.data_type is DataType.FLOAT and op.c.data_type in HALF_TYPES
@@ -121,7 +123,7 @@ def _has_clipped_relu_of_matmul(graph: Graph) -> bool:
     )
 
 
-def _reads_matmul_and_its_copy(graph: Graph) -> bool:
+def _reads_matmul_result_and_its_copy(graph: Graph) -> bool:
     """Whether a pointwise operation reads both a matmul's result and an IDENTITY copy of it."""
     op = graph_queries.find_only_matmul(graph)
     copies = {
@@ -133,16 +135,16 @@ def _reads_matmul_and_its_copy(graph: Graph) -> bool:
     return op is not None and any(op.c.uid in uids and copies & uids for uids in read)
 
 
-def _multiplies_row_by_tensor_with_gaps(graph: Graph) -> bool:
+def _has_matmul_of_row_and_tensor_with_gaps(graph: Graph) -> bool:
     """Whether a matmul's first operand has one row, and its second operand has gaps."""
     op = graph_queries.find_only_matmul(graph)
-    return op is not None and op.a.dims[-2] == 1 and not op.b.virtual and graph_queries.has_gaps(op.b)
+    return op is not None and op.a.dims[-2] == 1 and not op.b.virtual and graph_queries.has_memory_gaps(op.b)
 
 
 _selects_vector_product = make_crash_predicate("vector-product-select")
 
 
-def _has_select_of_matvec_in_large_graph(graph: Graph) -> bool:
+def _has_binary_select_of_matvec_in_big_graph(graph: Graph) -> bool:
     """Whether BINARY_SELECT reads a matrix-vector product in a graph of more than three pointwise operations."""
     return _selects_vector_product(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
 
@@ -180,7 +182,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="use 9.24.0 or later, tensors without gaps, or an engine other than 11",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
         versions=VersionRange(until=(9, 24, 0)),
-        graph=_is_fused_matmul_with_gaps,
+        graph=_has_fused_matmul_and_tensor_with_gaps,
     ),
     KnownIssue(
         "fp8-matmul-of-few-rows",
@@ -201,7 +203,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(7,),
         versions=VersionRange(since=(9, 23, 0), until=(9, 23, 1)),
-        graph=_is_half_matmul,
+        graph=_is_half_precision_matmul,
     ),
     KnownIssue(
         "block-scales-no-whole-tiles",
@@ -264,7 +266,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 on sm_90: float16 and bfloat16",
         sm=(90,),
         engines=(0,),
-        graph=_is_single_float32_matmul_into_half,
+        graph=_has_only_float32_matmul_into_16_bits,
         depends_on="the engine",
     ),
     KnownIssue(
@@ -305,7 +307,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         versions=VersionRange(until=(9, 28, 0)),
         sm=(90,),
         engines=(4, 7),
-        graph=_reads_matmul_and_its_copy,
+        graph=_reads_matmul_result_and_its_copy,
     ),
     KnownIssue(
         "matmul-of-one-row-with-gaps",
@@ -317,7 +319,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         versions=VersionRange(since=(9, 21, 0)),
         sm=(90,),
         engines=(8, 2),
-        graph=_multiplies_row_by_tensor_with_gaps,
+        graph=_has_matmul_of_row_and_tensor_with_gaps,
         depends_on="the engine",
     ),
     KnownIssue(
@@ -348,7 +350,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         ),
         versions=VersionRange(since=(9, 28, 0)),
         engines=(8,),
-        graph=_has_select_of_matvec_in_large_graph,
+        graph=_has_binary_select_of_matvec_in_big_graph,
         step="build",
     ),
 )

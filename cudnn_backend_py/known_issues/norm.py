@@ -14,7 +14,7 @@ from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 __all__ = ["NORM"]
 
 
-def _has_block_scaled_norm(graph: Graph) -> bool:
+def _has_block_scale_quantized_norm(graph: Graph) -> bool:
     """Whether the result of a norm is block-scaled in the same graph."""
     written = {
         op.fields["y"].uid for op in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
@@ -23,7 +23,7 @@ def _has_block_scaled_norm(graph: Graph) -> bool:
     return any(op.fields["x"].uid in written for op in quantized)
 
 
-def _has_unusual_addition_after_batch_norm(graph: Graph) -> bool:
+def _adds_unmatched_operand_after_batch_norm(graph: Graph) -> bool:
     """Whether a training batch norm is followed by the addition of a broadcast, repeated or shorter-type operand."""
     for norm in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
         x, y = norm.fields["x"], norm.fields["y"]
@@ -46,7 +46,7 @@ def _find_row_norm_results(graph: Graph) -> list[Tensor]:
     return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
 
 
-def _has_row_norm_before_tensor_read_twice(graph: Graph) -> bool:
+def _has_row_norm_before_op_with_equal_inputs(graph: Graph) -> bool:
     """Whether a norm of rows is followed by a pointwise operation that reads one tensor twice."""
     return any(
         op.x is not None and op.b is not None and op.x.uid == op.b.uid
@@ -54,7 +54,7 @@ def _has_row_norm_before_tensor_read_twice(graph: Graph) -> bool:
     )
 
 
-def _has_row_norm_before_further_graph_input(graph: Graph) -> bool:
+def _has_row_norm_before_op_with_graph_input(graph: Graph) -> bool:
     """Whether a norm of rows is followed by a pointwise operation with a further input of the graph."""
     following = list(graph_queries.find_dependent_pointwise(graph, _find_row_norm_results(graph)))
     made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if following else set()
@@ -70,7 +70,7 @@ NORM: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/TransformerEngine/pull/1700",
         sm=(100, 101, 103, 107, 110, 120, 121),
         versions=VersionRange(since=(9, 7, 0), until=(9, 10, 0)),
-        graph=_has_block_scaled_norm,
+        graph=_has_block_scale_quantized_norm,
     ),
     KnownIssue(
         "batch-norm-operand",
@@ -92,7 +92,7 @@ NORM: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         engines=(0,),
-        graph=_has_unusual_addition_after_batch_norm,
+        graph=_adds_unmatched_operand_after_batch_norm,
     ),
     KnownIssue(
         "norm-activation-gradient",
@@ -119,7 +119,7 @@ NORM: tuple[KnownIssue, ...] = (
             "and ADD_SQUARE, float32 and float16"
         ),
         sm=(90,),
-        graph=_has_row_norm_before_tensor_read_twice,
+        graph=_has_row_norm_before_op_with_equal_inputs,
     ),
     KnownIssue(
         "norm-operands-in-turn",
@@ -138,6 +138,6 @@ NORM: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(4, 5),
         depends_on="what was built before",
-        graph=_has_row_norm_before_further_graph_input,
+        graph=_has_row_norm_before_op_with_graph_input,
     ),
 )

@@ -18,7 +18,7 @@ __all__ = ["POINTWISE"]
 def _is_pointwise_graph_of_rank(graph: Graph, rank: int) -> bool:
     """Return whether a graph has pointwise operations only, and only tensors of this rank in memory."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and all(
-        tensor.rank == rank for tensor in graph_queries.tensors_in_memory(graph)
+        tensor.rank == rank for tensor in graph_queries.iterate_tensors_in_memory(graph)
     )
 
 
@@ -37,7 +37,7 @@ def _find_broadcast_operands(graph: Graph) -> Iterator[Tensor]:
     if _is_pointwise_graph_of_rank(graph, 3) and whole[0] > 1:
         yield from (
             tensor
-            for tensor in graph_queries.tensors_in_memory(graph)
+            for tensor in graph_queries.iterate_tensors_in_memory(graph)
             if tensor.dims != whole and math.prod(tensor.dims) > 1
         )
 
@@ -64,11 +64,11 @@ def _has_non_contiguous_columns(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices have columns that are not contiguous in memory."""
     return _is_pointwise_graph_of_rank(graph, 3) and any(
         tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1
-        for tensor in graph_queries.tensors_in_memory(graph)
+        for tensor in graph_queries.iterate_tensors_in_memory(graph)
     )
 
 
-def _generates_index_of_matrices(graph: Graph) -> bool:
+def _has_gen_index_along_batch_of_matrices(graph: Graph) -> bool:
     """Whether a pointwise graph generates the index along the first of three dims."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and any(
         op.axis == 0 and op.x is not None and op.x.rank == 3 and op.x.dims[0] > 1
@@ -76,7 +76,7 @@ def _generates_index_of_matrices(graph: Graph) -> bool:
     )
 
 
-def _has_channels_slowest(graph: Graph) -> bool:
+def _writes_images_with_channels_slowest(graph: Graph) -> bool:
     """Whether pointwise operations write images with the channels slowest in memory."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and any(
         tensor.rank > 3 and min(tensor.dims[:2]) > 1 and tensor.strides[1] == max(tensor.strides)
@@ -178,7 +178,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 5 of 5 random graphs; with the batch fastest, and between channels and rows",
         sm=(90,),
         engines=(1,),
-        graph=_has_channels_slowest,
+        graph=_writes_images_with_channels_slowest,
     ),
     KnownIssue(
         "index-of-matrices",
@@ -189,7 +189,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=ON_SM90,
         sm=(90,),
         engines=(1,),
-        graph=_generates_index_of_matrices,
+        graph=_has_gen_index_along_batch_of_matrices,
     ),
     KnownIssue(
         "reduction-of-five-dims",

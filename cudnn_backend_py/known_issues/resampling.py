@@ -28,7 +28,7 @@ def _has_16_bit_bilinear_resampling(graph: Graph) -> bool:
 _NO_PLAN = "measured with 9.19.0 on sm_90, deviceless with 9.16.0 to 9.22.0 and 9.24.0 to 9.28.0"
 
 
-def _is_single_bfloat16_pool(graph: Graph) -> bool:
+def _has_only_bfloat16_pool(graph: Graph) -> bool:
     """Whether the graph is a single pooling of bfloat16 over two dims, channels last."""
     pools = list(graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD))
     return len(pools) == len(graph.ops) == 1 and any(
@@ -103,7 +103,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 and 9.28.0 on sm_90: all of 41 graphs; the other engine of each is right",
         sm=(90,),
         engines=(2, 3),
-        graph=_is_single_bfloat16_pool,
+        graph=_has_only_bfloat16_pool,
         depends_on="the engine",
     ),
     KnownIssue(

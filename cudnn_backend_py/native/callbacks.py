@@ -77,7 +77,7 @@ class StoredExceptions:
         self._compiled.cudnn_backend_py_listen(receive_message)
         return LogCallback(ctypes.cast(self._compiled.cudnn_backend_py_receive, ctypes.c_void_p).value or 0)
 
-    def store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
+    def wrap_to_store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
         """Return `function` with its exceptions stored instead of raised, as its C caller cannot catch them."""
         return function
 
@@ -125,7 +125,7 @@ class _PythonStoredExceptions(StoredExceptions):
         self._catch_unraisable(receive_message)
         return LogCallback(receive_message)
 
-    def store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
+    def wrap_to_store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
         def call_and_store(*arguments: Any) -> None:
             try:
                 function(*arguments)

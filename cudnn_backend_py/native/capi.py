@@ -249,7 +249,7 @@ def cudnnBackendGetAttribute(
             return descriptor.count(attribute, element_type), ()
         value = descriptor.get(attribute, type=element_type)
     except EnvironmentNotReady as error:
-        _warn_about_empty_list(error)
+        _warn_about_empty_config_list(error)
         return 0, ()
     if isinstance(value, str):
         return descriptor.count(attribute, element_type), (value,)
@@ -260,7 +260,7 @@ def cudnnBackendGetAttribute(
 _warned_about: set[str] = set()  # codes of environment problems
 
 
-def _warn_about_empty_list(error: EnvironmentNotReady) -> None:
+def _warn_about_empty_config_list(error: EnvironmentNotReady) -> None:
     """Warn that an environment problem explains an empty list of engine configs, once per process and problem."""
     if error.code not in _warned_about:
         _warned_about.add(error.code)

@@ -18,7 +18,7 @@ __all__ = [
     "SLOW_ATTRIBUTE",
     "get_function_address",
     "load_compiled_library",
-    "make_builtin",
+    "make_builtin_function",
     "make_capsule",
     "make_method",
 ]
@@ -133,13 +133,13 @@ def make_capsule(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]
 
 _CAPSULE_NAMES = {
     "_LaunchStruct": b"run",
-    "_TupleCallStruct": b"call",
-    "_DictCallStruct": b"mapping",
+    "_PlanCallWithTupleStruct": b"call",
+    "_PlanCallWithDictStruct": b"mapping",
     "_DestructorStruct": b"end",
 }  # of capsules, as in C
 
 
-def make_builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:
+def make_builtin_function(name: str, flags: int, subject: tuple[Any, ...]) -> Any:
     """Return a compiled function as a builtin function of Python, called without ctypes."""
     return _new_function(ctypes.addressof(_make_method_def(name, flags)), subject, None)
 

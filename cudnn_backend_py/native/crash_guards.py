@@ -37,7 +37,7 @@ _REQUIRED_ATTRIBUTES: dict[DescriptorType, tuple[Attr, ...]] = {
 }
 
 
-def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
+def _refuse_norm_training_graph_mode(_attribute: Attr, values: Sequence[Any]) -> None:
     """Refuse training mode for a graph with an inference norm: the heuristics of cuDNN 9.28 crash."""
     if values[0] == OperationGraphMode.NORM_FWD_TRAIN:
         raise UsageError(
@@ -113,7 +113,7 @@ _CHECKS_BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
     Attr.RESAMPLE_SPATIAL_DIMS: _check_spatial_dims,
     Attr.OPERATION_BLOCK_SCALE_DEQUANTIZE_BLOCK_SIZE: _check_block_size,
     Attr.OPERATION_CONCAT_AXIS: _check_concat_axis,
-    Attr.OPERATIONGRAPH_MODE: _refuse_training_mode,
+    Attr.OPERATIONGRAPH_MODE: _refuse_norm_training_graph_mode,
     Attr.DEVICEPROP_JSON_REPRESENTATION: _check_device_name_length,
     Attr.EXECUTION_PLAN_JSON_REPRESENTATION: _check_json_depth,
     Attr.KERNEL_CACHE_JSON_REPRESENTATION: _check_json_depth,
@@ -193,7 +193,7 @@ _DESCRIPTOR_NEEDED_BY_MODE = {
 }
 
 
-def _check_graph_mode(given: AttributeValues) -> None:
+def _check_graph_has_operation_of_mode(given: AttributeValues) -> None:
     for number in given.get(Attr.OPERATIONGRAPH_MODE, ()):
         mode = OperationGraphMode(number)
         needed = _DESCRIPTOR_NEEDED_BY_MODE.get(mode)
@@ -215,7 +215,7 @@ def _refuse_crashing_graphs(given: AttributeValues, version: VersionTuple) -> No
 _CHECKS_BEFORE_FINALIZE: dict[DescriptorType, Callable[[AttributeValues], None]] = {
     DescriptorType.TENSOR: _check_tensor_size,
     DescriptorType.EXECUTION_PLAN: _check_plan_device,
-    DescriptorType.OPERATIONGRAPH: _check_graph_mode,
+    DescriptorType.OPERATIONGRAPH: _check_graph_has_operation_of_mode,
 }
 
 

@@ -38,7 +38,7 @@ __all__ = [
     "query_l2_bytes",
     "query_pointer",
     "query_sm_version",
-    "relaxed_capture",
+    "relax_stream_capture_mode",
     "release_objects_of_destroyed_graphs",
     "restore_context",
 ]
@@ -196,7 +196,7 @@ def make_stream_context_current(stream: int, device: int) -> None:
 
 
 @contextmanager
-def relaxed_capture() -> Iterator[None]:
+def relax_stream_capture_mode() -> Iterator[None]:
     """Allow calls in a block that would otherwise invalidate a stream capture in progress.
 
     C: ``cuThreadExchangeStreamCaptureMode``.
@@ -299,7 +299,7 @@ def release_objects_of_destroyed_graphs() -> None:
             ended.append(address)
     if not ended:
         return
-    with relaxed_capture():
+    with relax_stream_capture_mode():
         for address in ended:
             if (entry := _objects_kept_for_graphs.pop(address, None)) is not None:  # no other thread was quicker
                 ctypes.pythonapi.Py_DecRef(ctypes.py_object(entry[0]))
@@ -350,7 +350,7 @@ class Memory:
         if not size_bytes:
             return 0
         address = ctypes.c_uint64()
-        with on_device(self._device), relaxed_capture():
+        with on_device(self._device), relax_stream_capture_mode():
             call_driver("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
         self._addresses.append(address.value)
         return address.value
@@ -402,7 +402,7 @@ class Memory:
 
     def free(self) -> None:
         """Free all the memory, after waiting for the device; allowed while a stream is captured. C: ``cuMemFree``."""
-        with on_device(self._device), relaxed_capture():
+        with on_device(self._device), relax_stream_capture_mode():
             while self._addresses:
                 call_driver("cuMemFree_v2", ctypes.c_uint64(self._addresses.pop()))
 
@@ -459,7 +459,7 @@ class Fence:
 
     def __init__(self, streams: Iterable[int]) -> None:
         self._events: list[ctypes.c_void_p] = []
-        with relaxed_capture():
+        with relax_stream_capture_mode():
             for stream in streams:
                 event = ctypes.c_void_p()
                 call_driver("cuEventCreate", ctypes.byref(event), _EVENT_DISABLE_TIMING)

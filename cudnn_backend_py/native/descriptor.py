@@ -30,8 +30,8 @@ from .values import (
     format_value,
     format_value_with_type,
     is_instance,
+    read_attribute_elements,
     read_c_array,
-    read_elements,
     read_number,
     to_c_elements,
 )
@@ -50,7 +50,7 @@ class _NativeOwner:
         self.needs: dict[AttributeName | None, tuple[_NativeOwner, ...]] = {}
         self._destructor = end((pointer, self.needs), ctypes.addressof(pointer))
 
-    def get_held_pointer(self) -> Any:
+    def get_owning_pointer(self) -> Any:
         """Return a pointer object that keeps the native object alive, even if another thread calls close()."""
         pointer = type(self.pointer)(self.pointer.value)
         pointer.owner = self
@@ -128,7 +128,7 @@ class Handle(NativeObject, wraps=True):
     @property
     def pointer(self) -> HandlePointer:
         """The ``cudnnHandle_t``; the native handle lives as long as this value."""
-        pointer: HandlePointer = self.owner.get_held_pointer()
+        pointer: HandlePointer = self.owner.get_owning_pointer()
         return pointer
 
     def set_stream(self, stream: int) -> Self:
@@ -232,7 +232,7 @@ class Descriptor(NativeObject, wraps=True):
     @property
     def pointer(self) -> DescriptorPointer:
         """The ``cudnnBackendDescriptor_t``; the native descriptor lives as long as this value."""
-        pointer: DescriptorPointer = self.owner.get_held_pointer()
+        pointer: DescriptorPointer = self.owner.get_owning_pointer()
         return pointer
 
     @property
@@ -297,7 +297,7 @@ class Descriptor(NativeObject, wraps=True):
             self._check_open(attribute)
         owners: tuple[_NativeOwner, ...] = ()
         try:
-            element, values = self._convert_values(read_elements(value, facts), facts, type)
+            element, values = self._convert_values(read_attribute_elements(value, facts), facts, type)
             check_before_set(attribute, values)
             if element is AttributeType.BACKEND_DESCRIPTOR or element is AttributeType.HANDLE:
                 owners = tuple([owner for owner, _ in values])
@@ -444,9 +444,9 @@ class Descriptor(NativeObject, wraps=True):
         return value
 
     def _raise_cause_of_empty_config_list(self) -> None:
-        from .environment_problems import check_empty_list  # only for an empty list
+        from .environment_problems import raise_problem_explaining_empty_config_list  # only for an empty list
 
-        check_empty_list(self._library)
+        raise_problem_explaining_empty_config_list(self._library)
 
     def _read_attribute(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
         owner = self._get_owner_unless_interrupted()

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from .callbacks import get_stored_exceptions
-from .compiled import MANY_ARGUMENTS, get_function_address, load_compiled_library, make_builtin, make_capsule
-from .cuda import load_driver_function, relaxed_capture, restore_context
+from .compiled import MANY_ARGUMENTS, get_function_address, load_compiled_library, make_builtin_function, make_capsule
+from .cuda import load_driver_function, relax_stream_capture_mode, restore_context
 
 __all__ = ["DestructorFactory", "make_destructor_type"]
 
@@ -52,7 +52,7 @@ def make_destructor_type(
         Whether `destroy` changes the current CUDA context, which must stay.
     """
     if load_compiled_library() is None:
-        return lambda keeps, address: _make_guarded_destructor_type()(
+        return lambda keeps, address: _make_exception_storing_destructor_type()(
             (keeps, address, destroy, beside_captures, keeps_context, os.getpid())
         )
     end = _DestructorStruct(
@@ -63,7 +63,7 @@ def make_destructor_type(
         is_brief,
     )
     _kept_structs.append((end, destroy))
-    made: DestructorFactory = make_builtin("hold", MANY_ARGUMENTS, make_capsule(end))
+    made: DestructorFactory = make_builtin_function("hold", MANY_ARGUMENTS, make_capsule(end))
     return made
 
 
@@ -91,11 +91,11 @@ class _PythonDestructor(tuple[Any, ...]):
                 if keeps_context:
                     stack.enter_context(restore_context())
                 if beside_captures:
-                    stack.enter_context(relaxed_capture())
+                    stack.enter_context(relax_stream_capture_mode())
                 destroy(pointer)
 
 
 @cache
-def _make_guarded_destructor_type() -> type[_PythonDestructor]:
-    _PythonDestructor.__del__ = get_stored_exceptions().store_exceptions(_PythonDestructor.destroy_native)  # type: ignore[attr-defined]
+def _make_exception_storing_destructor_type() -> type[_PythonDestructor]:
+    _PythonDestructor.__del__ = get_stored_exceptions().wrap_to_store_exceptions(_PythonDestructor.destroy_native)  # type: ignore[attr-defined]
     return _PythonDestructor

@@ -32,12 +32,12 @@ __all__ = [
     "DRIVER_STUB_HEADLINE",
     "NVRTC_ARCHITECTURES",
     "EnvironmentProblem",
-    "check_empty_list",
     "check_environment",
-    "find_crash_problem",
     "find_oldest_nvrtc",
-    "find_refusal_problem",
-    "has_nvrtc",
+    "find_problem_explaining_crash",
+    "find_problem_explaining_refusal",
+    "includes_nvrtc",
+    "raise_problem_explaining_empty_config_list",
 ]
 
 #: The headline where there is no driver, and this package's own library serves for verdicts.
@@ -158,13 +158,15 @@ def check_environment(
         path = _find_library_to_load()
         problems = [] if path is None else _find_problems_of_libcudnn_to_load(path)
         if any(problem.blocks for problem in problems):
-            return _prepend_damage_problems(problems, path)
+            return _prepend_damaged_wheel_problems(problems, path)
         try:
             lib = library()
         except EnvironmentNotReady as error:
             where = error.sections.get("where", "")
             refused = EnvironmentProblem(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
-            return _prepend_damage_problems([refused, *([] if path is None else _find_shadowing_libraries(path))], path)
+            return _prepend_damaged_wheel_problems(
+                [refused, *([] if path is None else _find_shadowing_libraries(path))], path
+            )
     problems = [*_find_other_mapped_cudnn_versions(lib), *_find_shadowing_libraries(lib.path)]
     if not any(problem.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for problem in problems):
         problems += _find_sublibrary_problems(lib.path, lib.version)
@@ -174,7 +176,9 @@ def check_environment(
         *_check_cublaslt(lib),
         *_check_tf32(),
     ]
-    return _prepend_damage_problems(sorted(problems, key=lambda problem: not problem.blocks), lib.path, lib.nvrtc.path)
+    return _prepend_damaged_wheel_problems(
+        sorted(problems, key=lambda problem: not problem.blocks), lib.path, lib.nvrtc.path
+    )
 
 
 def _check_tf32() -> Iterator[EnvironmentProblem]:
@@ -189,7 +193,7 @@ def _check_tf32() -> Iterator[EnvironmentProblem]:
         )
 
 
-def find_refusal_problem(
+def find_problem_explaining_refusal(
     lib: Library, target: JudgedGpu | None = None, *, built: bool = False
 ) -> EnvironmentProblem | None:
     """Return the environment problem that explains why cuDNN lists no engine config or builds no plan.
@@ -205,7 +209,7 @@ def find_refusal_problem(
     return None
 
 
-def check_empty_list(lib: Library, target: JudgedGpu | None = None) -> None:
+def raise_problem_explaining_empty_config_list(lib: Library, target: JudgedGpu | None = None) -> None:
     """Raise the environment problem that explains an empty list of engine configs, if there is one.
 
     Raises
@@ -213,16 +217,16 @@ def check_empty_list(lib: Library, target: JudgedGpu | None = None) -> None:
     EnvironmentNotReady
         Codes of :func:`check_environment`, such as ``nvrtc-missing``: the list says nothing about the graph.
     """
-    if (problem := find_refusal_problem(lib, target)) is not None:
+    if (problem := find_problem_explaining_refusal(lib, target)) is not None:
         raise problem.to_exception()
 
 
-def has_nvrtc(lib: Library) -> bool:
+def includes_nvrtc(lib: Library) -> bool:
     """Return whether a libcudnn contains NVRTC."""
     return lib.version >= _NVRTC_INCLUDED_SINCE
 
 
-def find_crash_problem(library: str, nvrtc: str, *, in_start: bool = False) -> EnvironmentProblem | None:
+def find_problem_explaining_crash(library: str, nvrtc: str, *, in_start: bool = False) -> EnvironmentProblem | None:
     """Return a problem of the library files that explains why a process crashed; None if the files are intact.
 
     Every byte of cuDNN and of its NVRTC is compared with the installed files: a second or more the first time, then
@@ -247,22 +251,22 @@ def find_crash_problem(library: str, nvrtc: str, *, in_start: bool = False) -> E
         nvrtc = next((place for place in places if place is not None and "/nvidia/" in place), "")
     for file in filter(None, (library, nvrtc)):
         if (damage := find_damage(file, full=True)) is not None:
-            return _make_damage_problem(damage)
+            return _make_damaged_library_problem(damage)
     return next(_find_shadowing_libraries(library), None) if in_start and library else None
 
 
-def _make_damage_problem(damage: FileDamage) -> EnvironmentProblem:
+def _make_damaged_library_problem(damage: FileDamage) -> EnvironmentProblem:
     return EnvironmentProblem(
         "installed-files-changed", damage.headline, "\n".join(damage.differences), damage.repair, blocks=True
     )
 
 
-def _prepend_damage_problems(problems: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
+def _prepend_damaged_wheel_problems(problems: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
     """Return the problems, preceded by those of damaged wheels if damage may explain them."""
     if not any(problem.code in _POSSIBLE_DAMAGE_CODES for problem in problems):
         return problems
     found = (find_damage(path, full=True) for path in paths if path is not None)
-    return [*(_make_damage_problem(damage) for damage in found if damage is not None), *problems]
+    return [*(_make_damaged_library_problem(damage) for damage in found if damage is not None), *problems]
 
 
 def _find_library_to_load() -> str | None:
@@ -274,7 +278,7 @@ def _find_library_to_load() -> str | None:
 def _find_problems_of_libcudnn_to_load(path: str) -> list[EnvironmentProblem]:
     """Find problems of the libcudnn that this process will load, from its files, without loading it."""
     if (damage := find_damage(path, full=False)) is not None:
-        return [_make_damage_problem(damage)]
+        return [_make_damaged_library_problem(damage)]
     try:
         with Path(path).open("rb") as file:
             is_library = file.read(4) == b"\x7fELF"
@@ -468,7 +472,7 @@ def _check_real_driver(lib: Library, live: bool, build: bool) -> Iterator[Enviro
 
 def _check_nvrtc(lib: Library, target: JudgedGpu | None, build: bool) -> Iterator[EnvironmentProblem]:
     major, minor = lib.cuda_version // 1000, lib.cuda_version % 1000 // 10
-    if has_nvrtc(lib):
+    if includes_nvrtc(lib):
         where = f"inside cuDNN {lib.version}"
         yield from _check_nvrtc_supports_architecture(
             major, target, Nvrtc(where, (major, minor), _find_nvrtc_architectures((major, minor)))

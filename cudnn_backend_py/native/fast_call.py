@@ -23,7 +23,7 @@ from .compiled import (
     SLOW_ATTRIBUTE,
     get_function_address,
     load_compiled_library,
-    make_builtin,
+    make_builtin_function,
     make_capsule,
     make_method,
 )
@@ -34,13 +34,13 @@ __all__ = [
     "NEEDS_PYTHON",
     "STREAM_CHANGED",
     "BufferRequirement",
-    "DictCall",
     "DlpackExchange",
     "HandleState",
     "Kernel",
     "Launch",
-    "PackFiller",
-    "TupleCall",
+    "PlanCallWithDict",
+    "PlanCallWithTuple",
+    "VariantPackFiller",
     "install_compiled_call_method",
     "load_compiled_library",
 ]
@@ -59,7 +59,7 @@ EXECUTE, SET_STREAM, PREPARE = 3, 4, 5
 _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
 
-class PackFiller(ctypes.Structure):
+class VariantPackFiller(ctypes.Structure):
     """The C struct that compiled code needs to fill variant packs for certain uids."""
 
     _fields_ = (
@@ -70,7 +70,7 @@ class PackFiller(ctypes.Structure):
     )
 
     @classmethod
-    def from_uids(cls, library: Library, uids: Sequence[int]) -> PackFiller:
+    def from_uids(cls, library: Library, uids: Sequence[int]) -> VariantPackFiller:
         """Return the struct to fill variant packs for these uids."""
         row = (ctypes.c_int64 * len(uids))(*uids)
         made = cls(
@@ -139,10 +139,10 @@ class _BufferRequirementStruct(ctypes.Structure):
     )
 
 
-class _TupleCallStruct(ctypes.Structure):
+class _PlanCallWithTupleStruct(ctypes.Structure):
     _fields_ = (
         ("run", _LaunchStruct),
-        ("pack", ctypes.POINTER(PackFiller)),
+        ("pack", ctypes.POINTER(VariantPackFiller)),
         ("wanted", ctypes.POINTER(_BufferRequirementStruct)),
         ("row", _pointer),
         *((name, _pointer) for name in ("type", "read", "fetch", "current_stream", "workspace")),
@@ -160,9 +160,9 @@ class _WorkspaceTensorStruct(ctypes.Structure):
     _fields_ = (("offset", ctypes.c_uint64), ("place", ctypes.c_int32))
 
 
-class _DictCallStruct(ctypes.Structure):
+class _PlanCallWithDictStruct(ctypes.Structure):
     _fields_ = (
-        ("pack", ctypes.POINTER(PackFiller)),
+        ("pack", ctypes.POINTER(VariantPackFiller)),
         *((name, _pointer) for name in ("execute", "plan", "to", "type", "int_type", "read")),
         *((name, _pointer) for name in ("get_current", "get_stream", "is_capturing", "context")),
         ("entries", ctypes.POINTER(_TensorKeyStruct)),
@@ -200,10 +200,10 @@ class DlpackExchange(NamedTuple):
 
 
 def install_compiled_call_method(kind: type) -> None:
-    """Replace a class's ``__call__`` by compiled code, which serves objects whose ``_fast`` is not None.
+    """Replace a class's ``__call__`` by compiled code, which serves objects with a ``_fast`` that is not None.
 
-    ``_fast`` is the :attr:`TupleCall.compiled_self` of a call, or None. Compiled code runs if the thread that owns the
-    call gives its buffers by position; the former ``__call__`` does everything else.
+    ``_fast`` is the :attr:`PlanCallWithTuple.compiled_self` of a call, or None. Compiled code runs if the thread that
+    owns the call gives its buffers by position; the former ``__call__`` does everything else.
     """
     if load_compiled_library() is None:
         return
@@ -242,7 +242,7 @@ class Launch:
         self._handle = _pointer(handle.handle)
 
     @property
-    def execute_function_and_arguments(self) -> tuple[Any, tuple[Any, Any]]:
+    def function_and_leading_arguments(self) -> tuple[Any, tuple[Any, Any]]:
         """The function ``cudnnBackendExecute`` and its arguments before the variant pack: handle and plan."""
         return self._execute, (self._handle, self.plan)
 
@@ -281,7 +281,9 @@ class Launch:
         """Return a function without arguments that does what :meth:`run` does, and keeps the pack alive."""
         if load_compiled_library() is None:
             return partial(self.run, pack)
-        bound: Callable[[], None] = make_builtin("launch", NO_ARGUMENTS, make_capsule(self.make_launch_struct(pack)))
+        bound: Callable[[], None] = make_builtin_function(
+            "launch", NO_ARGUMENTS, make_capsule(self.make_launch_struct(pack))
+        )
         return bound
 
     def make_launch_struct(self, pack: Any, prepare: Kernel | None = None) -> _LaunchStruct:
@@ -301,7 +303,7 @@ class Launch:
         return run
 
 
-class TupleCall:
+class PlanCallWithTuple:
     """A plan on one stream that compiled code calls with a tuple of buffers, all of one framework.
 
     One thread at a time may call it. Holds what it launches and its variant pack, not the buffers.
@@ -320,7 +322,7 @@ class TupleCall:
         self,
         launch: Launch,
         pack: Any,
-        filler: PackFiller,
+        filler: VariantPackFiller,
         exchange: DlpackExchange | None,
         *,
         given: int,
@@ -343,7 +345,7 @@ class TupleCall:
                 )
             )
         run = launch.make_launch_struct(pack, prepare)
-        self._call = _TupleCallStruct(
+        self._call = _PlanCallWithTupleStruct(
             run,
             ctypes.pointer(filler),
             table and ctypes.cast(table, ctypes.POINTER(_BufferRequirementStruct)),
@@ -362,9 +364,9 @@ class TupleCall:
         #: For :func:`install_compiled_call_method`.
         self.compiled_self = make_capsule(self._call, row, *self._kept_objects)
         #: Launches with a tuple of as many buffers as are given; answers 0, NEEDS_PYTHON, STREAM_CHANGED or a status.
-        self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.compiled_self)
+        self.go: Callable[[tuple[Any, ...]], int] = make_builtin_function("call", ONE_ARGUMENT, self.compiled_self)
 
-    def replace_addresses(self, tail: Sequence[int], workspace: int) -> None:
+    def replace_internal_addresses(self, tail: Sequence[int], workspace: int) -> None:
         """Replace the addresses of the buffers that the caller does not give."""
         self._row[self._given :] = list(tail)
         self._call.workspace = workspace
@@ -376,7 +378,7 @@ class TupleCall:
         return FUNCTIONS[self._call.run.failed]
 
 
-class DictCall:
+class PlanCallWithDict:
     """A plan that compiled code calls with a dict from tensors or uids to buffers or addresses.
 
     Any thread may call it; one that comes while another is in the launch is reported NEEDS_PYTHON. Holds the variant
@@ -409,7 +411,7 @@ class DictCall:
         library: Library,
         plan: ctypes.c_void_p,
         pack: Any,
-        filler: PackFiller,
+        filler: VariantPackFiller,
         exchange: DlpackExchange | None,
         keys: Sequence[tuple[Any, int]],
         *,
@@ -431,7 +433,7 @@ class DictCall:
             *(_WorkspaceTensorStruct(offset, place) for place, offset in scratch)
         )
         addresses = (ctypes.c_uint64 * len(row))(*row)
-        self._mapping = _DictCallStruct(
+        self._mapping = _PlanCallWithDictStruct(
             ctypes.pointer(filler),
             get_function_address(library.get_unchecked_function("cudnnBackendExecute")),
             plan.value,
@@ -458,7 +460,7 @@ class DictCall:
         self._library = library
         self.exchange = exchange
         #: Launches with the address of a handle, a dict and a workspace: 0, NEEDS_PYTHON or a code of :meth:`error`.
-        self.go: Callable[[int | None, Any, Any], int] = make_builtin(
+        self.go: Callable[[int | None, Any, Any], int] = make_builtin_function(
             "call_mapping",
             MANY_ARGUMENTS,
             make_capsule(self._mapping, pack, filler, keys, table, placed, addresses),

@@ -28,7 +28,7 @@ from .version_store import (
 )
 
 __all__ = [
-    "SearchResult",
+    "LibrarySearchResult",
     "find_compiled_libraries",
     "find_cublaslt_places",
     "find_cudnn_places",
@@ -61,7 +61,7 @@ CUBLAS_WHEELS = (
 )
 
 
-class SearchResult(FrozenValue):
+class LibrarySearchResult(FrozenValue):
     """The result of searching one place for a library.
 
     ``path`` is a file to load, or a bare SONAME to leave to the loader; ``None`` if nothing was there.
@@ -100,16 +100,18 @@ def find_loaded_libraries(stem: str, mapped: list[str] | None = None) -> list[st
     return [path for path in files if path[path.rfind("/") + 1 :].startswith(stem)]
 
 
-def _search_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[SearchResult]:
+def _search_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[LibrarySearchResult]:
     for folder, owner in wheels:
         hits = [path for base in _list_import_folders() if (path := Path(base) / folder / soname).is_file()]
         if hits:
-            yield from (SearchResult(f"wheel {owner}", str(hit.resolve()), str(hit)) for hit in hits)
+            yield from (LibrarySearchResult(f"wheel {owner}", str(hit.resolve()), str(hit)) for hit in hits)
         else:
-            yield SearchResult(f"wheel {owner}", None, f"no {folder}/{soname} on sys.path")
+            yield LibrarySearchResult(f"wheel {owner}", None, f"no {folder}/{soname} on sys.path")
 
 
-def _search_runpath(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[SearchResult]:
+def _search_runpath(
+    cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...]
+) -> Iterator[LibrarySearchResult]:
     """Search the folders of a libcudnn's runpath: its own, the wheels next to its wheel, the version store."""
     if cudnn is not None:
         own = Path(cudnn).parent
@@ -122,9 +124,9 @@ def _search_runpath(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str
             ]
         for path in (place / soname for place in (own, *beside)):
             if path.is_file():
-                yield SearchResult("beside libcudnn", str(path), str(path))
+                yield LibrarySearchResult("beside libcudnn", str(path), str(path))
             else:
-                yield SearchResult("beside libcudnn", None, f"no {path}")
+                yield LibrarySearchResult("beside libcudnn", None, f"no {path}")
 
 
 def _list_import_folders() -> list[str]:
@@ -164,23 +166,23 @@ def list_library_folders() -> dict[Path, str]:
     return found
 
 
-def _search_system(soname: str) -> Iterator[SearchResult]:
+def _search_system_folders(soname: str) -> Iterator[LibrarySearchResult]:
     for folder, how in list_library_folders().items():
         path = folder / soname
         if path.is_file():
-            yield SearchResult(how, str(path), str(path))
+            yield LibrarySearchResult(how, str(path), str(path))
         else:
-            yield SearchResult(how, None, f"no {path}")
-    yield SearchResult("dynamic loader", soname, f"{soname} left to the loader's own search")
+            yield LibrarySearchResult(how, None, f"no {path}")
+    yield LibrarySearchResult("dynamic loader", soname, f"{soname} left to the loader's own search")
 
 
-def _find_library_at_given_path(how: str, value: str, soname: str) -> SearchResult:
+def _find_library_at_given_path(how: str, value: str, soname: str) -> LibrarySearchResult:
     path = Path(value).expanduser()
     if path.is_dir():  # of the libraries, or what `cudnn-backend cudnn list` prints
         path = next((one for one in (path / soname, *path.glob(f"nvidia/*/lib/{soname}")) if one.is_file()), path)
     if path.is_file():
-        return SearchResult(how, str(path.resolve()), str(path))
-    return SearchResult(how, None, f"{value} has no {soname}" if path.exists() else f"{value} does not exist")
+        return LibrarySearchResult(how, str(path.resolve()), str(path))
+    return LibrarySearchResult(how, None, f"{value} has no {soname}" if path.exists() else f"{value} does not exist")
 
 
 def find_installed_version(version: str) -> str | None:
@@ -212,7 +214,7 @@ def make_preference_key(found: StoredLibrary) -> tuple[tuple[int, ...], bool]:
 
 def find_cudnn_places(
     explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
-) -> Iterator[SearchResult]:
+) -> Iterator[LibrarySearchResult]:
     """Yield the result of searching each place for libcudnn, best place first.
 
     An explicit path or ``CUDNN_BACKEND_LIBRARY``, in `environ` or this process's environment, ends the search: where
@@ -224,24 +226,24 @@ def find_cudnn_places(
     if value := (os.environ if environ is None else environ).get(LIBRARY_VARIABLE):
         yield _find_library_at_given_path(f"environment variable {LIBRARY_VARIABLE}", value, CUDNN_SONAME)
         return
-    yield SearchResult("explicit path", None, "none given")
-    yield SearchResult(f"environment variable {LIBRARY_VARIABLE}", None, "not set")
+    yield LibrarySearchResult("explicit path", None, "none given")
+    yield LibrarySearchResult(f"environment variable {LIBRARY_VARIABLE}", None, "not set")
     loaded = find_loaded_libraries("libcudnn.so")
     if loaded:
-        yield SearchResult("already loaded in this process", loaded[0], loaded[0])
+        yield LibrarySearchResult("already loaded in this process", loaded[0], loaded[0])
     else:
-        yield SearchResult("already loaded in this process", None, "no libcudnn.so in /proc/self/maps")
+        yield LibrarySearchResult("already loaded in this process", None, "no libcudnn.so in /proc/self/maps")
     wheels = list(_search_wheels(CUDNN_SONAME, CUDNN_WHEELS))
     stored = find_newest_stored_library(_find_nvrtc_cuda_majors())
     if stored is None:
         yield from wheels
-        yield SearchResult("version store", None, f"no version in {get_default_root()}")
+        yield LibrarySearchResult("version store", None, f"no version in {get_default_root()}")
     else:
-        place = SearchResult("version store", str(stored.path), str(stored.path))
+        place = LibrarySearchResult("version store", str(stored.path), str(stored.path))
         known = [read_wheel_of_library(wheel.path) for wheel in wheels if wheel.path is not None]
         is_newest = all(wheel is not None and wheel.version < stored.version for wheel in known)
         yield from [place, *wheels] if is_newest else [*wheels, place]
-    yield from _search_system(CUDNN_SONAME)
+    yield from _search_system_folders(CUDNN_SONAME)
 
 
 def _find_nvrtc_cuda_majors() -> set[str]:
@@ -266,7 +268,7 @@ def read_wheel_of_library(library: str) -> StoredLibrary | None:
 
 def find_nvrtc_places(
     cuda_major: int, cudnn: str | None = None, mapped: list[str] | None = None
-) -> Iterator[SearchResult]:
+) -> Iterator[LibrarySearchResult]:
     """Yield the result of searching each place for NVRTC of the CUDA version `cuda_major`, best place first.
 
     `cudnn` is the absolute path of the libcudnn that is loaded, `mapped` as for :func:`find_loaded_libraries`.
@@ -275,19 +277,19 @@ def find_nvrtc_places(
     if value := os.environ.get(NVRTC_VARIABLE):
         yield _find_library_at_given_path(f"environment variable {NVRTC_VARIABLE}", value, soname)
     for path in find_loaded_libraries(soname, mapped):
-        yield SearchResult("already loaded in this process", path, path)
+        yield LibrarySearchResult("already loaded in this process", path, path)
     yield from _search_wheels(soname, NVRTC_WHEELS)
     yield from _search_runpath(cudnn, soname, NVRTC_WHEELS)
-    yield from _search_system(soname)
+    yield from _search_system_folders(soname)
 
 
 def find_cublaslt_places(
     cuda_major: int, cudnn: str | None = None, mapped: list[str] | None = None
-) -> Iterator[SearchResult]:
+) -> Iterator[LibrarySearchResult]:
     """Yield the result of searching each place for cuBLASLt of the CUDA version `cuda_major`, best place first."""
     soname = f"libcublasLt.so.{cuda_major}"
     for path in find_loaded_libraries(soname, mapped):
-        yield SearchResult("already loaded in this process", path, path)
+        yield LibrarySearchResult("already loaded in this process", path, path)
     yield from _search_wheels(soname, CUBLAS_WHEELS)
     yield from _search_runpath(cudnn, soname, CUBLAS_WHEELS)
-    yield from _search_system(soname)
+    yield from _search_system_folders(soname)

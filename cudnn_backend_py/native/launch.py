@@ -19,11 +19,11 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
 from .destructors import DestructorFactory
-from .fast_call import FUNCTIONS, DictCall, DlpackExchange, PackFiller, load_compiled_library
+from .fast_call import FUNCTIONS, DlpackExchange, PlanCallWithDict, VariantPackFiller, load_compiled_library
 from .libcudnn import Library
 from .values import format_value_with_type, read_integers, read_sequence
 
-__all__ = ["Launcher", "Overrides", "make_int64_rows"]
+__all__ = ["Launcher", "Overrides", "make_std_vectors_of_int64"]
 
 MAX_CACHED_PACKS = 256
 
@@ -102,7 +102,7 @@ class Launcher:
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
         self._destructor = self._library.get_destructor_type("cudnnBackendDestroyDescriptor", is_brief=True)
-        self.filler = PackFiller.from_uids(self._library, self.uids)
+        self.filler = VariantPackFiller.from_uids(self._library, self.uids)
         self._compiled_fill = None if load_compiled_library() is None else load_compiled_library().cudnn_backend_py_fill
 
     def cache_pack(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _VariantPack:
@@ -162,17 +162,17 @@ class Launcher:
         ):
             raise self._library.make_status_error(status, "cudnnBackendSetAttribute")
         if overrides is not None:
-            pack.holds = self._set_overrides(to, *overrides)
+            pack.holds = self._set_shape_overrides(to, *overrides)
         if status := self._finalize(to):
             raise self._library.make_status_error(status, "cudnnBackendFinalize")
         return pack
 
-    def _set_overrides(
+    def _set_shape_overrides(
         self, to: ctypes.c_void_p, uids: Sequence[int], dims: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]
     ) -> object:
         """Override dims and strides of some tensors; return the objects that must live as long as the pack."""
         named = read_integers(uids, "uids to override")
-        rows = make_int64_rows(dims), make_int64_rows(strides)
+        rows = make_std_vectors_of_int64(dims), make_std_vectors_of_int64(strides)
         if not len(named) == len(rows[0].keeps[1]) == len(rows[1].keeps[1]):
             raise UsageError(
                 f"{len(named)} uids, {len(rows[0].keeps[1])} dims and {len(rows[1].keeps[1])} strides were given, "
@@ -212,9 +212,11 @@ class Launcher:
 
     def make_dict_call(
         self, exchange: DlpackExchange | None, keys: Sequence[tuple[Any, int]], **options: Any
-    ) -> DictCall:
-        """Return a :class:`DictCall` of the plan, with a variant pack of its own."""
-        return DictCall(self._library, self._plan, self.make_empty_pack(), self.filler, exchange, keys, **options)
+    ) -> PlanCallWithDict:
+        """Return a :class:`PlanCallWithDict` of the plan, with a variant pack of its own."""
+        return PlanCallWithDict(
+            self._library, self._plan, self.make_empty_pack(), self.filler, exchange, keys, **options
+        )
 
     def check_handle(self, handle: Handle) -> None:
         """Check that a handle belongs to the GPU the plan was made for.
@@ -245,7 +247,7 @@ class Launcher:
             What cuDNN refuses.
         """
         pack, bytes_needed = self.make_empty_pack(), ctypes.c_size_t()
-        pack.holds = self._set_overrides(pack.pointer, *overrides)
+        pack.holds = self._set_shape_overrides(pack.pointer, *overrides)
         if status := self._finalize(pack.pointer):
             raise self._library.make_status_error(status, "cudnnBackendFinalize")
         run_query = self._library.get_unchecked_function("cudnnGetExecutionPlanWorkspaceSize")
@@ -283,7 +285,7 @@ class _StdVectorOfVectors(_StdVector):
     keeps: tuple[Any, list[Any]]
 
 
-def make_int64_rows(rows: Sequence[Sequence[int]]) -> _StdVectorOfVectors:
+def make_std_vectors_of_int64(rows: Sequence[Sequence[int]]) -> _StdVectorOfVectors:
     """Return a ``std::vector<std::vector<int64_t>>`` for cuDNN, to be kept until cuDNN has read it.
 
     Raises

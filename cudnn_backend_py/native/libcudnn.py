@@ -23,7 +23,7 @@ from .destructors import DestructorFactory, make_destructor_type
 from .driver import Driver, load_driver
 from .find import (
     LIBRARY_VARIABLE,
-    SearchResult,
+    LibrarySearchResult,
     find_cublaslt_places,
     find_cudnn_places,
     find_installed_version,
@@ -163,7 +163,7 @@ class Library:
     :class:`CudnnStatusError`; :mod:`cudnn_backend_py.native.capi` has the same ones with Python values.
     """
 
-    def __init__(self, cdll: ctypes.CDLL, place: SearchResult, driver: Driver) -> None:
+    def __init__(self, cdll: ctypes.CDLL, place: LibrarySearchResult, driver: Driver) -> None:
         self._cdll = cdll
         self._unchecked: dict[tuple[str, bool], Any] = {}
         self._destructor_types: dict[tuple[str, bool], DestructorFactory] = {}
@@ -181,10 +181,10 @@ class Library:
         self.cuda_version = int(self.cudnnGetCudartVersion())
         cuda_major = self.cuda_version // 1000
         beside = self.path if os.path.isabs(self.path) else None
-        self.nvrtc = _load_first_found("NVRTC", find_nvrtc_places(cuda_major, beside, mapped))
+        self.nvrtc = _load_first_loadable_library("NVRTC", find_nvrtc_places(cuda_major, beside, mapped))
         # Full wheels abort the process on some graphs where libcublasLt cannot be loaded; the jit wheels have no use
         # for it.
-        self.cublaslt = _load_first_found("cuBLASLt", find_cublaslt_places(cuda_major, beside, mapped))
+        self.cublaslt = _load_first_loadable_library("cuBLASLt", find_cublaslt_places(cuda_major, beside, mapped))
 
     @property
     def version_text(self) -> str:
@@ -462,7 +462,7 @@ def _load_library(path: str | os.PathLike[str] | None) -> Library:
             cdll = ctypes.CDLL(place.path)
         except OSError as error:
             reraise_interruption(error)
-            places.append(SearchResult(place.how, None, f"{place.path} cannot be loaded: {error}"))
+            places.append(LibrarySearchResult(place.how, None, f"{place.path} cannot be loaded: {error}"))
             continue
         return Library(cdll, place, driver)
     given = os.fspath(path) if path is not None else os.environ.get(LIBRARY_VARIABLE)
@@ -478,24 +478,24 @@ def _load_library(path: str | os.PathLike[str] | None) -> Library:
     )
 
 
-def _open_library(path: str) -> None:
+def _dlopen_with_global_symbols(path: str) -> None:
     """Load a library with global symbols; for a path, do so without blocking other Python threads."""
     if os.path.sep in path:
         ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_GLOBAL)
     ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # with an exception if it cannot be loaded
 
 
-def _load_first_found(name: str, places: Iterator[SearchResult]) -> SearchResult:
+def _load_first_loadable_library(name: str, places: Iterator[LibrarySearchResult]) -> LibrarySearchResult:
     """Load the first library of `places` that can be loaded; cuDNN then finds it by its SONAME."""
     looked = []
     for place in places:
         if place.path is not None:
             try:
-                _open_library(place.path)
+                _dlopen_with_global_symbols(place.path)
             except OSError as error:
                 reraise_interruption(error)
                 looked.append(f"{place.path} cannot be loaded: {error}")
                 continue
             return place
         looked.append(str(place))
-    return SearchResult(name, None, "\n".join(looked))
+    return LibrarySearchResult(name, None, "\n".join(looked))

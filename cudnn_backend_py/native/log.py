@@ -138,7 +138,7 @@ class _LogCapture:
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """Where cuDNN's messages go besides captures: to a Python function, a C function, or cuDNN's own log."""
+    """The destination of cuDNN's messages other than captures: a Python function, a C function, or cuDNN's own log."""
 
     mask: int = 0
     user_data: int | None = None
@@ -247,7 +247,7 @@ class _LogCallbackDispatcher:
             debug = info.contents
             record = LogRecord(Severity(severity), _read_nul_terminated_lines(message), debug.tid, debug.pid)
             if wanted and former.function is None:
-                calls.append(partial(_write_to_destination, record))
+                calls.append(partial(_write_to_cudnn_log_destination, record))
             calls += [
                 partial(capture.forward_to_logger, record) for capture in captures if capture.store_if_wanted(record)
             ]
@@ -271,7 +271,7 @@ def _read_nul_terminated_lines(address: int) -> str:
     return "\n".join(lines)
 
 
-def _write_to_destination(record: LogRecord) -> None:
+def _write_to_cudnn_log_destination(record: LogRecord) -> None:
     """Write a message to the destination of ``CUDNN_LOGDEST_DBG`` (stderr by default), in cuDNN's own form."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG") or "stderr"
     if destination in _unwritable_destinations:

@@ -12,7 +12,7 @@ import struct
 import threading
 from pathlib import Path
 
-from .cuda import call_driver, get_current_context, load_driver_function, make_driver_error, relaxed_capture
+from .cuda import call_driver, get_current_context, load_driver_function, make_driver_error, relax_stream_capture_mode
 from .fast_call import Kernel
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "THREADS_PER_BLOCK",
     "TOKENS_OF_KV",
     "TOKENS_OF_Q",
-    "PrepareKernel",
+    "LengthsAndOffsetsKernel",
 ]
 
 MAX_RAGGED_TENSORS, MAX_CLEARED_TENSORS = 9, 4  # tensors of one launch, as in prepare.cu
@@ -40,7 +40,7 @@ _lock = threading.Lock()
 _kernels_by_context: dict[int, ctypes.c_void_p] = {}  # by context; each lives as long as its context
 
 
-class PrepareKernel:
+class LengthsAndOffsetsKernel:
     """The kernel that writes a plan's lengths and offsets, bound to a stream and the current CUDA context.
 
     For one thread at a time.
@@ -96,7 +96,7 @@ def _load_kernel(context: int) -> ctypes.c_void_p:
         if function is None:
             module, function = ctypes.c_void_p(), ctypes.c_void_p()
             text = Path(__file__).with_name("prepare.ptx").read_bytes()
-            with relaxed_capture():
+            with relax_stream_capture_mode():
                 call_driver("cuModuleLoadData", ctypes.byref(module), text)
                 call_driver("cuModuleGetFunction", ctypes.byref(function), module, _KERNEL_NAME)
             _kernels_by_context[context] = function

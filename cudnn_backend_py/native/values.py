@@ -1,10 +1,10 @@
 """Convert Python values to plain values, plain values to C arrays, and C arrays to Python values.
 
 Whatever a caller gives is first counted, then read once, element by element, into exact ints, floats, bools, texts,
-bytes and pairs of these: :func:`read_elements`. Only such values are used afterwards, by the conversions to the element
-types of ``cudnnBackendAttributeType_t`` and by the table of known issues, and they are what C is given. So an object
-that answers otherwise when it is judged again, or has code of its own in any of its methods, passes no check it should
-not.
+bytes and pairs of these: :func:`read_attribute_elements`. Only such values are used afterwards, by the conversions
+to the element types of ``cudnnBackendAttributeType_t`` and by the table of known issues, and they are what C is given.
+So an object that answers otherwise when it is judged again, or has code of its own in any of its methods, passes no
+check it should not.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = [
     "is_convertible",
     "is_instance",
     "is_one_dimensional",
+    "read_attribute_elements",
     "read_c_array",
-    "read_elements",
     "read_integers",
     "read_number",
     "read_sequence",
@@ -107,7 +107,7 @@ def _shorten_to_one_line(text: str) -> str:
 # -------------------------------------------------------------------------------------------- reading
 
 
-def read_elements(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
+def read_attribute_elements(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
     """Return the elements of an attribute value: the value itself, or the items of a sequence.
 
     Descriptors, handles and what is no plain value at all come back as they are.
@@ -132,7 +132,9 @@ def read_elements(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
     elements = read_sequence(value, facts.attribute, low, high)
     if len(types) == 1 and types[0] in _OBJECT_TYPES:
         return elements
-    return tuple([(_read_number_or_fraction_pair if pairs else _read_plain_value)(element) for element in elements])
+    return tuple(
+        [(_read_number_or_fraction_pair if pairs else _convert_to_plain_type)(element) for element in elements]
+    )
 
 
 def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | None) -> tuple[Any, ...]:
@@ -199,7 +201,7 @@ def _is_utf8_encodable(text: str) -> bool:
     return True
 
 
-def _read_plain_value(value: Any) -> Any:
+def _convert_to_plain_type(value: Any) -> Any:
     """Convert an instance of a subclass of int, str or another plain type, or a NumPy number, to the plain type."""
     kind = type(value)
     if kind is int or kind is float or kind is bool or value is None or issubclass(kind, CudnnEnum):
@@ -240,12 +242,12 @@ def _to_plain_value(value: Any, kind: type) -> Any:
 def _read_number_or_fraction_pair(value: Any) -> Any:
     """Return a value as a plain Python number, or a fraction's pair (numerator, denominator) as two."""
     if issubclass(type(value), _SINGLE_VALUE_TYPES) or not is_one_dimensional(value):
-        return _read_plain_value(value)
+        return _convert_to_plain_type(value)
     try:
         pair = read_sequence(value, "a fraction", 2, 2)
     except UsageError as error:
         raise _make_type_error(value, AttributeType.FRACTION, "a pair (numerator, denominator)") from error.__cause__
-    return tuple([_read_plain_value(item) for item in pair])
+    return tuple([_convert_to_plain_type(item) for item in pair])
 
 
 def read_integers(value: Any, what: str) -> list[int]:
@@ -257,7 +259,7 @@ def read_integers(value: Any, what: str) -> list[int]:
         ``wrong-element-count``, ``wrong-element-type``, ``integer-overflow``.
     """
     return to_c_elements(
-        [_read_plain_value(item) for item in read_sequence(value, what, 0, None)], AttributeType.INT64, None
+        [_convert_to_plain_type(item) for item in read_sequence(value, what, 0, None)], AttributeType.INT64, None
     )
 
 
@@ -269,7 +271,7 @@ def read_number(value: Any, what: str, low: int, high: int) -> int:
     UsageError
         ``wrong-argument``, ``integer-overflow``.
     """
-    number = _read_plain_argument(value)
+    number = _convert_argument_to_plain_type(value)
     if type(number) is bool or not is_instance(number, int):
         raise UsageError(f"{what} must be an int, got {format_value_with_type(value)}", code="wrong-argument")
     number = int(number)
@@ -278,9 +280,9 @@ def read_number(value: Any, what: str, low: int, high: int) -> int:
     return number
 
 
-def _read_plain_argument(value: Any) -> Any:
+def _convert_argument_to_plain_type(value: Any) -> Any:
     try:
-        return _read_plain_value(value)
+        return _convert_to_plain_type(value)
     except UsageError as error:
         raise UsageError(error.headline, code="wrong-argument") from error.__cause__
 
@@ -370,7 +372,7 @@ _CONVERTERS: dict[AttributeType, Any] = {
 
 
 def to_c_elements(values: Sequence[Any], kind: AttributeType, library: Library | None) -> list[Any]:
-    """Convert values from :func:`read_elements` to elements of a C array of type `kind`, checking each.
+    """Convert values from :func:`read_attribute_elements` to elements of a C array of type `kind`, checking each.
 
     An enumerator newer than `library` is refused; without one every enumerator of the header is taken.
 

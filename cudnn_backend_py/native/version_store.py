@@ -36,7 +36,7 @@ __all__ = [
     "get_default_root",
     "get_folder_shared_by_cudnn_versions",
     "list_stored_libraries",
-    "match_folder_name",
+    "match_version_folder_name",
     "open_store",
     "split_folder_name",
 ]
@@ -95,14 +95,14 @@ def get_folder_shared_by_cudnn_versions(root: Path, package: str, cuda: str) -> 
     return root / f"{package}-cu{cuda}"
 
 
-def match_folder_name(name: str) -> re.Match[str] | None:
+def match_version_folder_name(name: str) -> re.Match[str] | None:
     """Match the name of a version's folder; groups are version, CUDA major and wheel kind. None for other names."""
     return re.fullmatch(_FOLDER_PATTERN, name) if "-cu" in name else None  # compiled only where there is a store
 
 
 def find_version_folder(library: Path) -> Path | None:
     """Return the folder of the version that contains this libcudnn; None if it is in no version store."""
-    return next((folder for folder in library.parents[3:4] if match_folder_name(folder.name)), None)
+    return next((folder for folder in library.parents[3:4] if match_version_folder_name(folder.name)), None)
 
 
 def split_folder_name(folder: Path) -> tuple[str, str, str]:
@@ -146,9 +146,11 @@ class VersionRequest(FrozenValue):
             )
         match = re.fullmatch(_REQUEST_PATTERN, text)
         if match is None:
-            from ..system.nearest import find_nearest  # for this error alone
+            from ..system.nearest import find_most_similar_name  # for this error alone
 
-            near = find_nearest(text, [format_version_numbers(one.version[:3]) for one in list_stored_libraries()])
+            near = find_most_similar_name(
+                text, [format_version_numbers(one.version[:3]) for one in list_stored_libraries()]
+            )
             raise UsageError(
                 f"cuDNN version {text!r} is malformed: it needs two to four numbers separated by dots",
                 code="cudnn-version-malformed",
@@ -233,7 +235,7 @@ def list_stored_libraries() -> list[StoredLibrary]:
 
 
 def _list_stored_libraries(folder: Path) -> list[StoredLibrary]:
-    if (match := match_folder_name(folder.name)) is None:
+    if (match := match_version_folder_name(folder.name)) is None:
         return []
     numbers = parse_version_numbers(match["version"])
     there = [(file, folder / file) for file in _LIBRARY_PATHS if (folder / file).is_file()]

@@ -30,7 +30,7 @@ from .cache import PlanCache, default_cache, make_plan_key
 from .choice import EngineChoice, Knobs
 from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
-from .select import Selection, make_tuned_plan_key_options, select
+from .select import Selection, make_cache_key_options_of_tuned_plan, select
 
 __all__ = ["build", "build_plans", "forget_plans", "parse_knobs", "shared_target"]
 
@@ -106,22 +106,22 @@ def build(
     chosen = shared_target(target)
     wanted = _make_selection(mode, engine, knobs, selection)
     if cache is False:
-        return _build_first_possible(graph, chosen, wanted)
+        return _build_first_buildable_config(graph, chosen, wanted)
     disk = default_cache() if cache is True else cache
     if not chosen.profile.properties.get("multiProcessorCount"):
         disk = None  # before cuDNN 9.8 the GPU here is not described, so plans of two kinds of GPU look the same
     key = make_plan_key(graph, chosen, {"selection": wanted.to_dict()})
 
-    def find_or_build() -> Plan:
+    def find_or_build_plan() -> Plan:
         found = None if disk is None else _find_cached_plan(disk, graph, chosen, wanted, key)
         if found is None:
-            found = _build_first_possible(graph, chosen, wanted)
+            found = _build_first_buildable_config(graph, chosen, wanted)
             if disk is not None:
                 disk.put(key, found)
         return found
 
     whose = id(chosen.handle) if chosen.is_live else chosen.name
-    return _plans_and_targets.plans.get((key, whose, None if disk is None else disk.folder), find_or_build)
+    return _plans_and_targets.plans.get((key, whose, None if disk is None else disk.folder), find_or_build_plan)
 
 
 def build_plans(configs: Sequence[EngineConfig], *, workers: int | None = None) -> list[Plan | CudnnStatusError]:
@@ -195,11 +195,13 @@ def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Sel
     """Return a cached plan: the tuned one if heuristics mode A comes first and it exists, else that of `key`."""
     found = None
     if wanted.modes[0] is HeurMode.A:
-        found = disk.get(make_plan_key(graph, target, make_tuned_plan_key_options(wanted, target)), target, graph=graph)
+        found = disk.get(
+            make_plan_key(graph, target, make_cache_key_options_of_tuned_plan(wanted, target)), target, graph=graph
+        )
     return found or disk.get(key, target, graph=graph)
 
 
-def _build_first_possible(graph: Graph, target: Target, wanted: Selection) -> Plan:
+def _build_first_buildable_config(graph: Graph, target: Target, wanted: Selection) -> Plan:
     """Build the first config that can be built, as only a build shows whether its kernels compile."""
     chosen = select(graph, target, wanted)
     first: CudnnStatusError | None = None
@@ -209,9 +211,9 @@ def _build_first_possible(graph: Graph, target: Target, wanted: Selection) -> Pl
         except CudnnStatusError as error:
             first = first or error
     assert first is not None
-    from ..native.environment_problems import find_refusal_problem  # only for a refusal
+    from ..native.environment_problems import find_problem_explaining_refusal  # only for a refusal
 
-    fault = find_refusal_problem(target.library, target, built=True)
+    fault = find_problem_explaining_refusal(target.library, target, built=True)
     raise first if fault is None else fault.to_exception() from first
 
 
@@ -220,10 +222,10 @@ def _build_first_possible(graph: Graph, target: Target, wanted: Selection) -> Pl
 
 def forget_plans() -> None:
     """Forget the plans of this process, so that :func:`build` reads the disk again; plans in use stay valid."""
-    _plans_and_targets.plans = _ProcessPlans()
+    _plans_and_targets.plans = _ProcessPlanCache()
 
 
-class _ProcessPlans:
+class _ProcessPlanCache:
     """Plans of this process by key: recently used ones are kept alive, and each is built by one thread at a time."""
 
     def __init__(self) -> None:
@@ -276,22 +278,22 @@ class _KeyLock:
         self.lock = threading.Lock()
 
 
-class _PlansAndTargets:
+class _SharedPlansAndTargets:
     """The plans and open targets shared by all callers in a process."""
 
     def __init__(self) -> None:
-        self.plans = _ProcessPlans()
+        self.plans = _ProcessPlanCache()
         self.targets: dict[Hashable, Target] = {}
         self.lock = threading.Lock()
 
 
-_plans_and_targets = _PlansAndTargets()
+_plans_and_targets = _SharedPlansAndTargets()
 
 
 def _reset_plans_after_fork() -> None:
     global _plans_and_targets
     _plans_and_targets = (
-        _PlansAndTargets()
+        _SharedPlansAndTargets()
     )  # handles do not survive a fork, and locks may be held by threads that are not here
 
 

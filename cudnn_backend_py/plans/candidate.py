@@ -12,7 +12,7 @@ from .engine import EngineConfig
 from .kernels import Kernel
 from .refusals import Reason, read_refusals
 
-__all__ = ["CANNOT_LOAD", "DESELECTED", "EVERY_ENGINE", "Candidate", "read_candidates"]
+__all__ = ["CANNOT_LOAD", "DESELECTED", "EVERY_ENGINE", "Candidate", "parse_refused_candidates"]
 
 DESELECTED = "deselected"  # state of a candidate that the caller's selection refuses
 CANNOT_LOAD = "cannot load"  # state of a candidate with a plan that was built, of code for another architecture
@@ -117,6 +117,6 @@ class Candidate:
         return f"{self.mode}: {self.tag or 'an engine'}: {result}"
 
 
-def read_candidates(mode: str, text: str) -> list[Candidate]:
+def parse_refused_candidates(mode: str, text: str) -> list[Candidate]:
     """Return the refused candidates from cuDNN's error text for a query in `mode`, in cuDNN's order."""
     return [Candidate(mode, item.engine, item.knobs, "refused", item.reasons) for item in read_refusals(text)]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineConfig", "Heuristics", "Knob", "OperationGraph", "heur_mode"]
 
 
-def _capture_messages(lib: Library) -> AbstractContextManager[Log]:
+def _capture_log_of_this_thread(lib: Library) -> AbstractContextManager[Log]:
     from ..native import capture_log  # only where reasons are wanted
 
     return capture_log(this_thread_only=True, on=lib)
@@ -50,10 +50,11 @@ def heur_mode(mode: HeurMode | str) -> HeurMode:
         return mode
     known = [name for name in HeurMode.__members__ if name != "MODES_COUNT"]
     if mode.upper() not in known:
-        from ..system.nearest import suggest_nearest  # for this error alone
+        from ..system.nearest import suggest_most_similar_name  # for this error alone
 
         raise UsageError(
-            f"no heuristics mode is called {mode!r}, known are {', '.join(known)}{suggest_nearest(mode, known)}",
+            f"no heuristics mode is called {mode!r}, known are {', '.join(known)}"
+            f"{suggest_most_similar_name(mode, known)}",
             code="unknown-enumerator",
         )
     return HeurMode[mode.upper()]
@@ -274,12 +275,14 @@ class OperationGraph:
         with lib.collect_messages() as answer:
             question.finalize()
             candidates = question.count(Attr.ENGINEHEUR_RESULTS, judging=True)
-            with _capture_messages(lib) if reasons else nullcontext() as log:
+            with _capture_log_of_this_thread(lib) if reasons else nullcontext() as log:
                 found = question.get(Attr.ENGINEHEUR_RESULTS, judging=True) if candidates else ()
         if not found and not judging:
-            from ..native.environment_problems import check_empty_list  # only for an empty list
+            from ..native.environment_problems import (
+                raise_problem_explaining_empty_config_list,  # only for an empty list
+            )
 
-            check_empty_list(lib, self.target)
+            raise_problem_explaining_empty_config_list(lib, self.target)
         if log and len(found) < candidates and not answer.text:
             checks = [record.body for record in log.records if (record.function or "").endswith(_SUPPORT_CHECKS_LOGGER)]
             answer = ErrorText("\n".join(checks))
@@ -386,6 +389,6 @@ class OperationGraph:
 
         The config is finalized again and cuDNN's log is captured, as the last-error text of a config is empty.
         """
-        with _capture_messages(self.target.library) as log, suppress(CudnnStatusError):
+        with _capture_log_of_this_thread(self.target.library) as log, suppress(CudnnStatusError):
             self.config(engine, knobs)
         return "\n".join(line[0].strip() for record in log.records for line in re.finditer(REASON_LINE, record.body))

@@ -9,12 +9,12 @@ from ..errors import CudnnStatusError
 from ..generated.enums import KnobType
 from .choice import EngineChoice
 from .engine import EngineConfig, Knob, OperationGraph
-from .select import Selection, make_filter
+from .select import Selection, make_combined_config_filter
 
-__all__ = ["find_neighbouring_configs", "list_neighbouring_knobs"]
+__all__ = ["find_neighbouring_configs", "iterate_neighbouring_knob_choices"]
 
 
-def list_neighbouring_knobs(
+def iterate_neighbouring_knob_choices(
     knobs: tuple[Knob, ...], seeds: list[Mapping[KnobType | int, int]], values: int = 8
 ) -> Iterator[dict[KnobType, int]]:
     """Yield knob choices near given ones (seeds): no choice, each seed, and each seed with one knob changed.
@@ -57,23 +57,23 @@ def find_neighbouring_configs(
     """
     seeds: list[Mapping[KnobType | int, int]] = [config.knobs for config in known]
     seen = {config.choice for config in known}
-    refuse = make_filter(question, replace(selection, engine=None, knobs=()))
+    refuse = make_combined_config_filter(question, replace(selection, engine=None, knobs=()))
     waiting = []
     for engine in range(question.engine_count):
         try:
-            waiting.append((engine, list_neighbouring_knobs(question.knobs(engine), seeds)))
+            waiting.append((engine, iterate_neighbouring_knob_choices(question.knobs(engine), seeds)))
         except CudnnStatusError:
             continue  # the engine does not support the graph
     while waiting:
         for item in list(waiting):
-            config = _find_next_config(question, *item, seen, may_go_on)
+            config = _find_next_supported_config(question, *item, seen, may_go_on)
             if config is None:
                 waiting.remove(item)
             elif refuse(config) is None:
                 yield config
 
 
-def _find_next_config(
+def _find_next_supported_config(
     question: OperationGraph,
     engine: int,
     choices: Iterator[dict[KnobType, int]],

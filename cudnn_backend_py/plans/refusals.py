@@ -13,7 +13,7 @@ from ..printable import mask_memory_addresses
 from ..system.untrusted_files import parse_json
 from .choice import EngineChoice, read_logged_choice
 
-__all__ = ["Reason", "Refusal", "find_innermost_reason_of_longest_chain", "read_error_reasons", "read_refusals"]
+__all__ = ["Reason", "Refusal", "find_deepest_reason_among_configs", "read_error_reasons", "read_refusals"]
 
 _REASON_PATTERN = re.compile(REASON_LINE)
 _CONFIG_PATTERN = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
@@ -135,7 +135,7 @@ class _RefusedConfig(Protocol):
 _UNSPECIFIC_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
-def find_innermost_reason_of_longest_chain(refused: Iterable[_RefusedConfig]) -> Reason | None:
+def find_deepest_reason_among_configs(refused: Iterable[_RefusedConfig]) -> Reason | None:
     """Return the innermost reason of the engine config with the longest chain of reasons, which passed most checks.
 
     The chain is cuDNN's call stack, so an engine that looked only at the architecture has a short one. Of equally long

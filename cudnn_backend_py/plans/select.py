@@ -25,8 +25,8 @@ __all__ = [
     "SelectionResult",
     "candidates",
     "find_exceeded_limit",
-    "make_filter",
-    "make_tuned_plan_key_options",
+    "make_cache_key_options_of_tuned_plan",
+    "make_combined_config_filter",
     "select",
 ]
 
@@ -185,11 +185,11 @@ class Candidates:
     @cached_property
     def refused(self) -> tuple[Candidate, ...]:
         """The configs excluded by the selection, then those refused by cuDNN, without duplicates."""
-        from .candidate import read_candidates
+        from .candidate import parse_refused_candidates
 
         found = [*self.deselected, *self.by_status]
         for mode, text in self._error_texts:
-            found += read_candidates(mode, text)
+            found += parse_refused_candidates(mode, text)
         return tuple({(item.tag, item.reason): item for item in reversed(found)}.values())[::-1]
 
     @cached_property
@@ -268,7 +268,7 @@ def select(
     return SelectionResult(first, tuple(others), found)
 
 
-def make_tuned_plan_key_options(selection: Selection | None, target: Target) -> dict[str, Any]:
+def make_cache_key_options_of_tuned_plan(selection: Selection | None, target: Target) -> dict[str, Any]:
     """Return the cache key options under which the tuned plan for a selection and a target is stored.
 
     They leave out the heuristics modes, as tuning queries several. They contain the GPU's name, as the key of a plan
@@ -289,7 +289,7 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
     """
     found = Candidates()
     seen: set[EngineChoice] = set()
-    refuse = make_filter(question, selection)
+    refuse = make_combined_config_filter(question, selection)
     for config in _list_configs(question, selection, found, every_mode):
         if config.choice in seen:
             continue
@@ -312,7 +312,7 @@ def _list_configs(
         yield from _try_engine_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
     if selection.deterministic:
-        yield from _try_frontend_selection(question, found)
+        yield from _yield_config_selected_by_frontend(question, found)
     for mode in selection.modes:
         if found.configs and not every_mode:
             return
@@ -324,12 +324,12 @@ def _list_configs(
         found.answers.append((question, answer))
         yield from answer.configs
     if not selection.deterministic:
-        yield from _try_frontend_selection(question, found)
+        yield from _yield_config_selected_by_frontend(question, found)
     if selection.engine is not None and not found.configs:
         yield from _try_engine_choice(question, EngineChoice(selection.engine), "named", found)
 
 
-def _try_frontend_selection(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
+def _yield_config_selected_by_frontend(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
     """Yield the engine config that cudnn-frontend selects without heuristics, if there is one."""
     try:
         if (config := question.selected()) is not None:
@@ -365,7 +365,7 @@ def _add_refused_config(
 # Filters
 
 
-def make_filter(question: OperationGraph, selection: Selection) -> Callable[[EngineConfig], str | None]:
+def make_combined_config_filter(question: OperationGraph, selection: Selection) -> Callable[[EngineConfig], str | None]:
     """Return a function that returns the reason to exclude a config, or None if the selection allows it."""
     filters = list(_make_config_filters(question, selection))
     return lambda config: next((reason for refuse in filters if (reason := refuse(config)) is not None), None)
@@ -417,7 +417,7 @@ def find_exceeded_limit(config: EngineConfig, **limits: int | None) -> str | Non
 
 def _make_determinism_filter(question: OperationGraph) -> _Filter:
     whole = _explain_nondeterminism(question)
-    known = _find_engine_selection(question)
+    known = _find_frontend_engine_selection(question)
 
     def find_exclusion_reason(config: EngineConfig) -> str | None:
         if whole is not None or known is None:
@@ -437,7 +437,7 @@ def _is_attention_backward(graph: Graph) -> bool:
     return use is not None and use.backward
 
 
-def _find_engine_selection(question: OperationGraph) -> EngineSelection | None:
+def _find_frontend_engine_selection(question: OperationGraph) -> EngineSelection | None:
     from ..graph.attention.selections import find_engine_selection
 
     return find_engine_selection(question.graph, question.target.library.version, question.target.sm)
@@ -462,7 +462,7 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
             return f"dQ is summed in {op.c.name!r} in no fixed order; build the graph with deterministic=True"
     return (
         f"{lacking} with the options of this graph"
-        if is_blackwell and _find_engine_selection(question) is None
+        if is_blackwell and _find_frontend_engine_selection(question) is None
         else None
     )
 
@@ -472,7 +472,7 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
 
 def make_nothing_selected_error(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
     """Return the error for an empty result, with counts of configs refused by cuDNN and by the selection."""
-    from ..native.environment_problems import find_refusal_problem  # only for a refusal
+    from ..native.environment_problems import find_problem_explaining_refusal  # only for a refusal
 
     target = question.target
     refused = found.refused
@@ -480,7 +480,7 @@ def make_nothing_selected_error(question: OperationGraph, selection: Selection, 
     wanted = ", ".join(f"{name} {value}" for name, value in selection.to_dict().items())
     theirs = len(refused) - ours
     who = [f"{count} refused by {name}" for count, name in ((theirs, "cuDNN"), (ours, "the selection")) if count]
-    fault = None if ours else find_refusal_problem(target.library, target)
+    fault = None if ours else find_problem_explaining_refusal(target.library, target)
     headline = "" if fault is None else f"; {fault.headline}"
     unknown_engine = selection.engine is not None and selection.engine >= question.engine_count
     error = NothingSelected(

@@ -11,13 +11,13 @@ from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tenso
 from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors, try_to_make_graph
 from .relations import BLOCK_SCALES, NORMS, Axis, AxisGroups, find_dim_relation
 
-__all__ = ["DimClass", "find_dim_classes", "keeps_results_when_padded", "resize_dims"]
+__all__ = ["EqualDims", "find_sets_of_equal_dims", "keeps_results_when_padded", "resize_dims"]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 
 
 @dataclass(frozen=True)
-class DimClass:
+class EqualDims:
     """Dims of equal size that must change together; ``fixed`` if an unknown relation to other dims forbids a change."""
 
     size: int
@@ -28,7 +28,7 @@ class DimClass:
         return axis in self.axes
 
 
-def find_dim_classes(graph: Graph) -> dict[Axis, DimClass]:
+def find_sets_of_equal_dims(graph: Graph) -> dict[Axis, EqualDims]:
     """Return, by (uid, axis) of each dim in the graph, the class of dims that must change together with it."""
     tensors = {tensor.uid: tensor for tensor in graph.tensors}
     groups = AxisGroups(tensors.values())
@@ -46,17 +46,17 @@ def find_dim_classes(graph: Graph) -> dict[Axis, DimClass]:
     return {
         axis: one
         for members in groups.list_axes_by_group().values()
-        for one in (_make_dim_class(set(members), tensors, fixed),)
+        for one in (_make_equal_dims(set(members), tensors, fixed),)
         for axis in members
     }
 
 
-def _make_dim_class(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]) -> DimClass:
+def _make_equal_dims(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]) -> EqualDims:
     size = max(tensors[uid].dims[index] for uid, index in members)
-    return DimClass(size, frozenset(members), bool(members & fixed))
+    return EqualDims(size, frozenset(members), bool(members & fixed))
 
 
-def resize_dims(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | None:
+def resize_dims(graph: Graph, classes: Iterable[EqualDims], size: int) -> Graph | None:
     """Return the graph with the dims of these classes set to a size; None if impossible."""
     chosen = list(classes)
     if any(item.fixed for item in chosen):
@@ -64,7 +64,7 @@ def resize_dims(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph |
     return try_to_make_graph(lambda: _replace_dims(graph, chosen, size))
 
 
-def _replace_dims(graph: Graph, chosen: list[DimClass], size: int) -> Graph | None:
+def _replace_dims(graph: Graph, chosen: list[EqualDims], size: int) -> Graph | None:
     axes = {axis for item in chosen for axis in item.axes}
     new = {}
     for tensor in graph.tensors:
@@ -104,7 +104,7 @@ class _PaddingAffectsResultsError(Exception):
     """Raised if the padded part of a tensor affects the results."""
 
 
-def keeps_results_when_padded(graph: Graph, classes: Iterable[DimClass]) -> bool:
+def keeps_results_when_padded(graph: Graph, classes: Iterable[EqualDims]) -> bool:
     """Return whether zero-padding the inputs leaves the unpadded part of the outputs unchanged.
 
     A sum over the padded dim must add zeros only; where a row is normalised over it, it is not exact. A sequence of
@@ -114,13 +114,13 @@ def keeps_results_when_padded(graph: Graph, classes: Iterable[DimClass]) -> bool
     state: dict[int, str] = {}
     try:
         for op in graph.users({uid for uid, _ in axes}):
-            _update_padding_state(op, axes, state)
+            _update_padding_content(op, axes, state)
     except _PaddingAffectsResultsError:
         return False
     return True
 
 
-def _update_padding_state(op: Op, axes: set[Axis], state: dict[int, str]) -> None:
+def _update_padding_content(op: Op, axes: set[Axis], state: dict[int, str]) -> None:
     def has_padded_axis(tensor: Tensor) -> bool:
         return any((tensor.uid, axis) in axes for axis in range(tensor.rank))
 
@@ -129,7 +129,7 @@ def _update_padding_state(op: Op, axes: set[Axis], state: dict[int, str]) -> Non
     states = {tensor.uid: state.get(tensor.uid, _ZERO) for tensor in op.inputs().values() if has_padded_axis(tensor)}
     found: str
     if isinstance(op, Matmul):
-        found = _find_padding_state_of_matmul(op, axes, states)
+        found = _find_padding_content_of_matmul_result(op, axes, states)
     elif isinstance(op, Reduction):
         found = states.get(op.x.uid, _FINITE)
         for axis in range(op.x.rank):
@@ -137,15 +137,15 @@ def _update_padding_state(op: Op, axes: set[Axis], state: dict[int, str]) -> Non
             if gone and not (op.operator in _KEEPS_SUM and found == _ZERO):
                 raise _PaddingAffectsResultsError
     elif isinstance(op, Pointwise):
-        found = _find_padding_state_of_pointwise(op, states)
+        found = _find_padding_content_of_pointwise_result(op, states)
     else:
         assert isinstance(op, Operation)
-        found = _find_padding_state_of_operation(op, axes, states)
+        found = _find_padding_content_of_operation_result(op, axes, states)
     for tensor in op.outputs().values():
         state[tensor.uid] = found
 
 
-def _find_padding_state_of_matmul(op: Matmul, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_content_of_matmul_result(op: Matmul, axes: set[Axis], states: dict[int, str]) -> str:
     a, b, last = op.a, op.b, op.a.rank - 1
     sides = [states.get(side.uid) for side in (a, b)]
     if (a.uid, last) in axes:
@@ -159,7 +159,7 @@ def _find_padding_state_of_matmul(op: Matmul, axes: set[Axis], states: dict[int,
     return _ZERO if zero else _FINITE
 
 
-def _find_padding_state_of_pointwise(op: Pointwise, states: dict[int, str]) -> str:
+def _find_padding_content_of_pointwise_result(op: Pointwise, states: dict[int, str]) -> str:
     given = list(states.values())
     if _ANY in given:
         return _ANY
@@ -181,12 +181,12 @@ def _find_padding_state_of_pointwise(op: Pointwise, states: dict[int, str]) -> s
     return _ANY if op.mode in _MAY_BREAK else _FINITE
 
 
-def _find_padding_state_of_operation(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_content_of_operation_result(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     rule = _RULES.get(op.kind)
     return _ANY if rule is None else rule(op, axes, states)
 
 
-def _find_padding_state_of_convolution(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_content_of_conv_result(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     if _ANY in states.values():
         raise _PaddingAffectsResultsError
@@ -202,33 +202,33 @@ def _find_padding_state_of_convolution(op: Operation, axes: set[Axis], states: d
     return _ZERO if set(sides) <= {_ZERO, None} else _FINITE
 
 
-def _find_padding_state_of_softmax(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_content_of_softmax_result(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     if (op.fields["x"].uid, op.fields["x"].rank - 1) in axes:
         raise _PaddingAffectsResultsError
     return _FINITE
 
 
-def _find_padding_state_of_attention(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_content_of_attention_result(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     if (op.fields["k"].uid, 2) in axes and "seq_len_kv" not in op.fields:
         raise _PaddingAffectsResultsError
     return _FINITE if (op.fields["q"].uid, 2) in axes else _ZERO
 
 
-def _find_padding_state_of_norm(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_content_of_norm_result(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     if not all(axis == 1 for uid, axis in axes if uid == op.fields["x"].uid):
         raise _PaddingAffectsResultsError
     return _FINITE
 
 
-def _find_padding_state_of_reshape(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _find_padding_content_of_reshape_result(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     return next(iter(states.values()), _FINITE)
 
 
 # What is in the padded part of what an operation writes; any number for operations that are not here.
 _RULES: dict[DescriptorType, Callable[[Operation, set[Axis], dict[int, str]], str]] = {
-    **dict.fromkeys(CONVOLUTIONS, _find_padding_state_of_convolution),
-    _D.OPERATION_SOFTMAX: _find_padding_state_of_softmax,
-    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _find_padding_state_of_attention),
-    **dict.fromkeys(NORMS, _find_padding_state_of_norm),
-    **dict.fromkeys((_D.OPERATION_RESHAPE, *BLOCK_SCALES), _find_padding_state_of_reshape),
+    **dict.fromkeys(CONVOLUTIONS, _find_padding_content_of_conv_result),
+    _D.OPERATION_SOFTMAX: _find_padding_content_of_softmax_result,
+    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _find_padding_content_of_attention_result),
+    **dict.fromkeys(NORMS, _find_padding_content_of_norm_result),
+    **dict.fromkeys((_D.OPERATION_RESHAPE, *BLOCK_SCALES), _find_padding_content_of_reshape_result),
 }

@@ -17,13 +17,13 @@ from ..graph.replace import iterate_all_ops, iterate_unused_uids, replace_tensor
 from ..graph.strides import swap_last_two_axes
 
 __all__ = [
-    "add_row_statistics",
+    "add_softmax_log_sum_exp",
     "expand_softmax",
-    "expand_to_composite",
-    "expand_to_composite_backward",
-    "fuse_to_unified",
+    "expand_to_composite_attention",
+    "expand_to_composite_attention_backward",
+    "fuse_to_unified_attention",
     "is_computed_in_float32",
-    "move_scale_to_scores",
+    "move_attention_scale_to_scores",
 ]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
@@ -48,7 +48,7 @@ class _TensorMaker:
         self._names = {tensor.name for tensor in graph.tensors}
         self._numbers: dict[str, int] = {}
 
-    def make_virtual(self, stem: str, dims: tuple[int, ...], data_type: DataType = DataType.FLOAT) -> Tensor:
+    def make_virtual_tensor(self, stem: str, dims: tuple[int, ...], data_type: DataType = DataType.FLOAT) -> Tensor:
         number = self._numbers.get(stem, 0)
         while (name := f"{stem}{'_' * (number > 0)}{number if number > 1 else ''}") in self._names:
             number += 1
@@ -58,7 +58,7 @@ class _TensorMaker:
         return Tensor(name=name, uid=next(self._uids), dims=dims, strides=strides, data_type=data_type, virtual=True)
 
 
-def fuse_to_unified(graph: Graph) -> Graph | None:
+def fuse_to_unified_attention(graph: Graph) -> Graph | None:
     """Fuse two matmuls and a softmax into one forward SDPA operation; return None if the graph does not match.
 
     What happens between the scaled scores and the softmax becomes the sub-graph. Real lengths, pages, dropout and
@@ -104,7 +104,10 @@ def fuse_to_unified(graph: Graph) -> Graph | None:
             "subgraph_output_uid": softmax.x.uid,
         }
     if softmax.statistics:
-        x, y = names.make_virtual("softmax_x", softmax.x.dims), names.make_virtual("softmax_y", softmax.x.dims)
+        x, y = (
+            names.make_virtual_tensor("softmax_x", softmax.x.dims),
+            names.make_virtual_tensor("softmax_y", softmax.x.dims),
+        )
         fields["softmax"] = Operation(_D.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **softmax.statistics})
     return Graph((Operation(_D.OPERATION_SDPA_FWD, "sdpa", fields),), graph.name)
 
@@ -150,7 +153,7 @@ def _get_scale_tensor(scaling: Pointwise | None, names: _TensorMaker) -> Tensor:
     if scaling is not None:
         assert scaling.b is not None
         return scaling.b
-    return dataclasses.replace(names.make_virtual("scale", (1,)), virtual=False, by_value=True, value=1.0)
+    return dataclasses.replace(names.make_virtual_tensor("scale", (1,)), virtual=False, by_value=True, value=1.0)
 
 
 def _transpose_last_two_dims(tensor: Tensor) -> Tensor:
@@ -211,11 +214,19 @@ def expand_softmax(graph: Graph) -> Graph | None:
 def _make_softmax_chain(x: Tensor, y: Tensor, statistics: dict[str, Tensor], names: _TensorMaker) -> list[Op]:
     row = (*x.dims[:-1], 1)
 
-    def find_or_make(name: str, dims: tuple[int, ...]) -> Tensor:
-        return statistics.get(name) or names.make_virtual(f"row_{name}" if dims == row else name, dims)
+    def find_or_make_tensor(name: str, dims: tuple[int, ...]) -> Tensor:
+        return statistics.get(name) or names.make_virtual_tensor(f"row_{name}" if dims == row else name, dims)
 
-    top, total, stats = find_or_make("max", row), find_or_make("sum_exp", row), find_or_make("stats", row)
-    shifted, exp, log = find_or_make("shifted", x.dims), find_or_make("exp", x.dims), find_or_make("log_sum", row)
+    top, total, stats = (
+        find_or_make_tensor("max", row),
+        find_or_make_tensor("sum_exp", row),
+        find_or_make_tensor("stats", row),
+    )
+    shifted, exp, log = (
+        find_or_make_tensor("shifted", x.dims),
+        find_or_make_tensor("exp", x.dims),
+        find_or_make_tensor("log_sum", row),
+    )
     return [
         Reduction(name=top.name, operator=_R.MAX, x=x, y=top),
         Pointwise(name=shifted.name, mode=_P.SUB, x=x, b=top, y=shifted),
@@ -227,7 +238,7 @@ def _make_softmax_chain(x: Tensor, y: Tensor, statistics: dict[str, Tensor], nam
     ]
 
 
-def move_scale_to_scores(graph: Graph) -> Graph | None:
+def move_attention_scale_to_scores(graph: Graph) -> Graph | None:
     """Return attention with the scores scaled after the first matmul, instead of one of its operands before."""
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     if len(matmuls) != 2:
@@ -239,7 +250,7 @@ def move_scale_to_scores(graph: Graph) -> Graph | None:
             continue
         assert op.x is not None
         assert op.b is not None
-        raw = _TensorMaker(graph).make_virtual("raw_scores", first.c.dims)
+        raw = _TensorMaker(graph).make_virtual_tensor("raw_scores", first.c.dims)
         a, b = (op.x, first.b) if op.y == first.a else (first.a, op.x)
         product = dataclasses.replace(first, a=a, b=b, c=raw, name=raw.name)
         factor = dataclasses.replace(op.b, data_type=DataType.FLOAT)
@@ -253,7 +264,7 @@ def move_scale_to_scores(graph: Graph) -> Graph | None:
 _TAKEN = {"q", "k", "v", "o", "scale", "stats", "softmax", "subgraph", "subgraph_input_uid", "subgraph_output_uid"}
 
 
-def expand_to_composite(graph: Graph) -> Graph | None:
+def expand_to_composite_attention(graph: Graph) -> Graph | None:
     """Expand a forward SDPA operation to several operations; return None if these cannot express it.
 
     Real lengths, pages, dropout, a block mask, a sink and 8-bit factors are not supported.
@@ -272,9 +283,9 @@ def expand_to_composite(graph: Graph) -> Graph | None:
     names = _TensorMaker(graph)
     dims = (*q.dims[:3], k.dims[2])
     known = {tensor.uid: tensor for tensor in graph.tensors}
-    raw, masked = names.make_virtual("qk", dims), known.get(fields.get("subgraph_output_uid", -1))
-    score = known.get(fields.get("subgraph_input_uid", -1)) or names.make_virtual("score", dims)
-    p = names.make_virtual("p", dims, v.data_type)
+    raw, masked = names.make_virtual_tensor("qk", dims), known.get(fields.get("subgraph_output_uid", -1))
+    score = known.get(fields.get("subgraph_input_uid", -1)) or names.make_virtual_tensor("score", dims)
+    p = names.make_virtual_tensor("p", dims, v.data_type)
     statistics = {name: found[name] for name in _STATISTICS if name in found}
     if "stats" in fields:
         statistics["stats"] = fields["stats"]
@@ -289,7 +300,7 @@ def expand_to_composite(graph: Graph) -> Graph | None:
     return Graph(tuple(ops), graph.name)
 
 
-def add_row_statistics(graph: Graph) -> Graph | None:
+def add_softmax_log_sum_exp(graph: Graph) -> Graph | None:
     """Add the log-sum-exp of each row to attention with a softmax of several operations, as kernels expect.
 
     That is with the logarithm of the sums, also where no one reads it; P has the type of V. None where there is no such
@@ -320,7 +331,7 @@ def _replace_division_by_product(op: Op, scores: Tensor) -> Op:
     return dataclasses.replace(op, mode=_P.MUL, b=dataclasses.replace(op.b, value=1 / op.b.value))
 
 
-def expand_to_composite_backward(graph: Graph) -> Graph | None:
+def expand_to_composite_attention_backward(graph: Graph) -> Graph | None:
     """Return an SDPA_BWD operation as several operations; None if its options cannot be read completely.
 
     Tensors of the caller keep their names, uids and memory; scratch tensors are added.
@@ -376,7 +387,9 @@ def _restore_original_tensors(graph: Graph, made: Graph, given: dict[str, Tensor
     new: dict[int, Tensor] = {}
     for tensor in made.tensors:
         mine = given.get(tensor.name)
-        like = _rename_if_used(tensor, next(uids), names) if mine is None else _reshape_like(tensor, mine)
+        like = (
+            _rename_if_used(tensor, next(uids), names) if mine is None else _reshape_original_to_dims_of(tensor, mine)
+        )
         if like is None:
             return None
         if tensor.uid in turned and turned[tensor.uid].dims == tensor.dims:
@@ -394,7 +407,7 @@ def _rename_if_used(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
     return dataclasses.replace(tensor, uid=uid, name=name)
 
 
-def _reshape_like(tensor: Tensor, mine: Tensor) -> Tensor | None:
+def _reshape_original_to_dims_of(tensor: Tensor, mine: Tensor) -> Tensor | None:
     """Return the original tensor `mine` with the dims of `tensor`; None if element counts differ."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)

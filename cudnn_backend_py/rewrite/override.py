@@ -22,7 +22,7 @@ from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Tens
 from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors
 from .relations import Axis, AxisGroups, find_dim_relation, name_operation_in_errors
 
-__all__ = ["apply_settings", "describe_scale", "find_type", "override", "set_data_types", "set_dims"]
+__all__ = ["apply_settings", "describe_attention_scale", "find_type", "override", "set_data_types", "set_dims"]
 
 _D = DescriptorType
 _ROUNDS = 20  # in which dims follow from each other
@@ -164,7 +164,7 @@ class _DimInference:
             changed = False
             for op in iterate_all_ops(self._graph):
                 with name_operation_in_errors(op):
-                    following = find_dim_relation(op).compute_dims(self._dims)
+                    following = find_dim_relation(op).compute_dims_from_others(self._dims)
                 for uid, dims in following.items():
                     if len(dims) != len(self._dims[uid]):
                         continue
@@ -372,7 +372,7 @@ def _rebuild_attention(graph: Graph, settings: Mapping[str, str]) -> Graph:
             "attention with a score modifier cannot be rebuilt: the modifier cannot be read from the graph",
             "build the graph in Python with the other options",
         )
-    options["scale"] = describe_scale(graph)
+    options["scale"] = describe_attention_scale(graph)
     backward, form = use.backward, "unified" if use.form == "unified" else "composite"
     for key, text in settings.items():
         if key == "direction":
@@ -482,7 +482,7 @@ def _find_layout_names(options: Mapping[str, Any]) -> Any:
     return named or "bshd"
 
 
-def describe_scale(graph: Graph) -> Any:
+def describe_attention_scale(graph: Graph) -> Any:
     """Return the scale factor of the scores as a number; ``tensor`` if it is in memory, ``none`` without one."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):

@@ -1,4 +1,4 @@
-"""``reduce_failure``: find the smallest graph and simplest data that still fail in the same way.
+"""``reduce_failing_graph``: find the smallest graph and simplest data that still fail in the same way.
 
 Delta debugging: one change at a time, those that take most away first, and each that still fails is kept. Outputs and
 operations go, then options, dims are halved, windows and layouts become plain. Pure: what fails is queried of the
@@ -31,11 +31,11 @@ from ..graph.replace import (
 )
 from ..graph.strides import channels_last, packed_strides
 from .changes import iterate_changes
-from .dims import find_dim_classes
+from .dims import find_sets_of_equal_dims
 from .relations import WindowRelation, find_dim_relation, name_operation_in_errors
 from .shapes import set_dims
 
-__all__ = ["SIMPLER", "Fails", "ReducedFailure", "reduce_failure"]
+__all__ = ["SIMPLER", "Fails", "ReducedFailingGraph", "reduce_failing_graph"]
 
 Fails = Callable[[Graph, str], bool]
 """Whether a graph fails with data of a kind; False also where it cannot be queried."""
@@ -48,7 +48,7 @@ _WINDOWS = {
 
 
 @dataclass
-class ReducedFailure:
+class ReducedFailingGraph:
     """The smallest graph and simplest data found for a failure, with the steps taken.
 
     Attributes
@@ -70,7 +70,9 @@ class ReducedFailure:
     complete: bool = False
 
 
-def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500) -> ReducedFailure:
+def reduce_failing_graph(
+    graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500
+) -> ReducedFailingGraph:
     """Return a smaller graph and simpler data for which `fails` is still true.
 
     Parameters
@@ -82,7 +84,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
     budget_s, most
         Seconds, and questions, after which what was found so far is returned.
     """
-    found, deadline = ReducedFailure(graph, data), time.monotonic() + budget_s
+    found, deadline = ReducedFailingGraph(graph, data), time.monotonic() + budget_s
     refused: set[tuple[Graph, str]] = set()
 
     def has_same_failure(graph: Graph, data: str) -> bool:
@@ -250,7 +252,7 @@ def _remove_stats_dropout_bias_or_mask(graph: Graph) -> Iterator[tuple[str, Grap
 
 def _reduce_dims(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield the graph with related dims reduced to a fourth or a half."""
-    classes = {item.axes: item for item in find_dim_classes(graph).values() if item.size > 1}
+    classes = {item.axes: item for item in find_sets_of_equal_dims(graph).values() if item.size > 1}
     for item in sorted(classes.values(), key=lambda one: -one.size):
         if item.fixed:
             continue
@@ -276,10 +278,10 @@ def _resize_tensors(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph
     """Return the graph with other dims, and update the output sizes of convolutions and pooling to match."""
     made = _set_dims(graph, sizes)
     for _ in range(len(graph.ops) + 1):
-        follows = {key: size for op in made.ops for key, size in _find_wrong_spatial_sizes(op).items()}
+        follows = {key: size for op in made.ops for key, size in _find_corrected_spatial_sizes(op).items()}
         if not follows:
             return made
-        classes = find_dim_classes(made)
+        classes = find_sets_of_equal_dims(made)
         spread = {
             axis: size for key, size in follows.items() for axis in (classes[key].axes if key in classes else {key})
         }
@@ -298,13 +300,13 @@ def _set_dims(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
     return set_dims(graph, changed) if changed else graph
 
 
-def _find_wrong_spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
+def _find_corrected_spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
     """Return the output sizes that a convolution or pooling computes, where the output tensor has others."""
     relation = find_dim_relation(op)
     if not isinstance(relation, WindowRelation):
         return {}
     with name_operation_in_errors(op):
-        tensors, sizes = relation.find_window_outputs({tensor.uid: tensor.dims for _, tensor in op.ports()})
+        tensors, sizes = relation.find_window_outputs_and_sizes({tensor.uid: tensor.dims for _, tensor in op.ports()})
     return {
         (tensor.uid, axis + 2): size
         for tensor in tensors
@@ -328,12 +330,12 @@ def _reset_window_parameters_to_default(graph: Graph) -> Iterator[tuple[str, Gra
                     continue
                 fields = {**value.fields, name: (plain,) * len(parts)}
                 new = Operation(op.type, op.name, {**op.fields, key: Parameters(value.kind, fields)})
-                made = try_to_make_graph(partial(_replace_window, graph, op, new))
+                made = try_to_make_graph(partial(_replace_windowed_operation, graph, op, new))
                 if made is not None:
                     yield f"{op.name} with {name} {plain}", made
 
 
-def _replace_window(graph: Graph, old: Op, new: Op) -> Graph | None:
+def _replace_windowed_operation(graph: Graph, old: Op, new: Op) -> Graph | None:
     return _resize_tensors(_replace_operation(graph, old, new), {})
 
 

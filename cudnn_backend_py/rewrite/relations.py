@@ -21,7 +21,7 @@ from ..graph.shapes import (
     compute_expert_output_dims,
     compute_pooled_size,
     compute_scale_dims,
-    find_block_sizes,
+    find_block_size_per_axis,
     infer_convolution_input_dims,
     infer_convolution_output_dims,
     permute_dims,
@@ -100,14 +100,14 @@ class DimRelation:
         """Return further pairs of axes that probably have the same size, by their positions and current sizes."""
         return ()
 
-    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_dims_from_others(self, dims: DimsByUid) -> dict[int, Dims]:
         """Return, by uid, the dims that the operation computes for some tensors if the others have `dims`."""
         del dims
         return {}
 
     def compute_required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         """Return by uid the dims that cuDNN requires if the other tensors have `dims`."""
-        return self.compute_dims(dims)
+        return self.compute_dims_from_others(dims)
 
 
 class _ElementwiseRelation(DimRelation):
@@ -144,7 +144,7 @@ class WindowRelation(DimRelation):
 
     image: Tensor
 
-    def find_window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+    def find_window_outputs_and_sizes(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
         """Return the tensors with one element per window, and their spatial dims."""
         raise NotImplementedError
 
@@ -168,16 +168,16 @@ class _ConvolutionRelation(WindowRelation):
         facts = self.fields["convolution"].fields
         return [facts[name] for name in ("pre_paddings", "post_paddings", "filter_strides", "dilations")]
 
-    def find_window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+    def find_window_outputs_and_sizes(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
         return [self.response], infer_convolution_output_dims(
             dims[self.image.uid], dims[self.weights.uid], self._read_window_parameters()
         )[2:]
 
-    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_dims_from_others(self, dims: DimsByUid) -> dict[int, Dims]:
         x, w, y = (dims[tensor.uid] for tensor in (self.image, self.weights, self.response))
         if self.op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA:
             return {self.image.uid: (*x[:2], *self._compute_image_sizes(w, y))}
-        _, sizes = self.find_window_outputs(dims)
+        _, sizes = self.find_window_outputs_and_sizes(dims)
         if self.op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
             return {self.response.uid: (x[0], w[0], *sizes)}
         return {self.response.uid: (*y[:2], *sizes)}  # the gradient that fits the image
@@ -196,7 +196,7 @@ class _PoolingRelation(WindowRelation):
         super().__init__(op)
         self.image = self.fields["x" if op.kind is _D.OPERATION_RESAMPLE_FWD else "dx"]
 
-    def find_window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+    def find_window_outputs_and_sizes(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
         facts = self.fields["resample"].fields
         names = ("window_dims", "strides", "pre_paddings", "post_paddings")
         sides = zip(*([_convert_pair_to_fraction(part) for part in facts[name]] for name in names), strict=True)
@@ -207,8 +207,8 @@ class _PoolingRelation(WindowRelation):
     def pair_likely_equal_axes(self) -> Iterable[Link]:
         return _pair_axes((tensor for _, tensor in self.op.ports()), (0, 1))
 
-    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
-        tensors, sizes = self.find_window_outputs(dims)
+    def compute_dims_from_others(self, dims: DimsByUid) -> dict[int, Dims]:
+        tensors, sizes = self.find_window_outputs_and_sizes(dims)
         return {tensor.uid: (*dims[self.image.uid][:2], *sizes) for tensor in tensors}
 
 
@@ -221,10 +221,10 @@ class _BlockScaleRelation(DimRelation):
         x, y = self.fields["x"], self.fields["y"]
         return [((x.uid, axis), (y.uid, axis)) for axis in range(x.rank)]  # the scales are rounded up as it is
 
-    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_dims_from_others(self, dims: DimsByUid) -> dict[int, Dims]:
         x, scale = self.fields["x"], self.fields["scale"]
         given = self.fields.get("block_size", 32)
-        sizes = find_block_sizes(x.dims, given if isinstance(given, tuple) else (given,), scale.dims)
+        sizes = find_block_size_per_axis(x.dims, given if isinstance(given, tuple) else (given,), scale.dims)
         if sizes is None:
             return {}
         return {scale.uid: compute_scale_dims(dims[x.uid], sizes, tiled=scale.reordering.name == "F8_128x4")}
@@ -258,7 +258,7 @@ class _ConcatenationRelation(DimRelation):
         axes = [axis for axis in range(self.fields["output"].rank) if axis != self.fields["axis"]]
         return _pair_axes((tensor for _, tensor in self.op.ports()), axes)
 
-    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_dims_from_others(self, dims: DimsByUid) -> dict[int, Dims]:
         inputs = [dims[item.uid] for item in self.fields["input"]]
         return {self.fields["output"].uid: compute_concatenated_dims(inputs, self.fields["axis"])}
 
@@ -276,11 +276,11 @@ class _TransposeRelation(DimRelation):
         x, y = self.fields["x"], self.fields["y"]
         return [((y.uid, axis), (x.uid, source)) for axis, source in enumerate(self.fields["permutation"])]
 
-    def compute_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+    def compute_dims_from_others(self, dims: DimsByUid) -> dict[int, Dims]:
         return {self.fields["y"].uid: permute_dims(dims[self.fields["x"].uid], self.fields["permutation"])}
 
 
-class _ExpertsRelation(DimRelation):
+class _MoeGroupedMatmulRelation(DimRelation):
     def pair_likely_equal_axes(self) -> Iterable[Link]:
         token, weight, output = (self.fields[name] for name in ("token", "weight", "output"))
         yield from (((token.uid, 2), (weight.uid, 1)), ((weight.uid, 2), (output.uid, 2)))
@@ -392,7 +392,7 @@ _RELATIONS: dict[DescriptorType, type[DimRelation]] = {
     _D.OPERATION_CONCAT: _ConcatenationRelation,
     _D.OPERATION_SLICE: _SliceRelation,
     _D.OPERATION_TRANSPOSE: _TransposeRelation,
-    _D.OPERATION_MOE_GROUPED_MATMUL: _ExpertsRelation,
+    _D.OPERATION_MOE_GROUPED_MATMUL: _MoeGroupedMatmulRelation,
     **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _AttentionRelation),
     **dict.fromkeys(NORMS, _NormRelation),
     **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _BroadcastRelation),

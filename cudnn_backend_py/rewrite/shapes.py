@@ -31,20 +31,20 @@ from .relations import BLOCK_SCALES, Dims, find_dim_relation, name_operation_in_
 __all__ = [
     "add_batch_dim",
     "add_missing_norm_tensors",
-    "add_pooled_dim",
-    "find_biases",
+    "compute_dims_with_more_channels_per_group",
+    "find_broadcast_biases",
+    "find_corrected_dims",
     "find_equivalent_view",
-    "find_lengths_to_reshape",
-    "find_wrong_dims",
+    "find_length_and_offset_dims_to_set",
     "insert_relu_before",
     "insert_unary_operation_before",
+    "make_1d_pooling_2d",
     "merge_leading_axes",
     "pad_image",
     "reshape_rows_to_matrix",
     "round_scale_dims_to_tiles",
     "set_convolution_dims",
     "set_dims",
-    "widen_groups",
 ]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
@@ -76,7 +76,7 @@ def merge_leading_axes(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | 
         leading = tensor.dims[: gone + 1]
         if leading != whole and math.prod(leading) > 1:
             return None
-        strides = _merge_strides(tensor, gone)
+        strides = _merge_strides_of_leading_axes(tensor, gone)
         dims = (math.prod(leading), *tensor.dims[gone + 1 :])
         new[tensor.uid] = dataclasses.replace(tensor, dims=dims, strides=strides or packed_strides(dims))
         if strides is None and not tensor.virtual:
@@ -84,7 +84,7 @@ def merge_leading_axes(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | 
     return Graph(tuple(_replace_tensors_and_shift_axis(op, new, gone) for op in graph.ops), graph.name), copied
 
 
-def _merge_strides(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
+def _merge_strides_of_leading_axes(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
     """Return strides with the leading axes merged; None if impossible or if the tensor is virtual."""
     leading = zip(tensor.dims[: gone + 1], tensor.strides, strict=False)
     steps = [(dim, stride) for dim, stride in leading if dim > 1] or [(1, tensor.strides[gone])]
@@ -115,7 +115,7 @@ def add_batch_dim(graph: Graph) -> Graph | None:
 _RESAMPLE = (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD)
 
 
-def add_pooled_dim(graph: Graph) -> Graph | None:
+def make_1d_pooling_2d(graph: Graph) -> Graph | None:
     """Return a pooling over one dim as a pooling over two, the first of size 1, in the same memory; else None."""
     pools = [op for op in graph.ops if isinstance(op, Operation) and op.kind in _RESAMPLE]
     others = [op for op in graph.ops if not (op.kind in _RESAMPLE or (isinstance(op, Pointwise) and op.axis is None))]
@@ -131,7 +131,9 @@ def add_pooled_dim(graph: Graph) -> Graph | None:
     ops = []
     for op in replace_tensors_in_ops(graph.ops, new):
         if isinstance(op, Operation):
-            op = Operation(op.type, op.name, {**op.fields, "resample": _add_neutral_window(op.fields["resample"])})
+            op = Operation(
+                op.type, op.name, {**op.fields, "resample": _add_size_1_dim_to_pooling_window(op.fields["resample"])}
+            )
         ops.append(op)
     return Graph(tuple(ops), graph.name)
 
@@ -139,7 +141,7 @@ def add_pooled_dim(graph: Graph) -> Graph | None:
 _POOLED_RANK = 3  # batch, channels, and the dim
 
 
-def _add_neutral_window(parameters: Parameters) -> Parameters:
+def _add_size_1_dim_to_pooling_window(parameters: Parameters) -> Parameters:
     """Return a pooling's parameters with a leading spatial dim added, along which the window has size 1."""
     given = parameters.fields
     neutral = {"window_dims": 1, "strides": 1, "pre_paddings": 0, "post_paddings": 0}
@@ -150,8 +152,8 @@ def _add_neutral_window(parameters: Parameters) -> Parameters:
 def reshape_rows_to_matrix(graph: Graph) -> Iterator[Graph]:
     """Yield a reduction or broadcast of rows or columns with tensors as [rows, columns, 1, 1], in the same memory.
 
-    Their strides are those of channels last. For graphs of pointwise operations and reductions whose tensors are
-    row-major and have all or none of their first axes, and all or none of the others.
+    Their strides are those of channels last. For graphs of pointwise operations and reductions with tensors
+    that are row-major and have all or none of their first axes, and all or none of the others.
     """
     ops = [op for op in graph.ops if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.axis is None)]
     if len(ops) < len(graph.ops) or len({tensor.dims for tensor in graph.tensors if math.prod(tensor.dims) > 1}) < 2:
@@ -180,7 +182,7 @@ def _view_as_matrix(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tenso
 # lengths and offsets of sequences
 
 
-def find_lengths_to_reshape(graph: Graph) -> dict[int, tuple[int, ...]]:
+def find_length_and_offset_dims_to_set(graph: Graph) -> dict[int, tuple[int, ...]]:
     """Return, by uid, the dims (n, 1, 1, 1) for sequence lengths and ragged offsets that have other dims."""
     found: dict[int, tuple[int, ...]] = {}
     for op in iterate_all_ops(graph):
@@ -211,7 +213,7 @@ def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
 # biases
 
 
-def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Tensor]]]:
+def find_broadcast_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Tensor]]]:
     """Yield each broadcast bias, the dims of the scores it is added to, and the gradients with the bias's dims."""
     by_dims: dict[tuple[int, ...], list[Tensor]] = {}
     for tensor in _find_bias_gradients(graph):
@@ -261,7 +263,9 @@ def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
 # channels of groups
 
 
-def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple[int, ...]] | None:
+def compute_dims_with_more_channels_per_group(
+    graph: Graph, op: Operation, per_group: int
+) -> dict[int, tuple[int, ...]] | None:
     """Return, by uid, the new dims of tensors if a convolution gets more input channels per group.
 
     None where the convolution has no groups, or the same channels are read from its result.
@@ -300,7 +304,7 @@ def set_convolution_dims(graph: Graph, dims: dict[int, tuple[int, ...]], image: 
 # dims that follow from others
 
 
-def find_wrong_dims(op: Op) -> dict[int, Dims]:
+def find_corrected_dims(op: Op) -> dict[int, Dims]:
     """Return by uid the dims that an operation requires of its tensors, where they have other dims."""
     with name_operation_in_errors(op):
         found = find_dim_relation(op).compute_required_dims({tensor.uid: tensor.dims for _, tensor in op.ports()})

@@ -35,7 +35,7 @@ __all__ = [
     "ONE_THREAD",
     "TIMED_OUT",
     "Child",
-    "RestartingChild",
+    "RestartingChildProcess",
     "describe_exit_status",
     "make_call_command",
     "make_module_command",
@@ -78,8 +78,8 @@ if {_PACKAGE!r} not in sys.modules:
 
 
 _CALL = """\
-from {package}.system.serving import end_with_parent
-end_with_parent()
+from {package}.system.serving import let_system_kill_process_with_parent
+let_system_kill_process_with_parent()
 sys.argv[0] = {program!r}
 module, name = {function!r}.split(":")
 try:
@@ -409,7 +409,7 @@ class Child:
         self._process.returncode = 0  # so that Popen does not look for it
 
 
-class RestartingChild:
+class RestartingChildProcess:
     """A child process that is started on the first query, and restarted if it ended or a query was interrupted.
 
     A context manager. Not for several threads.

@@ -24,13 +24,13 @@ __all__ = [
     "InstalledFile",
     "Signature",
     "WheelInstallation",
+    "compute_file_sha256",
     "find_damage",
     "find_differences",
-    "find_sha256",
+    "get_remembered_sha256",
     "make_file_signature",
     "read_installation",
     "read_installations_of_library",
-    "read_sha256",
     "remember_sha256",
 ]
 
@@ -215,7 +215,7 @@ def _describe_difference(
         if not full and record.mtime_ns in (None, status.st_mtime_ns):
             return None
         signature = make_file_signature(status) if remembered else None
-        sha256 = (signature and find_sha256(path, signature)) or read_sha256(path, signature)
+        sha256 = (signature and get_remembered_sha256(path, signature)) or compute_file_sha256(path, signature)
     except FileNotFoundError:
         return f"missing: {name}, {record.size_bytes} bytes were installed"
     except OSError as error:
@@ -242,7 +242,7 @@ class FileChangedError(OSError):
 _remembered: dict[tuple[str, Signature], str] = {}  # SHA-256 of files that this process has read
 
 
-def find_sha256(path: str, signature: Signature) -> str | None:
+def get_remembered_sha256(path: str, signature: Signature) -> str | None:
     """Return the SHA-256 that this process computed for a file with this inode, size and times; else None."""
     return _remembered.get((path, signature))
 
@@ -253,7 +253,7 @@ def remember_sha256(path: str, signature: Signature, sha256: str) -> str:
     return sha256
 
 
-def read_sha256(path: str, signature: Signature | None = None) -> str:
+def compute_file_sha256(path: str, signature: Signature | None = None) -> str:
     """Compute a file's SHA-256; if inode, size and times are given, check them and cache the SHA-256.
 
     Raises

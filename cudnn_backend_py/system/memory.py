@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .interruption import suppress_errors
 
-__all__ = ["explain_missing_memory", "find_available_bytes"]
+__all__ = ["explain_insufficient_memory", "find_available_bytes"]
 
 _CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _MEMINFO = "/proc/meminfo"
@@ -22,7 +22,7 @@ def find_available_bytes() -> int | None:
     return min(_iterate_memory_limits(), default=None)
 
 
-def explain_missing_memory(needed: int, what: str) -> str:
+def explain_insufficient_memory(needed: int, what: str) -> str:
     """Return a message if `what` needs more bytes than are available, else an empty text."""
     there = find_available_bytes()
     if there is None or needed <= there:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["find_nearest", "suggest_nearest"]
+__all__ = ["find_most_similar_name", "suggest_most_similar_name"]
 
 _ALIKE = 0.6  # of 1, the letters two names share in order
 
 
-def find_nearest(word: str, known: Iterable[str]) -> str | None:
+def find_most_similar_name(word: str, known: Iterable[str]) -> str | None:
     """Return the known name nearest to `word`, ignoring case; None if none is near."""
     from difflib import get_close_matches
 
@@ -18,7 +18,7 @@ def find_nearest(word: str, known: Iterable[str]) -> str | None:
     return names[found[0]] if found else None
 
 
-def suggest_nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
+def suggest_most_similar_name(word: str, known: Iterable[str], prefix: str = "") -> str:
     """Return a suggestion to append to an error text, after a semicolon; empty if no name is similar."""
-    found = find_nearest(word, known)
+    found = find_most_similar_name(word, known)
     return "" if found is None else f"; did you mean {prefix}{found}?"

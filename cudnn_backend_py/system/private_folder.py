@@ -408,9 +408,9 @@ class KeyedRecordFolder:
             raise UsageError(
                 f"the record to store is not plain data for JSON: {error}", code="plan-cache-evidence"
             ) from None
-        return self._make_first_line(body) + body
+        return self._make_schema_and_hash_line(body) + body
 
-    def _make_first_line(self, body: bytes) -> bytes:
+    def _make_schema_and_hash_line(self, body: bytes) -> bytes:
         return f"{self._schema} sha256 {hashlib.sha256(body).hexdigest()}\n".encode()
 
     def _read_entry(self, folder: OpenFolder, name: str, *, touch: bool) -> dict[str, Any] | None:
@@ -426,7 +426,7 @@ class KeyedRecordFolder:
         """Check the hash of a file's content, then parse the record; raise ValueError if it is damaged."""
         end = data.find(b"\n") + 1
         first, body = data[:end], data[end:]
-        if first != self._make_first_line(body):
+        if first != self._make_schema_and_hash_line(body):
             ours = first.startswith(f"{self._schema} ".encode())
             raise ValueError(
                 "it was changed since it was written" if ours else f"it does not begin with {self._schema!r}"

@@ -14,13 +14,13 @@ from typing import IO, Any, Protocol
 
 from ..errors import CudnnBackendError
 
-__all__ = ["LIFELINE", "PATIENCE_S", "AnswerWriter", "end_with_parent", "serve"]
+__all__ = ["LIFELINE", "PATIENCE_S", "AnswerWriter", "let_system_kill_process_with_parent", "serve"]
 
 LIFELINE = "CUDNN_BACKEND_LIFELINE"  # the variable with the pipe of the parent
 PATIENCE_S = 5.0  # for a killed child to be gone, and of a child whose parent is gone
 
 
-def end_with_parent() -> None:
+def let_system_kill_process_with_parent() -> None:
     """Let the system kill this child process when its parent ends, if the parent has passed a pipe."""
     named = os.environ.pop(LIFELINE, "")
     with contextlib.suppress(OSError, ValueError):  # where the system cannot, as where there are no such signals
@@ -67,7 +67,7 @@ def serve(
     with questions, contextlib.suppress(BrokenPipeError, ConnectionResetError), answers:
         for line in questions:
             question = json.loads(line)
-            say = _make_writer(answers, question["number"])
+            say = _make_answer_writer(answers, question["number"])
             forked, told = -1, False
             signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + PATIENCE_S)
             try:
@@ -101,7 +101,7 @@ def _exit_like_forked_process(forked: int) -> None:
         os._exit(code)
 
 
-def _make_writer(answers: IO[bytes], number: int) -> AnswerWriter:
+def _make_answer_writer(answers: IO[bytes], number: int) -> AnswerWriter:
     def write_line(**line: Any) -> None:
         answers.write(json.dumps(line | {"number": number}).encode() + b"\n")
         answers.flush()

@@ -39,7 +39,7 @@ def shorten_traceback(error: BaseException, modules: Iterable[str] = ()) -> None
     if all(name.startswith(hidden) for name in names) and names[-1:] and names[-1].startswith(_PACKAGE_FOLDER):
         return
 
-    def print_short(kind: type[BaseException], raised: BaseException, at: TracebackType | None) -> None:
+    def print_short_traceback(kind: type[BaseException], raised: BaseException, at: TracebackType | None) -> None:
         if raised is not error:  # one of the clean-up
             sys.__excepthook__(kind, raised, at)
             return
@@ -52,7 +52,7 @@ def shorten_traceback(error: BaseException, modules: Iterable[str] = ()) -> None
         print("".join(shown.format()), end="", file=sys.stderr)
         print(f"({TRACEBACK_VARIABLE}=1 also shows the frames of {packages})", file=sys.stderr)
 
-    sys.excepthook = print_short
+    sys.excepthook = print_short_traceback
 
 
 def _list_chained_errors(error: TracebackException) -> list[TracebackException]:

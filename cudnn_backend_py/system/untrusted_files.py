@@ -73,7 +73,7 @@ def parse_json(text: str, what: str, *, code: str) -> Any:
             object_pairs_hook=_make_dict_without_duplicate_keys,
             parse_int=_parse_int,
             parse_float=_parse_float,
-            parse_constant=_refuse_not_finite,
+            parse_constant=_refuse_non_finite_number,
         )
         _check_nesting_depth_and_texts(value)
     except RecursionError:
@@ -111,7 +111,7 @@ def _parse_float(text: str) -> float:
     return number
 
 
-def _refuse_not_finite(word: str) -> None:
+def _refuse_non_finite_number(word: str) -> None:
     raise ValueError(f"JSON has no number {word}")
 
 

@@ -231,9 +231,9 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
     parts = [part.strip() for part in wanted.split(",")]
     if len(parts) > 1 and all(part in names for part in parts):
         return f"one target an option: {' '.join(f'--target {part}' for part in parts)}"
-    from ..system.nearest import find_nearest  # for this error alone
+    from ..system.nearest import find_most_similar_name  # for this error alone
 
-    near = _RENAMED_ARCHITECTURES.get(wanted.rstrip("af")) or find_nearest(wanted, names)
+    near = _RENAMED_ARCHITECTURES.get(wanted.rstrip("af")) or find_most_similar_name(wanted, names)
     return (
         f"{f'did you mean {near}? ' if near else ''}'cudnn-backend target list' shows all targets; sm89 stands for an "
         "architecture; for another GPU change a copy of 'cudnn-backend target show NAME --device-json > mine.json' and "

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ..errors import CudnnBackendError
-from ..system.nearest import find_nearest
+from ..system.nearest import find_most_similar_name
 from ..system.version import Version, parse_version_numbers
 from ..target import find_profile, list_profiles
 
@@ -52,7 +52,7 @@ def _describe_unknown_target(name: str) -> str:
 
 def _find_nearest_target(name: str) -> str | None:
     known = [name for profile in list_profiles() for name in (profile.name, *profile.aliases)]
-    return find_nearest(f"sm{name}" if name.isdecimal() else name, ["gpu", *known])
+    return find_most_similar_name(f"sm{name}" if name.isdecimal() else name, ["gpu", *known])
 
 
 def _find_architecture_error(marker: pytest.Mark) -> str:
@@ -85,7 +85,7 @@ def _find_nearest_architecture(text: str) -> int | None:
 def _find_version_error(marker: pytest.Mark) -> str:
     names = ("minimum", "below")
     if unknown := [name for name in marker.kwargs if name not in names]:
-        instead = _format_suggestion(find_nearest(unknown[0], names))
+        instead = _format_suggestion(find_most_similar_name(unknown[0], names))
         return f"{unknown[0]} is not one of its arguments, minimum and below{instead}"
     given = {**dict(zip(names, marker.args, strict=False)), **marker.kwargs}
     if not 0 < len(given) == len(marker.args) + len(marker.kwargs):

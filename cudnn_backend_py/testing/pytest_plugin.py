@@ -93,18 +93,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         names = () if find_marker_error(marker) else marker.args
     if names:
-        chosen = {_find_canonical_name(name) for name in asked}
-        metafunc.parametrize("cudnn_target", [_make_parameter(name, chosen) for name in names])
+        chosen = {_find_canonical_target_name(name) for name in asked}
+        metafunc.parametrize("cudnn_target", [_make_target_parameter(name, chosen) for name in names])
 
 
-def _make_parameter(name: str, chosen: set[str]) -> Any:
-    if not chosen or _find_canonical_name(name) in chosen:
+def _make_target_parameter(name: str, chosen: set[str]) -> Any:
+    if not chosen or _find_canonical_target_name(name) in chosen:
         return pytest.param(name, id=name)
     reason = f"--cudnn-target leaves {name} out"
     return pytest.param(name, id=name, marks=pytest.mark.skip(reason=reason))
 
 
-def _find_canonical_name(name: str) -> str:
+def _find_canonical_target_name(name: str) -> str:
     """Return the canonical name of a target, so that aliases such as sm90 and h100 compare equal."""
     from ..errors import CudnnBackendError
     from ..target import find_profile

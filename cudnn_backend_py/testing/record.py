@@ -17,7 +17,7 @@ from ..errors import EnvironmentNotReady
 from ..info import make_measurement_record_header, write_record
 from ..system.child import make_module_command
 
-__all__ = ["RecordedRun", "record_run"]
+__all__ = ["RecordedTestRun", "record_test_run"]
 
 _KEPT = (
     "cudnn_backend_py",
@@ -33,7 +33,7 @@ _KEPT = (
 FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
 
 
-class RecordedRun(NamedTuple):
+class RecordedTestRun(NamedTuple):
     """A recorded test run: the record's path, pytest's exit code, and how many tests were skipped for each reason."""
 
     path: Path
@@ -41,7 +41,7 @@ class RecordedRun(NamedTuple):
     not_run: Mapping[str, int]
 
 
-def record_run(folder: Path, arguments: list[str]) -> RecordedRun:
+def record_test_run(folder: Path, arguments: list[str]) -> RecordedTestRun:
     """Run pytest with `arguments`, and write a JSON record of the run into `folder`.
 
     The folder is made first, so that no run is made without success. Tests add measured figures by appending JSON lines
@@ -71,7 +71,7 @@ def record_run(folder: Path, arguments: list[str]) -> RecordedRun:
         }
     path = folder / f"{_make_record_name(record['environment'])}.json"
     write_record(record, path)
-    return RecordedRun(path, run.returncode, record["not run"])
+    return RecordedTestRun(path, run.returncode, record["not run"])
 
 
 def _make_record_name(environment: Any) -> str:

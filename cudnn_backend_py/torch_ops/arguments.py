@@ -25,9 +25,9 @@ __all__ = [
     "Scales",
     "check_call",
     "check_dims",
+    "check_kv_pages_need_no_copy",
     "check_options",
-    "check_out",
-    "check_pages",
+    "check_output_tensor",
     "check_scales",
     "check_tensors",
     "get_data_type",
@@ -217,7 +217,7 @@ def check_call(
     _check_device(named)
     _check_dim_counts(named)
     check_tensors(named, decide)
-    _check_heads(named, decide)
+    _check_head_counts(named, decide)
     _check_bias(named, options, decide)
     if backward:
         _check_gradients(named)
@@ -316,7 +316,7 @@ def get_required_head_dim_multiple(q: Any) -> int:
     return 16 if is_fp8(q) else 8
 
 
-def check_pages(named: Mapping[str, Any]) -> None:
+def check_kv_pages_need_no_copy(named: Mapping[str, Any]) -> None:
     """Check that strides and addresses of K and V pages allow their use without a copy.
 
     Raises
@@ -336,7 +336,7 @@ def check_pages(named: Mapping[str, Any]) -> None:
             )
 
 
-def _check_heads(named: Mapping[str, Any], decide: Decide) -> None:
+def _check_head_counts(named: Mapping[str, Any], decide: Decide) -> None:
     heads, of_k, of_v = (named[name].shape[1] for name in "qkv")
     if any(decide(shared < 1) or decide(heads % shared != 0) for shared in (of_k, of_v)):
         check_heads(int(heads), int(of_k), int(of_v))
@@ -361,7 +361,7 @@ def _check_gradients(named: Mapping[str, Any]) -> None:
         raise _make_option_error(f"attention of {what} has no gradient here", fix="call it under torch.no_grad()")
 
 
-def check_out(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:
+def check_output_tensor(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:
     """Check that `out` has the dims, type and device of the output.
 
     Raises

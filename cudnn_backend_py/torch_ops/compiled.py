@@ -20,8 +20,8 @@ from ..execution.plan_pool import get_shared_pool
 from ..execution.shape_class_plan import Sequences, ShapeClassPlan
 from ..graph.attention.shape_class import ShapeClassBounds, find_smallest_shape_in_class
 from ..native.cuda import in_context, load_driver_function
-from ..native.fast_call import TupleCall, load_compiled_library
-from ..native.prepare_kernel import PrepareKernel
+from ..native.fast_call import PlanCallWithTuple, load_compiled_library
+from ..native.prepare_kernel import LengthsAndOffsetsKernel
 from .arguments import TENSORS, OperatorOptions
 from .extension import EXTENSION
 
@@ -33,9 +33,9 @@ __all__ = [
     "PAGED_PACKED",
     "SELF_PACKED",
     "STEP",
-    "CompiledStep",
+    "CompiledLauncher",
     "Recipe",
-    "make_exact_recipe",
+    "make_recipe_for_exact_shape",
     "make_shape_class_recipe",
 ]
 
@@ -84,7 +84,7 @@ class Recipe:
         What must live as long as it.
     """
 
-    call: TupleCall
+    call: PlanCallWithTuple
     outputs: tuple[tuple[Any, tuple[SlotNumber, ...], tuple[SlotNumber, ...], float | None], ...]
     row: tuple[Place, ...]
     token: int
@@ -127,7 +127,7 @@ def describe_output_of_fixed_layout(
     return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), filled
 
 
-def make_exact_recipe(
+def make_recipe_for_exact_shape(
     executable: Executable,
     inputs: NamedTensors,
     outputs: NamedTensors,
@@ -150,7 +150,7 @@ def make_exact_recipe(
         row += [(count + at, PIECE, 0, offset) for at, offset in enumerate(offsets) if offset is not None]
     else:
         base = state.base
-    call = TupleCall(
+    call = PlanCallWithTuple(
         state.launch,
         state.launcher.make_empty_pack(),
         state.launcher.filler,
@@ -212,7 +212,7 @@ _LENGTH_TENSORS = ("cu_seqlens_q", "seq_len_q", "cu_seqlens_k", "seq_len_kv")
 _DIFFERENTIABLE_TENSORS, _OPTIONAL_TENSORS = ("q", "k", "v", "bias", "sink"), ("bias", "sink")
 
 
-def select_operator(named: Mapping[str, Any]) -> int:
+def get_operator_number(named: Mapping[str, Any]) -> int:
     """Return the number of the operator (dense, packed, paged) for a call with these tensors."""
     cu_q, cu_k = named["cu_seqlens_q"], named["cu_seqlens_k"]
     if named["block_table"] is not None:
@@ -250,9 +250,9 @@ def make_shape_class_recipe(
         Inputs that are copied first, tokens before heads; their multipliers are those of the copies.
     """
     named = dict(inputs)
-    found = select_operator(named)
+    found = get_operator_number(named)
     operator = DENSE_CLASS if found == DENSE else found
-    numbers = _NumbersVaryingBetweenCalls(sequences, operator, heads_folded)
+    numbers = _SizesVaryingBetweenCalls(sequences, operator, heads_folded)
     packed = named["q"].dim() == 3
     dense = {*copied, *(name for name, _ in outputs)}
     known, state = map_tensors_to_call_arguments(inputs, outputs), plan.get_state()
@@ -261,7 +261,7 @@ def make_shape_class_recipe(
     pieces: list[SlotNumber] = [
         plan.table_bytes if tables is None else 0,
         *[
-            numbers.make_workspace_size_of_tokens(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences))
+            numbers.make_workspace_size_formula(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences))
             for x in plan.scratch
         ],
         plan.plan.workspace_bytes,
@@ -275,8 +275,8 @@ def make_shape_class_recipe(
     given = [known[name] for name in plan.names]
     addresses: list[Any] = [*given, *map(make_pointer_table_source, plan.table_places), *plan.number_places, *scratches]
     with in_context(state.context):
-        prepare = PrepareKernel(state.stream)
-    row = plan.make_prepare_kernel_arguments(
+        prepare = LengthsAndOffsetsKernel(state.stream)
+    row = plan.make_arguments_of_table_kernel(
         sequences,
         (
             numbers.make_kernel_argument_source(BATCH, sequences.batch),
@@ -300,7 +300,7 @@ def make_shape_class_recipe(
     )
     words = (ctypes.c_int64 * len(row)).from_buffer(prepare.row)
     words[:] = [x if isinstance(x, int) else 0 for x in row]
-    call = TupleCall(
+    call = PlanCallWithTuple(
         state.launch,
         state.launcher.make_empty_pack(),
         state.launcher.filler,
@@ -311,7 +311,7 @@ def make_shape_class_recipe(
         workspace=0,
         device=0,
         query_stream=False,
-        prepare=prepare.make_kernel_data(plan.count_thread_blocks(sequences, plan.bounds.batch)),
+        prepare=prepare.make_kernel_data(plan.count_table_kernel_blocks(sequences, plan.bounds.batch)),
     )
     b, q, kv = plan.bounds
     return Recipe(
@@ -328,7 +328,7 @@ def make_shape_class_recipe(
         tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
         id(plan),
         (state, plan, prepare, tables),
-        limits=numbers.make_limits(plan, options, bounds, is_exact=is_exact),
+        limits=numbers.make_size_and_stride_ranges(plan, options, bounds, is_exact=is_exact),
         prepared=ctypes.addressof(words),
         parameters=tuple((at, *x) for at, x in enumerate(row) if not isinstance(x, int)),
         pieces=tuple(pieces) if any(pieces) else (),
@@ -350,7 +350,7 @@ def _convert_multiplier_to_4_byte_words(multiplier: Any, words: float) -> Any:
     return kind, index, (int(base * words), int(factor * words), slot)
 
 
-class _NumbersVaryingBetweenCalls:
+class _SizesVaryingBetweenCalls:
     """Sizes and strides that may differ between calls that C++ code runs by one recipe, with their ranges."""
 
     def __init__(self, sequences: Sequences, operator: int, heads_folded: int) -> None:
@@ -365,7 +365,7 @@ class _NumbersVaryingBetweenCalls:
         """Return where the kernel's argument gets this number from, or the number itself if it never changes."""
         return (NUMBER, 0, (0, self._get_head_folding_factor(slot), slot)) if slot in self.variable_slots else value
 
-    def make_workspace_size_of_tokens(self, each: int, slot: int | None, count: int) -> SlotNumber:
+    def make_workspace_size_formula(self, each: int, slot: int | None, count: int) -> SlotNumber:
         """Return the bytes of a workspace part, `each` per token: a number, or a formula if the token count varies."""
         return (
             (0, each * self._get_head_folding_factor(slot), slot)
@@ -383,9 +383,12 @@ class _NumbersVaryingBetweenCalls:
         """Return the ragged offset multipliers of a call's tensors; for `dense` tensors, formulas of the dims."""
         if not self._dense:
             return found
-        return {name: self._make_multiplier(name, value, named[name], name in dense) for name, value in found.items()}
+        return {
+            name: self._make_ragged_offset_multiplier(name, value, named[name], name in dense)
+            for name, value in found.items()
+        }
 
-    def _make_multiplier(self, name: str, value: int, x: Any, is_dense: bool) -> Any:
+    def _make_ragged_offset_multiplier(self, name: str, value: int, x: Any, is_dense: bool) -> Any:
         rows = x.shape[2]
         if is_dense or name == "stats":
             return NUMBER, 0, (0, value // rows, _get_row_count_slot(name))
@@ -410,7 +413,7 @@ class _NumbersVaryingBetweenCalls:
         (batch, head, row, dim), rows, slot = x.stride(), x.shape[2], _get_row_count_slot(name)
         return (0, batch // rows, slot), (0, head // rows, slot) if head > row else head, row, dim
 
-    def make_limits(
+    def make_size_and_stride_ranges(
         self, plan: ShapeClassPlan, options: OperatorOptions, bounds: ShapeClassBounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
         """Return the allowed range of each variable size and stride of a recipe, as (slot, minimum, maximum).
@@ -451,7 +454,7 @@ class LaunchRecipeMaker(Protocol):
     def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None: ...
 
 
-class CompiledStep:
+class CompiledLauncher:
     """The compiled step (C++) and the recipes given to it; does nothing until its extension is loaded.
 
     Attributes
@@ -526,7 +529,7 @@ class CompiledStep:
         recipe = strategy.make_recipe(inputs, named, OperatorOptions(*options))
         if recipe is None:
             return
-        operator = select_operator(dict(inputs)) if recipe.operator is None else recipe.operator
+        operator = get_operator_number(dict(inputs)) if recipe.operator is None else recipe.operator
         arguments = (operator, *[x for _, x in inputs], *options)
         if not backward:
             arguments = (*arguments, len(named) > 1)
@@ -553,7 +556,7 @@ class CompiledStep:
         self.call = None
 
 
-STEP = CompiledStep()
+STEP = CompiledLauncher()
 os.register_at_fork(after_in_child=STEP.disable)
 
 

@@ -11,7 +11,7 @@ from .compiled import DENSE, STEP
 from .functions import Alignment, attention, default_shapes
 from .operators import load_torch
 
-__all__ = ["attend_broadcast", "make_bias", "scaled_dot_product_attention"]
+__all__ = ["compute_attention_with_broadcasting", "convert_mask_to_bias", "scaled_dot_product_attention"]
 
 
 def scaled_dot_product_attention(
@@ -88,7 +88,7 @@ def scaled_dot_product_attention(
     if torch.is_autocast_enabled("cuda"):
         kind = torch.get_autocast_dtype("cuda")
         query, key, value = query.to(kind), key.to(kind), value.to(kind)
-    return attend_broadcast(
+    return compute_attention_with_broadcasting(
         torch,
         (query, key, value),
         attn_mask,
@@ -100,7 +100,7 @@ def scaled_dot_product_attention(
     )
 
 
-def attend_broadcast(
+def compute_attention_with_broadcasting(
     torch: Any, tensors: tuple[Any, Any, Any], mask: Any, *, enable_gqa: bool, dropout: float, **options: Any
 ) -> Any:
     """Compute attention of tensors with any number of dims; `options` are further options of :func:`attention`.
@@ -119,14 +119,14 @@ def attend_broadcast(
     """
     shapes = _BroadcastShapes.from_inputs(*tensors, enable_gqa)
     query, key, value = shapes.expand_inputs(*tensors)
-    bias = None if mask is None else make_bias(torch, shapes.expand_mask(mask, query, key), query)
+    bias = None if mask is None else convert_mask_to_bias(torch, shapes.expand_mask(mask, query, key), query)
     o = attention(query, key, value, bias=bias, dropout=0.0 if dropout == 1 else dropout, **options)
     if dropout == 1:  # nothing is kept, and all gradients are 0
         o = o.nan_to_num() * 0
     return o if shapes.dims == 4 else o.reshape((*shapes.leading_dims, *o.shape[-2:]))
 
 
-def make_bias(torch: Any, mask: Any, query: Any) -> Any:
+def convert_mask_to_bias(torch: Any, mask: Any, query: Any) -> Any:
     """Convert torch's attn_mask to a bias of the query's type, to be added to the scores.
 
     Raises

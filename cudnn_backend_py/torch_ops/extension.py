@@ -29,7 +29,7 @@ from ..system.child import make_call_command
 from ..system.interruption import reraise_interruption
 from ..system.private_folder import OpenFolder, PrivateFolder, get_user_folder
 
-__all__ = ["Extension", "build_in_this_process", "describe_extension"]
+__all__ = ["Extension", "build_extension_in_this_process", "describe_extension"]
 
 VARIABLE = "CUDNN_BACKEND_TORCH_EXTENSION"
 MODULE_NAME = "cudnn_backend_py_torch"
@@ -174,7 +174,9 @@ class Extension:
         return True
 
     def _build(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> None:
-        command = make_call_command(f"{__name__}:build_in_this_process", str(place.path), build.key, *build.command)
+        command = make_call_command(
+            f"{__name__}:build_extension_in_this_process", str(place.path), build.key, *build.command
+        )
         try:
             # A session of its own: it ends its work also where this process is interrupted.
             subprocess.run(
@@ -202,7 +204,7 @@ def load_module(path: Path) -> Any:
     return module
 
 
-def build_in_this_process() -> None:
+def build_extension_in_this_process() -> None:
     """Build the extension in this process: ``sys.argv`` has folder, key, and the command without its output."""
     _, named, key, *command = sys.argv
     with suppress(OSError):

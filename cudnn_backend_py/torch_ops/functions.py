@@ -143,7 +143,7 @@ def attention(
             return found
     _check_four_dims(q=q, k=k, v=v)
     q, k, v, bias = _cast_for_autocast(torch, q, k, v, bias)
-    return _call_operators(
+    return _call_attention_operators(
         torch,
         (
             q,
@@ -277,7 +277,7 @@ def attention_varlen(
         cu_seqlens_k, alignment = cu_seqlens_q, _normalize_alignment(alignment)
     longest_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
     q, k, v, bias = _cast_for_autocast(torch, q, k, v, bias)
-    return _call_operators(
+    return _call_attention_operators(
         torch,
         (
             q,
@@ -377,7 +377,7 @@ def attention_with_kvcache(
         and STEP.call is not None
         and _has_default_options(0.0, scales, out, return_amax)
     ):
-        found = _run_paged_by_compiled_launcher(
+        found = _run_paged_attention_by_compiled_launcher(
             (q, k_cache, v_cache, cache_seqlens, cu_seqlens_q, block_table, alibi_slopes, sink),
             (
                 scale,
@@ -415,7 +415,7 @@ def attention_with_kvcache(
         k_cache, v_cache = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
     if torch.is_autocast_enabled("cuda") and not is_fp8(k_cache):
         q = q.to(k_cache.dtype)  # the pages stay as they are
-    found = _call_operators(
+    found = _call_attention_operators(
         torch,
         (
             *(q if packed else q.transpose(1, 2), k_cache, v_cache, None, None, cache_seqlens),
@@ -460,7 +460,7 @@ def clear_plans() -> None:
     forget_plans()
 
 
-def _call_operators(
+def _call_attention_operators(
     torch: Any,
     tensors: tuple[Any, ...],
     scales: Scales | None,
@@ -570,7 +570,7 @@ def _is_bottom_right(alignment: Any) -> Any:
     return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
 
 
-def _run_paged_by_compiled_launcher(
+def _run_paged_attention_by_compiled_launcher(
     tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any
 ) -> Any:
     q, k, v, lengths, starts, table, alibi_slopes, sink = tensors

@@ -11,7 +11,7 @@ from ..graph.ir import Graph
 from ..system.version import VersionTuple
 from .arguments import OperatorOptions
 
-__all__ = ["make_attention_graph", "make_problem"]
+__all__ = ["make_attention_graph", "make_attention_problem"]
 
 
 def make_attention_graph(
@@ -24,10 +24,12 @@ def make_attention_graph(
 ) -> Graph:
     """Return the graph of a pass over tensors named as in :class:`Attention`; it writes ``stats`` if named."""
     make = sdpa_backward if backward else sdpa_forward
-    return make(make_problem(tensors, options, backward=backward), version=version, sm=sm)
+    return make(make_attention_problem(tensors, options, backward=backward), version=version, sm=sm)
 
 
-def make_problem(tensors: Mapping[str, TensorLayout], options: OperatorOptions, *, backward: bool) -> Attention:
+def make_attention_problem(
+    tensors: Mapping[str, TensorLayout], options: OperatorOptions, *, backward: bool
+) -> Attention:
     """Return the attention problem of a forward or backward pass, with exactly the dims and strides of the tensors.
 
     Raises

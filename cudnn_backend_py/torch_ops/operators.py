@@ -14,15 +14,15 @@ from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
 from ..graph.attention.shape_class import MOST_HEADS
-from .arguments import SCALES, TENSORS, Decide, OperatorOptions, check_call, check_out, is_fp8
+from .arguments import SCALES, TENSORS, Decide, OperatorOptions, check_call, check_output_tensor, is_fp8
 from .compiled import STEP
-from .strategies import run_pass
+from .strategies import run_attention_pass
 from .transforms import (
     AttentionPasses,
-    is_differentiated,
-    is_transformed,
+    is_torch_func_derivative_active,
+    is_torch_func_transform_active,
     refuse_compiled_transform,
-    refuse_forward_mode,
+    refuse_forward_mode_derivative,
     refuse_second_derivative,
 )
 
@@ -101,18 +101,18 @@ def attend(
         o, stats, amax = zip(*parts, strict=True)
         return torch.cat(o), torch.cat(stats), amax[0]
     if _has_tangents(torch, tensors):
-        refuse_forward_mode()
+        refuse_forward_mode_derivative()
     if not is_eager(torch, tensors):
         # Before torch holds options against the schema, and where a traced program raises what was raised.
-        decide, named = _get_condition_evaluator(torch), dict(zip(TENSORS, tensors, strict=True))
+        decide, named = _get_evaluator_of_symbolic_conditions(torch), dict(zip(TENSORS, tensors, strict=True))
         named |= dict(zip(SCALES, scales, strict=True)) if scales else {}
         check_call(named, OperatorOptions(*options), decide=decide)
         if out is not None:
-            check_out(out, tensors[0], tensors[2], decide)
+            check_output_tensor(out, tensors[0], tensors[2], decide)
         if torch.compiler.is_compiling():
-            if is_differentiated():
+            if is_torch_func_derivative_active():
                 refuse_compiled_transform()
-        elif is_transformed(torch):
+        elif is_torch_func_transform_active(torch):
             found = _transformable_passes[0].forward.apply(options, scales, *tensors)
             return found if out is None else (out.copy_(found[0]), *found[1:])
         found = torch.ops.cudnn_backend.sdpa_forward(
@@ -140,7 +140,7 @@ def _find_max_backward_batch(torch: Any, tensors: tuple[Any, ...]) -> int | None
     """
     q, starts = tensors[0], tensors[TENSORS.index("cu_seqlens_q")]
     heads, batch = q.shape[1], (q.shape[0] if starts is None else starts.shape[0] - 1)
-    if not _get_condition_evaluator(torch)(heads * batch > MOST_HEADS):
+    if not _get_evaluator_of_symbolic_conditions(torch)(heads * batch > MOST_HEADS):
         return None
     if starts is not None or heads > MOST_HEADS:
         raise UsageError(
@@ -166,7 +166,7 @@ def _split_batch(torch: Any, tensors: tuple[Any, ...], rows: int) -> Iterator[tu
         yield tuple(found.values())
 
 
-def _get_condition_evaluator(torch: Any) -> Decide:
+def _get_evaluator_of_symbolic_conditions(torch: Any) -> Decide:
     """Return a function that evaluates conditions on dims, treating unknown symbolic ones as false."""
     if not (torch.compiler.is_compiling() or "torch.fx.experimental.symbolic_shapes" in sys.modules):
         return bool
@@ -267,7 +267,7 @@ def _allocate_stats(q: Any) -> Any:
     return q.new_empty((b, s, h, 1), dtype=torch.float32).transpose(1, 2)
 
 
-def _allocate_placeholder(x: Any) -> Any:
+def _allocate_empty_placeholder_tensor(x: Any) -> Any:
     import torch
 
     return x.new_empty((0,), dtype=torch.float32)
@@ -285,10 +285,14 @@ def _fake_forward(*arguments: Any) -> tuple[Any, Any, Any]:
 
     tensors, rest = arguments[:_TENSOR_COUNT], arguments[_TENSOR_COUNT:]
     named = dict(zip((*TENSORS, *SCALES), (*tensors, *rest[:_SCALE_COUNT]), strict=True))
-    check_call(named, OperatorOptions(*rest[_SCALE_COUNT:-1]), decide=_get_condition_evaluator(torch))
+    check_call(named, OperatorOptions(*rest[_SCALE_COUNT:-1]), decide=_get_evaluator_of_symbolic_conditions(torch))
     q, _, v, *_ = tensors
-    stats = _allocate_stats(q) if arguments[-1] else _allocate_placeholder(q)
-    return _allocate_output(q, v.shape[-1]), stats, _allocate_amax(q) if is_fp8(q) else _allocate_placeholder(q)
+    stats = _allocate_stats(q) if arguments[-1] else _allocate_empty_placeholder_tensor(q)
+    return (
+        _allocate_output(q, v.shape[-1]),
+        stats,
+        _allocate_amax(q) if is_fp8(q) else _allocate_empty_placeholder_tensor(q),
+    )
 
 
 def _fake_backward(d_o: Any, o: Any, stats: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -297,7 +301,10 @@ def _fake_backward(d_o: Any, o: Any, stats: Any, *arguments: Any) -> tuple[Any, 
 
     named = dict(zip(TENSORS, arguments, strict=False)) | {"do": d_o, "o": o, "stats": stats}
     check_call(
-        named, OperatorOptions(*arguments[_TENSOR_COUNT:-2]), backward=True, decide=_get_condition_evaluator(torch)
+        named,
+        OperatorOptions(*arguments[_TENSOR_COUNT:-2]),
+        backward=True,
+        decide=_get_evaluator_of_symbolic_conditions(torch),
     )
     return _allocate_gradients(*arguments)
 
@@ -316,7 +323,7 @@ def _allocate_contiguous(x: Any) -> Any:
 # the passes
 
 
-def _make_current_device(torch: Any, x: Any) -> Any:
+def _use_device_of_tensor(torch: Any, x: Any) -> Any:
     """Return a context manager that makes a tensor's GPU the current device."""
     device = x.get_device()
     return nullcontext() if device == torch.cuda.current_device() else torch.cuda.device(device)
@@ -329,7 +336,7 @@ def _run_forward(*arguments: Any) -> tuple[Any, Any, Any]:
     scales, options, wants_stats = rest[:_SCALE_COUNT], rest[_SCALE_COUNT:-1], rest[-1]
     scales = scales if is_fp8(tensors[0]) else ()
     found = _launch_forward(torch, tensors, scales, options, wants_stats, None)
-    o, stats, amax = (_allocate_placeholder(tensors[0]) if x is None else x for x in found)
+    o, stats, amax = (_allocate_empty_placeholder_tensor(tensors[0]) if x is None else x for x in found)
     return o, stats, amax
 
 
@@ -343,7 +350,7 @@ def _launch_forward(
 ) -> tuple[Any, Any, Any]:
     """Launch the forward pass; return the output, statistics if wanted, and amax values of FP8."""
     q, _, v, *_ = tensors
-    with _make_current_device(torch, q):
+    with _use_device_of_tensor(torch, q):
         o = _allocate_output(q, v.shape[-1]) if out is None else out
         stats = _allocate_stats(q) if wants_stats else None
         amax = _allocate_amax(q) if scales else None
@@ -352,7 +359,7 @@ def _launch_forward(
         if amax is not None:
             inputs |= dict(zip(SCALES, scales, strict=True))
             outputs |= {"amax_s": amax, "amax_o": amax[_AMAX_O_INDEX:]}
-        run_pass(False, inputs, outputs, options, is_given=out is not None)
+        run_attention_pass(False, inputs, outputs, options, is_given=out is not None)
     return o, stats, amax
 
 
@@ -360,7 +367,7 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
     d_o, o, stats, *rest = arguments
     import torch
 
-    with _make_current_device(torch, rest[0]):
+    with _use_device_of_tensor(torch, rest[0]):
         outputs = _allocate_gradients(*rest)
         gradients = dict(zip(("dq", "dk", "dv"), outputs, strict=False))
         gradients |= {"dbias": outputs[3] if arguments[-2] else None, "dsink": outputs[4] if arguments[-1] else None}
@@ -369,7 +376,7 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
         if dbias is not None:
             named["bias"] = _expand_bias(named, OperatorOptions(*options))
             gradients["dbias"] = dbias if named["bias"].shape == dbias.shape else _allocate_contiguous(named["bias"])
-        run_pass(True, named, gradients, options)
+        run_attention_pass(True, named, gradients, options)
         if gradients["dbias"] is not dbias:
             dbias.copy_(gradients["dbias"].sum_to_size(dbias.shape))
     return outputs

@@ -15,7 +15,7 @@ from ..graph.attention import Attention
 from ..graph.attention.problem import TensorLayout
 from ..graph.attention.shape_class import ShapeClassBounds, find_broadcast_dims
 from .arguments import ALIGNMENT, OperatorOptions, get_data_type, has_supported_strides, is_fp8
-from .graphs import make_problem
+from .graphs import make_attention_problem
 
 __all__ = [
     "TOKEN_TENSORS",
@@ -89,7 +89,7 @@ def make_sequence_view_of_call(backward: bool, named: Mapping[str, Any], options
         multipliers["stats"] = heads if packed else max_q * heads
     may_decode = _can_use_decoding_kernels(named, options) and not must_avoid_decoding_kernels(backward, options, max_q)
     least_q = 2 if max_q == 1 and not may_decode else max_q
-    options = _select_common_options(backward, options, max_q)
+    options = _select_options_shared_by_calls_of_plan(backward, options, max_q)
     related_plans = (
         *(backward, options, q.dtype, q.device, folded > 1, q.shape[1], k.shape[1], v.shape[1], q.shape[-1]),
         *(
@@ -146,7 +146,7 @@ def must_avoid_decoding_kernels(backward: bool, options: OperatorOptions, max_q:
     return options.deterministic and not backward and max_q == 1
 
 
-def _select_common_options(backward: bool, options: OperatorOptions, max_q: int) -> OperatorOptions:
+def _select_options_shared_by_calls_of_plan(backward: bool, options: OperatorOptions, max_q: int) -> OperatorOptions:
     """Return the options that all calls of one plan share, without options that have no effect."""
     if options.bottom_right and max_q == 1:  # the last token sees every key
         options = options._replace(right_bound=None)
@@ -184,7 +184,7 @@ def make_attention_problem_of_call(backward: bool, named: Mapping[str, Any], rea
     for name in (*_PER_HEAD_TENSORS, "dbias"):
         if named.get(name) is not None:
             layouts[name] = TensorLayout(tuple(named[name].shape), tuple(named[name].stride()), None)
-    return replace(make_problem(layouts, r.options, backward=backward), padding=True, **pages)
+    return replace(make_attention_problem(layouts, r.options, backward=backward), padding=True, **pages)
 
 
 def _count_heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: bool) -> int:

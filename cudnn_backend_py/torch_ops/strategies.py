@@ -29,12 +29,20 @@ from .arguments import (
     TENSORS,
     OperatorOptions,
     check_call,
-    check_out,
-    check_pages,
+    check_kv_pages_need_no_copy,
+    check_output_tensor,
     get_data_type,
     has_supported_strides,
 )
-from .compiled import DENSE, STEP, NamedTensors, Recipe, make_exact_recipe, make_shape_class_recipe, select_operator
+from .compiled import (
+    DENSE,
+    STEP,
+    NamedTensors,
+    Recipe,
+    get_operator_number,
+    make_recipe_for_exact_shape,
+    make_shape_class_recipe,
+)
 from .graphs import make_attention_graph
 from .sequence_view import (
     TOKEN_TENSORS,
@@ -44,7 +52,7 @@ from .sequence_view import (
     must_avoid_decoding_kernels,
 )
 
-__all__ = ["forget_plans", "run_pass"]
+__all__ = ["forget_plans", "run_attention_pass"]
 
 _MAX_CACHED_SHAPES = 1024  # shapes
 _MAX_CACHED_RELATED_CALLS = 512  # kinds of calls
@@ -63,7 +71,7 @@ _LENGTH_TENSORS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  #
 TensorsByName = dict[str, Any]
 
 
-class Strategy(Protocol):
+class AttentionCallStrategy(Protocol):
     """A way to run attention calls of certain shapes, such as by a plan for exactly one shape."""
 
     def run(self, named: TensorsByName) -> None:
@@ -79,7 +87,7 @@ class Strategy(Protocol):
 
     @property
     def best_shape_class_key(self) -> Any:
-        """The key of the class of shapes whose plan runs these calls best; plans of larger classes can run them too."""
+        """The key of the class of shapes with the best plan for these calls; larger classes can run them too."""
 
     def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
         """Return the recipe with which the compiled step launches such calls; None if the plan is no longer cached."""
@@ -100,12 +108,12 @@ class _CallsDifferingInLengths:
                 self.exact.popitem(last=False)
 
 
-_strategies: OrderedDict[tuple[Any, ...], Strategy] = OrderedDict()
+_strategies: OrderedDict[tuple[Any, ...], AttentionCallStrategy] = OrderedDict()
 _related_calls: dict[tuple[Any, ...], _CallsDifferingInLengths] = {}
 _cache_lock = threading.Lock()
 
 
-def run_pass(
+def run_attention_pass(
     backward: bool,
     inputs: TensorsByName,
     outputs: TensorsByName,
@@ -141,7 +149,7 @@ def run_pass(
         key, strategy = (None,), None
     named = inputs | outputs
     if strategy is None:
-        strategy = _make_strategy(backward, named, OperatorOptions(*options), key)
+        strategy = _check_call_and_make_strategy(backward, named, OperatorOptions(*options), key)
     strategy.run(named)
     if STEP.call is not None and not is_given and "amax_o" not in outputs:
         wanted = sum(1 << TENSORS.index(name[1:]) for name in ("dbias", "dsink") if outputs.get(name) is not None)
@@ -160,14 +168,16 @@ def _make_tensor_key(x: Any) -> tuple[Any, ...]:
     return x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % ALIGNMENT
 
 
-def _make_strategy(backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
+def _check_call_and_make_strategy(
+    backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]
+) -> AttentionCallStrategy:
     """Check a call, then make and cache the strategy that runs it."""
     is_out_given = key[-1] is not None
     checked = {name: x for name, x in named.items() if name != "o"} if is_out_given else named
     check_call(checked, options, backward=backward)
-    check_pages(named)
+    check_kv_pages_need_no_copy(named)
     if is_out_given:
-        check_out(named["o"], named["q"], named["v"])
+        check_output_tensor(named["o"], named["q"], named["v"])
         if not has_supported_strides(named["o"]):
             raise UsageError(
                 f"out has strides {list(named['o'].stride())}: the last must be 1, the others multiples of 16 bytes",
@@ -181,7 +191,9 @@ def _make_strategy(backward: bool, named: TensorsByName, options: OperatorOption
     return found
 
 
-def _choose_strategy(backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
+def _choose_strategy(
+    backward: bool, named: TensorsByName, options: OperatorOptions, key: tuple[Any, ...]
+) -> AttentionCallStrategy:
     if named["o"].numel() == 0 or named["k"].numel() == 0:
         return _EmptyInputStrategy(backward)
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
@@ -309,7 +321,7 @@ class _ExactShapeStrategy:
         return (
             None
             if plan is None
-            else make_exact_recipe(
+            else make_recipe_for_exact_shape(
                 *(
                     plan,
                     inputs,
@@ -366,7 +378,7 @@ class _ShapeClassStrategy:
         self.related_calls = _related_calls.get(r.related_plans) or _get_calls_differing_in_lengths(backward, named, r)
         self._is_exact = options.shapes == "exact"
         self._allow_larger = _may_switch_plans(options)
-        self._is_adaptive = self._allow_larger and select_operator(named) == DENSE
+        self._is_adaptive = self._allow_larger and get_operator_number(named) == DENSE
         written = _OUTPUTS[backward]
         self._copied_inputs = [name for name in r.copied if name not in written]
         self._copied_without_layout = [
@@ -383,14 +395,16 @@ class _ShapeClassStrategy:
             self._copied_without_layout or self._copied_outputs or "stats" in self._copied_inputs
         ) and (all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths))
         self._is_direct = self._is_direct and (
-            select_operator(named) == DENSE or _has_strides_fitting_other_lengths(named, r)
+            get_operator_number(named) == DENSE or _has_strides_fitting_other_lengths(named, r)
         )
         self.is_shared = self._is_direct
 
     def _find_plan(self) -> tuple[PlanPoolEntry, Any]:
         """Return the cache entry of a plan that can run the calls now, and the key of the best plan to build."""
         if self._is_exact:
-            return self.related_calls.related_plans.find_exact(self._view.needed_bounds, _get_current_stream())
+            return self.related_calls.related_plans.find_or_build_exact_plan(
+                self._view.needed_bounds, _get_current_stream()
+            )
         return self.related_calls.related_plans.find(
             self._view.needed_bounds, _get_current_stream(), allow_larger=self._allow_larger
         )
@@ -415,18 +429,18 @@ class _ShapeClassStrategy:
         plan = self._current_plan()
         buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
         for name in self._copied_inputs:
-            buffers[name] = self._allocate_for_shape_class(named[name]).copy_(named[name])
+            buffers[name] = self._allocate_tensor_for_shape_class(named[name]).copy_(named[name])
         for name in self._copied_without_layout:
             buffers[name] = named[name].contiguous() if not named[name].is_contiguous() else named[name].clone()
         for name in self._copied_outputs:
-            buffers[name] = self._allocate_for_shape_class(named[name])
+            buffers[name] = self._allocate_tensor_for_shape_class(named[name])
         if bias is not None:
             # Kernels load whole tiles: what they mask must not depend on who had the memory before.
             buffers["bias"] = whole = bias.new_zeros(plan.problem.bias)
             whole[tuple(map(slice, bias.shape))] = bias
         if dbias is not None:
             buffers["dbias"] = dbias.new_empty(plan.problem.bias)
-        plan(buffers, self._make_sequences(buffers), self._view.multipliers)
+        plan(buffers, self._make_token_sequences_of_call(buffers), self._view.multipliers)
         for name in self._copied_outputs:
             named[name].copy_(buffers[name])
         if dbias is not None:
@@ -451,7 +465,7 @@ class _ShapeClassStrategy:
         is_reported = awaited is not None or self._is_adaptive
         return make_shape_class_recipe(
             plan,
-            self._make_sequences(dict(inputs)),
+            self._make_token_sequences_of_call(dict(inputs)),
             self._view.multipliers,
             inputs,
             outputs,
@@ -465,7 +479,7 @@ class _ShapeClassStrategy:
             else None,
         )
 
-    def _allocate_for_shape_class(self, x: Any) -> Any:
+    def _allocate_tensor_for_shape_class(self, x: Any) -> Any:
         """Allocate a tensor like x in the shape class's layout: tokens before heads, or as x if heads are folded."""
         if self._view.heads_folded > 1:
             return x.new_empty(x.shape)
@@ -474,7 +488,7 @@ class _ShapeClassStrategy:
             return x.new_empty((b, s, h, d)).transpose(1, 2)
         return x.new_empty(x.shape) if x.dim() == 3 else x.new_empty((x.shape[1], x.shape[0])).t()
 
-    def _make_sequences(self, named: TensorsByName) -> Sequences:
+    def _make_token_sequences_of_call(self, named: TensorsByName) -> Sequences:
         folded = self._view.heads_folded
         len_q, len_kv = named["seq_len_q"], named["seq_len_kv"]
         if folded > 1 and len_q is not None:
@@ -567,7 +581,7 @@ class _AdaptiveStrategy:
 
     @property
     def best_shape_class_key(self) -> Any:
-        """The key of the class of shapes whose plan runs these calls best; plans of larger classes can run them too."""
+        """The key of the class of shapes with the best plan for these calls; larger classes can run them too."""
         return self._current_strategy.best_shape_class_key
 
     def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
-from .drop_in import attend_broadcast
+from .drop_in import compute_attention_with_broadcasting
 from .operators import load_torch
 
 __all__ = ["register_transformers", "transformers_attention"]
@@ -90,7 +90,7 @@ def transformers_attention(
     if causal and keys > rows:  # the rest of a static cache, which is empty
         key, value = key[:, :, :rows], value[:, :, :rows]
         position_bias = None if position_bias is None else position_bias[..., :rows]
-    o = attend_broadcast(
+    o = compute_attention_with_broadcasting(
         torch,
         (query, key, value),
         _add_masks(torch, position_bias, attention_mask),

@@ -16,10 +16,10 @@ from .arguments import SCALES, TENSORS, is_fp8
 
 __all__ = [
     "AttentionPasses",
-    "is_differentiated",
-    "is_transformed",
+    "is_torch_func_derivative_active",
+    "is_torch_func_transform_active",
     "refuse_compiled_transform",
-    "refuse_forward_mode",
+    "refuse_forward_mode_derivative",
     "refuse_second_derivative",
 ]
 
@@ -29,7 +29,7 @@ _ALL_INPUTS = (*_BACKWARD_INPUTS, *TENSORS)
 Tensors = tuple[Any, ...]
 
 
-def is_transformed(torch: Any) -> bool:
+def is_torch_func_transform_active(torch: Any) -> bool:
     """Return whether a differentiating or mapping torch.func transform is active; functionalize does not count."""
     try:
         interpreter = torch._C._functorch.peek_interpreter_stack()
@@ -38,7 +38,7 @@ def is_transformed(torch: Any) -> bool:
         return False
 
 
-def is_differentiated() -> bool:
+def is_torch_func_derivative_active() -> bool:
     """Return whether torch.func differentiates: a grad, vjp, jacrev or jvp is active."""
     import torch
 
@@ -48,7 +48,7 @@ def is_differentiated() -> bool:
 
 
 # What torch.compiler.assume_constant_result sets: a trace calls the function, and guards the active transforms itself.
-is_differentiated._dynamo_marked_constant = True  # type: ignore[attr-defined]
+is_torch_func_derivative_active._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def refuse_second_derivative(*_: Any) -> NoReturn:
@@ -60,7 +60,7 @@ def refuse_second_derivative(*_: Any) -> NoReturn:
     )
 
 
-def refuse_forward_mode(*_: Any) -> NoReturn:
+def refuse_forward_mode_derivative(*_: Any) -> NoReturn:
     """Raise the error that forward-mode differentiation is not supported."""
     raise UsageError(
         "attention by cuDNN has no forward-mode derivative",
@@ -97,7 +97,7 @@ class AttentionPasses:
             "setup_context": _save_for_backward,
             "backward": self._differentiate,
             "vmap": self._vmap_forward,
-            "jvp": refuse_forward_mode,
+            "jvp": refuse_forward_mode_derivative,
         }
         self.forward = self._make_autograd_function("CudnnAttentionTransformed", members)
         members = {
@@ -105,7 +105,7 @@ class AttentionPasses:
             "setup_context": _save_nothing,
             "backward": refuse_second_derivative,
             "vmap": self._vmap_backward,
-            "jvp": refuse_forward_mode,
+            "jvp": refuse_forward_mode_derivative,
         }
         self.backward = self._make_autograd_function("CudnnAttentionTransformedBackward", members)
 
@@ -133,7 +133,7 @@ class AttentionPasses:
         return None, None, *(found.get(name) for name in TENSORS)
 
     def _vmap_forward(self, info: Any, in_dims: Tensors, options: Tensors, scales: Tensors, *tensors: Any) -> Any:
-        samples = _SampleTensors(info.batch_size, TENSORS, tensors, in_dims[2:])
+        samples = _VmapSampleTensors(info.batch_size, TENSORS, tensors, in_dims[2:])
         is_shared = all(dim is None for dim in in_dims[1])
         if samples.folds and is_shared:
             pieces = [
@@ -149,7 +149,7 @@ class AttentionPasses:
         return _join_samples(self._torch.stack, calls)
 
     def _vmap_backward(self, info: Any, in_dims: Tensors, options: Tensors, wants: Tensors, *tensors: Any) -> Any:
-        samples = _SampleTensors(info.batch_size, _ALL_INPUTS, tensors, in_dims[2:], splits_bias=wants[0])
+        samples = _VmapSampleTensors(info.batch_size, _ALL_INPUTS, tensors, in_dims[2:], splits_bias=wants[0])
         if not samples.folds or wants[1]:
             calls = [self.backward.apply(options, wants, *samples.select(i)) for i in range(info.batch_size)]
             return _join_samples(self._torch.stack, calls)
@@ -163,14 +163,14 @@ class AttentionPasses:
         return _join_samples(self._torch.cat, pieces)
 
 
-class _MappedTensor(NamedTuple):
+class _VmappedTensor(NamedTuple):
     """A tensor and the dim along which vmap maps it; the dim is None if all samples share the tensor."""
 
     tensor: Any
     dim: int | None
 
 
-class _SampleTensors:
+class _VmapSampleTensors:
     """The tensors of an operator call under vmap, to be split or folded into calls without vmap.
 
     Parameters
@@ -190,7 +190,7 @@ class _SampleTensors:
         self, count: int, names: Sequence[str], tensors: Tensors, dims: Tensors, *, splits_bias: bool = False
     ) -> None:
         self._count = count
-        self._mapped = {name: _MappedTensor(x, dim) for name, x, dim in zip(names, tensors, dims, strict=True)}
+        self._mapped = {name: _VmappedTensor(x, dim) for name, x, dim in zip(names, tensors, dims, strict=True)}
         self._splits_bias = splits_bias
         q, bias = self._take_first_sample("q"), self._take_first_sample("bias")
         is_plain = all(self._mapped[name].tensor is None for name in ("cu_seqlens_q", "block_table", "rng"))

@@ -20,7 +20,7 @@ from ..plans.cache import PlanCache, default_cache, make_plan_key
 from ..plans.engine import EngineConfig, OperationGraph, heur_mode
 from ..plans.neighbours import find_neighbouring_configs
 from ..plans.plan import Plan, build_plan
-from ..plans.select import Selection, candidates, make_nothing_selected_error, make_tuned_plan_key_options
+from ..plans.select import Selection, candidates, make_cache_key_options_of_tuned_plan, make_nothing_selected_error
 from ..printable import format_in_angle_brackets
 from ..target import Target
 from .agreement import Difference, compare, get_tolerance
@@ -29,9 +29,9 @@ from .statistics import (
     CacheState,
     TimeBudget,
     Timing,
-    choose_winner,
+    choose_fastest_candidate,
     find_slow_candidates,
-    make_evidence_table,
+    make_timing_table,
 )
 from .timing_buffers import TimingBuffers
 
@@ -193,7 +193,7 @@ class Tuned:
     def _repr_html_(self) -> str | None:
         from ..diagnose.report.notebook import render_tables_for_notebook
 
-        return render_tables_for_notebook(make_evidence_table(self.evidence))
+        return render_tables_for_notebook(make_timing_table(self.evidence))
 
     @property
     def gain(self) -> float:
@@ -298,7 +298,7 @@ def autotune(
         stage.close()
     timings = {item.config.tag: item.summarize_times() for item in ready}
     first = ready[0].config.tag
-    chosen = choose_winner(timings, first, by)
+    chosen = choose_fastest_candidate(timings, first, by)
     evidence = {
         "schema": SCHEMA,
         "version": SCHEMA_VERSION,
@@ -377,7 +377,7 @@ def _cache_plan(
         return
     kept = default_cache() if cache is True else cache
     if kept is not None and target.profile.properties.get("multiProcessorCount"):  # before cuDNN 9.8 it is not known
-        kept.put(make_plan_key(graph, target, make_tuned_plan_key_options(selection, target)), plan, evidence)
+        kept.put(make_plan_key(graph, target, make_cache_key_options_of_tuned_plan(selection, target)), plan, evidence)
         forget_plans()  # what this process built untuned would be found before it
 
 
@@ -403,7 +403,7 @@ def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned
     if json_path is not None:
         Path(json_path).write_text(json.dumps(tuned.evidence, indent=1) + "\n", encoding="utf-8")
     console = open_console()
-    console.print(make_evidence_table(tuned.evidence))
+    console.print(make_timing_table(tuned.evidence))
     same = tuned.evidence["winner"] == tuned.evidence["first"]
     verdict = "the heuristics' first choice stays" if same else f"{tuned.gain:.3f} x as fast as the first choice"
     console.print(f"{tuned.evidence['winner']}: {verdict} ({tuned.evidence['rounds']} rounds)")

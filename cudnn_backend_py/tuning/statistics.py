@@ -20,9 +20,9 @@ __all__ = [
     "CacheState",
     "TimeBudget",
     "Timing",
-    "choose_winner",
+    "choose_fastest_candidate",
     "find_slow_candidates",
-    "make_evidence_table",
+    "make_timing_table",
 ]
 
 CacheState = Literal["cold", "warm"]
@@ -69,7 +69,7 @@ class Timing:
 CandidateTimings = Mapping[str, Mapping[CacheState, Timing]]
 
 
-def choose_winner(timings: CandidateTimings, first: str, by: CacheState = "cold") -> str:
+def choose_fastest_candidate(timings: CandidateTimings, first: str, by: CacheState = "cold") -> str:
     """Return the tag of the fastest candidate that is clearly faster than `first`; else `first`.
 
     A candidate is taken only if it beats `first` beyond the spread in `by`, is not beaten by it in the other state of
@@ -114,7 +114,7 @@ class TimeBudget:
         return self.spent_s + seconds <= self.seconds * share
 
 
-def make_evidence_table(evidence: Mapping[str, Any]) -> Table:
+def make_timing_table(evidence: Mapping[str, Any]) -> Table:
     """Return a text table of the timed candidates, fastest first."""
     from rich.text import Text
 

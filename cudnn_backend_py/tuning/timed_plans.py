@@ -19,13 +19,13 @@ from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, make_nothing_selected_error
-from ..system.child import RestartingChild
+from ..system.child import RestartingChildProcess
 from ..system.serving import AnswerWriter, serve
 from ..target import Target
 from ..versions.judging_environment import make_version_environment
 from .timing_buffers import TimingBuffers
 
-__all__ = ["BuiltPlans", "TimedPlans", "serve_plans"]
+__all__ = ["BuiltPlans", "PlanTimer", "serve_plan_timing_queries"]
 
 WARM_UP_ROUNDS = 3
 HOST_BATCHES, HOST_CALLS = 8, 40
@@ -44,7 +44,7 @@ class BuiltPlans:
     refused: str = ""
 
 
-class TimedPlans:
+class PlanTimer:
     """Builds and times plans with one cuDNN version, in a child process that is restarted if it ends.
 
     A context manager. Not for several threads.
@@ -61,7 +61,7 @@ class TimedPlans:
 
     def __init__(self, version: str | None, target: str | None = None, configs: int = 1) -> None:
         environment = make_version_environment(version)
-        self._child = RestartingChild(f"{__name__}:{serve_plans.__name__}", lambda: environment)
+        self._child = RestartingChildProcess(f"{__name__}:{serve_plan_timing_queries.__name__}", lambda: environment)
         self._query = {"target": target, "configs": configs}
         self._child_properties: dict[str, Any] = {}
 
@@ -118,12 +118,12 @@ class TimedPlans:
         return said
 
 
-def serve_plans() -> None:
+def serve_plan_timing_queries() -> None:
     """In a child process: build and time engine configs."""
-    serve(_PlanServer().answer_query)
+    serve(_PlanTimingServer().answer_query)
 
 
-class _PlanServer:
+class _PlanTimingServer:
     """In the child process: holds the plans of the latest graph and their buffers."""
 
     def __init__(self) -> None:

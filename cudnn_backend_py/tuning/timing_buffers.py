@@ -82,13 +82,13 @@ class TimingBuffers:
         by_value = {tensor.uid for tensor in arguments.by_value.values()}
         for uid, value in made.items():
             in_memory = isinstance(value, np.ndarray) and uid not in by_value
-            placed[uid] = self._allocate_guarded(self.graph.tensor(uid), value) if in_memory else value
+            placed[uid] = self._allocate_tensor_with_guard(self.graph.tensor(uid), value) if in_memory else value
         for tensor in self.graph.variant_pack_tensors:
             if tensor.uid not in placed and not tensor.by_value:
-                placed[tensor.uid] = self._allocate_guarded(tensor, None)
+                placed[tensor.uid] = self._allocate_tensor_with_guard(tensor, None)
         return placed
 
-    def _allocate_guarded(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
+    def _allocate_tensor_with_guard(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
         """Allocate memory followed by a guard region, fill it with `image` or zeros, and return its address."""
         if not self._guard.size:
             return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_to_device(image)

@@ -16,7 +16,7 @@ from ..diagnose.surveys.upgrade import Change, PlanTimes, Upgrade
 from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..graph.attention.recognize import read_attention
-from .timed_plans import TimedPlans
+from .timed_plans import PlanTimer
 from .trial.runner import Runner
 
 __all__ = ["select_changes_to_time", "time_changed_graphs"]
@@ -88,7 +88,7 @@ def time_changed_graphs(
         times[name] = PlanTimes(*us, _NOT_COMPARED, _NOT_COMPARED)
         keep(make_current_comparison)
     timed = [name for name in times if _compute_largest_tensor_size(graphs[name]) <= _MAX_COMPARED_ELEMENTS]
-    for name, (old, new) in _compare_all_graphs(timed, graphs, plans, found.places, at_once, until, step):
+    for name, (old, new) in _compare_results_of_all_graphs(timed, graphs, plans, found.places, at_once, until, step):
         times[name] = replace(times[name], old_state=old, new_state=new)
         keep(make_current_comparison)
     return make_current_comparison()
@@ -126,8 +126,8 @@ def _time_all_graphs(
                     if time.monotonic() >= until:
                         return
                     with ExitStack() as held:
-                        pairs = [_start_both_versions(versions, held) for _ in some]
-                        built = list(pool.map(_build_with_both_versions, [graphs[name] for name in some], pairs))
+                        pairs = [_start_plan_timers_of_both_versions(versions, held) for _ in some]
+                        built = list(pool.map(_build_plans_with_both_versions, [graphs[name] for name in some], pairs))
                         for name, pair, both in zip(some, pairs, built, strict=True):
                             if not both and size > 1:
                                 crowded.append(name)
@@ -139,9 +139,11 @@ def _time_all_graphs(
                 left = crowded
 
 
-def _start_both_versions(versions: tuple[str | None, str | None], held: ExitStack) -> tuple[TimedPlans, TimedPlans]:
+def _start_plan_timers_of_both_versions(
+    versions: tuple[str | None, str | None], held: ExitStack
+) -> tuple[PlanTimer, PlanTimer]:
     old, new = versions
-    return held.enter_context(TimedPlans(old)), held.enter_context(TimedPlans(new))
+    return held.enter_context(PlanTimer(old)), held.enter_context(PlanTimer(new))
 
 
 def _must_measure_times_again(us: TimePair) -> bool:
@@ -155,7 +157,7 @@ def _update_minimum_times(us: TimePair, others: TimePair) -> TimePair:
     return old, new
 
 
-def _compare_all_graphs(
+def _compare_results_of_all_graphs(
     names: Iterable[str],
     graphs: Mapping[str, Graph],
     plans: Mapping[str, Iterable[str]],
@@ -206,14 +208,14 @@ def _compute_largest_tensor_size(graph: Graph) -> int:
     return max(found)
 
 
-def _build_with_both_versions(graph: Graph, pair: Sequence[TimedPlans]) -> bool:
+def _build_plans_with_both_versions(graph: Graph, pair: Sequence[PlanTimer]) -> bool:
     """Build the first plan of both versions; return whether both succeeded."""
     with ThreadPoolExecutor(2) as pool:
         old, new = pool.map(lambda one: one.build(graph), pair)
     return bool(old.configs and new.configs)
 
 
-def _time_both_versions(before: TimedPlans, after: TimedPlans) -> TimePair:
+def _time_both_versions(before: PlanTimer, after: PlanTimer) -> TimePair:
     """Return the microseconds of both versions' latest plans with a warm L2 cache; None if a plan is missing."""
     turns = [
         [_compute_median_warm_time(one.measure(_ROUNDS_PER_TURN)) for one in (before, after)]

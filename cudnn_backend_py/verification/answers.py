@@ -23,7 +23,7 @@ from ..native.environment import find_absent_engine_libraries
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import build_plan
-from ..system.child import RestartingChild
+from ..system.child import RestartingChildProcess
 from ..system.serving import AnswerWriter, serve
 from ..target import Profile, Target, open_target
 from ..versions.judging_environment import make_version_environment
@@ -127,7 +127,7 @@ class VerificationChild:
 
     def __init__(self, profile: Profile | None, version: str | None = None) -> None:
         self._device = describe_device(profile)
-        self._child = RestartingChild(
+        self._child = RestartingChildProcess(
             f"{__name__}:{serve_verification_queries.__name__}", lambda: make_version_environment(version)
         )
 

@@ -111,7 +111,7 @@ class Contribution:
             ``evidence-damaged``, with the field that is wrong.
         """
         found = convert_to_type(cls, data, "the evidence", code="evidence-damaged")
-        for field, is_right in found._list_field_checks().items():
+        for field, is_right in found._check_each_field().items():
             if not is_right:
                 value = getattr(found, field, None)
                 shown = (
@@ -126,7 +126,7 @@ class Contribution:
                 )
         return found
 
-    def _list_field_checks(self) -> dict[str, bool]:
+    def _check_each_field(self) -> dict[str, bool]:
         graphs = {family: count for family, (count, _) in FAMILIES.items()}
         counts = self.families.values()
         states = [state for family in self.runs.values() for state in family]

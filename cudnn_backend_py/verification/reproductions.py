@@ -9,7 +9,7 @@ from pathlib import Path
 from ..graph import Graph, graph_from_json
 from ..known_issues import FAULTS, KnownIssue
 
-__all__ = ["FILE", "Reproduction", "read_reproductions"]
+__all__ = ["FILE", "Reproduction", "read_known_issue_reproductions"]
 
 FILE = Path(__file__).with_name("reproductions.json")
 _DATA = ("uniform", "integers", "hostile")
@@ -38,7 +38,7 @@ class Reproduction:
         return self.issue.code
 
 
-def read_reproductions() -> list[Reproduction]:
+def read_known_issue_reproductions() -> list[Reproduction]:
     """Read the graphs that reproduce known issues of cuDNN, from the file of this package's release."""
     graphs = json.loads(FILE.read_text(encoding="utf-8"))
     return [

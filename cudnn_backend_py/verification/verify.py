@@ -22,7 +22,7 @@ from ..tuning.trial.runner import Runner
 from .answers import BuiltPlan, LibraryAndGpuProperties, VerdictAndConfigs, VerificationChild
 from .compare import ASPECTS, find_differing_library_or_gpu_facts, list_differences_of_answers
 from .graphs import FAMILIES, VerificationGraph, hash_verification_graphs, make_verification_graphs
-from .reproductions import Reproduction, read_reproductions
+from .reproductions import Reproduction, read_known_issue_reproductions
 
 __all__ = ["SCHEMA", "SCHEMA_VERSION", "GraphAnswers", "RunOutcome", "Verification", "verify"]
 
@@ -278,7 +278,11 @@ class _VerificationRun:
 
     def run_known_issue_reproductions(self) -> None:
         """Run the graphs of known issues of this architecture and version, each in a child process."""
-        tried = [one for one in read_reproductions() if one.issue.affects_version((*self.version, 0, 0)[:3], self.sm)]  # type: ignore[arg-type]
+        tried = [
+            one
+            for one in read_known_issue_reproductions()
+            if one.issue.affects_version((*self.version, 0, 0)[:3], self.sm)  # type: ignore[arg-type]
+        ]
         with Runner(limit_s=_RUN_S) as runner:
             for number, one in enumerate(tried):
                 share, left = 0.8 + 0.2 * number / len(tried), len(tried) - number

@@ -22,7 +22,7 @@ from ..native.driver import SONAME, find_driver_stub
 from ..native.find import (
     LIBRARY_VARIABLE,
     NVRTC_VARIABLE,
-    SearchResult,
+    LibrarySearchResult,
     find_cublaslt_places,
     find_cudnn_places,
     find_nvrtc_places,
@@ -37,9 +37,9 @@ from ..system.child import make_call_command
 from ..system.integrity import (
     FileChangedError,
     Signature,
-    find_sha256,
+    compute_file_sha256,
+    get_remembered_sha256,
     make_file_signature,
-    read_sha256,
     remember_sha256,
 )
 from ..system.interruption import reraise_interruption, suppress_errors
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JudgingEnvironment",
-    "find_own_library",
-    "list_own_libraries",
+    "find_library_outside_version_store",
+    "list_libraries_outside_version_store",
     "make_version_environment",
-    "query_version",
+    "query_cudnn_version_of_environment",
     "read_judging_environment",
 ]
 
@@ -167,7 +167,7 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
     environment = make_version_environment(version, environ)
     library = environment.get(LIBRARY_VARIABLE, "") if version is not None else ""
     if not library:
-        place = _find_first_library(environment)
+        place = _find_library_that_loads_first(environment)
         library = str(Path(place).absolute()) if place and os.path.sep in place else ""
         if library:
             environment[LIBRARY_VARIABLE] = library
@@ -183,7 +183,7 @@ def read_judging_environment(version: str | None, environ: Mapping[str, str] | N
     )
 
 
-def _find_first_library(environ: Mapping[str, str]) -> str:
+def _find_library_that_loads_first(environ: Mapping[str, str]) -> str:
     """Return the libcudnn that a process with these variables loads first; empty if there is none."""
     return next((place.path for place in find_cudnn_places(environ=environ) if place.path), "")
 
@@ -194,8 +194,8 @@ def make_version_environment(version: str | None, environ: Mapping[str, str] | N
     Parameters
     ----------
     version
-        A version of the version store or of this environment, as :func:`find_own_library` finds it: ``9.28``,
-        ``9.28.0.42``, ``9.28.0+cu13``, ``latest``. The cuDNN that this process would load if None.
+        A version of the version store or of this environment, as :func:`find_library_outside_version_store` finds it:
+        ``9.28``, ``9.28.0.42``, ``9.28.0+cu13``, ``latest``. The cuDNN that this process would load if None.
     environ
         A copy of the environment; that of now if not given.
 
@@ -209,7 +209,7 @@ def make_version_environment(version: str | None, environ: Mapping[str, str] | N
     environment = dict(os.environ if environ is None else environ)
     if version is None:
         return environment
-    own = find_own_library(version, environment)
+    own = find_library_outside_version_store(version, environment)
     if own is None:
         from .store import make_environment_of_installed_cudnn, require_installed
 
@@ -218,7 +218,7 @@ def make_version_environment(version: str | None, environ: Mapping[str, str] | N
     return _remove_variables_of_named_version(environment) | place
 
 
-def find_own_library(version: str, environ: Mapping[str, str] | None = None) -> StoredLibrary | None:
+def find_library_outside_version_store(version: str, environ: Mapping[str, str] | None = None) -> StoredLibrary | None:
     """Return the libcudnn with this version outside the version store: the one loaded by default, else a wheel's.
 
     None if there is none, or where the version store has a newer one, or an equal one with as many engines.
@@ -232,7 +232,7 @@ def find_own_library(version: str, environ: Mapping[str, str] | None = None) -> 
 
     wanted = VersionRequest.parse(version)
     installed = find_installed(version)
-    found = (one for one in list_own_libraries(environ) if wanted.matches(one))
+    found = (one for one in list_libraries_outside_version_store(environ) if wanted.matches(one))
     own = max(found, key=make_preference_key, default=None)
     if own is None or installed is None:
         return own
@@ -240,7 +240,7 @@ def find_own_library(version: str, environ: Mapping[str, str] | None = None) -> 
     return own if make_preference_key(own) > stored else None
 
 
-def list_own_libraries(environ: Mapping[str, str] | None = None) -> list[StoredLibrary]:
+def list_libraries_outside_version_store(environ: Mapping[str, str] | None = None) -> list[StoredLibrary]:
     """Return the libcudnn that this process would load, unless it is in the version store, and all wheels' ones."""
     loaded = _find_loaded_library(environ)
     return [*([] if loaded is None else [loaded]), *list_environment_wheels()]
@@ -252,12 +252,12 @@ def _find_loaded_library(environ: Mapping[str, str] | None) -> StoredLibrary | N
     One that is in no wheel is loaded in a child process, which prints its version.
     """
     environment = _remove_variables_of_named_version(os.environ if environ is None else environ)
-    path = Path(_find_first_library(environment))
+    path = Path(_find_library_that_loads_first(environment))
     if path.is_absolute() and find_version_folder(path) is not None:
         return None
     if path.is_absolute() and (wheel := read_wheel_of_library(str(path))) is not None:
         return wheel
-    if (text := query_version(read_judging_environment(None, environment))) is None:
+    if (text := query_cudnn_version_of_environment(read_judging_environment(None, environment))) is None:
         return None
     numbers, _, cuda = text.partition("+cu")
     return StoredLibrary(parse_version_numbers(numbers), path.parts[-3:-2] != ("cudnn_jit",), cuda, path)
@@ -272,14 +272,14 @@ def _remove_variables_of_named_version(environ: Mapping[str, str]) -> dict[str, 
 
 
 @cache
-def query_version(setup: JudgingEnvironment) -> str | None:
+def query_cudnn_version_of_environment(setup: JudgingEnvironment) -> str | None:
     """Return the cuDNN version that a process with these files loads, such as ``9.28.0+cu12``; None if none."""
-    command = make_call_command(f"{__name__}:_print_version")
+    command = make_call_command(f"{__name__}:_print_loaded_cudnn_version")
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=setup.environment())
     return done.stdout.splitlines()[-1] if done.returncode == 0 else None
 
 
-def _print_version() -> None:
+def _print_loaded_cudnn_version() -> None:
     """Print the version of the cuDNN that this child process loads, after any output of cuDNN."""
     from ..native import library
 
@@ -334,7 +334,7 @@ def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Ite
 
 def _list_library_search_results(
     major: int, library: str, with_nvrtc: bool, with_cublaslt: bool
-) -> Iterable[SearchResult]:
+) -> Iterable[LibrarySearchResult]:
     if with_nvrtc:
         yield from find_nvrtc_places(major, library or None)
     if with_cublaslt:
@@ -355,7 +355,7 @@ def _get_file_sha256(path: str, signature: Signature) -> str:
     if (known := _find_cached_file_sha256(path, signature)) is not None:
         return known
     try:
-        digest = read_sha256(path, signature)
+        digest = compute_file_sha256(path, signature)
     except FileChangedError as error:
         raise EnvironmentNotReady(
             str(error), code="cudnn-files-changed", fix="repeat the call when the file exists"
@@ -370,7 +370,7 @@ def _get_file_sha256(path: str, signature: Signature) -> str:
 
 def _find_cached_file_sha256(path: str, signature: Signature) -> str | None:
     """Return the cached SHA-256 of a file with this inode, size and times; None if it is not cached."""
-    if (known := find_sha256(path, signature)) is not None:
+    if (known := get_remembered_sha256(path, signature)) is not None:
         return known
     with suppress(CudnnBackendError):  # a folder that cannot be used costs time only
         record = _open_digest_cache(get_default_root() / "digests").read(_make_digest_key(path, signature))

@@ -36,7 +36,7 @@ from ..native.version_store import (
     format_install_command,
     get_default_root,
     get_folder_shared_by_cudnn_versions,
-    match_folder_name,
+    match_version_folder_name,
     open_store,
 )
 from ..system.integrity import METADATA, find_differences, read_installation, read_installations_of_library
@@ -201,10 +201,10 @@ def install(
     Loads cuDNN: no
     """
     request = VersionRequest.parse(version, cuda, flavor)
-    with _lock_store(root) as (root, lock), _make_progress(progress) as bars:
+    with _lock_store(root) as (root, lock), _make_progress_display(progress) as bars:
         wheels = _choose_wheels(root, request, bars)
         for wheel in wheels:
-            _ensure_wheel(wheel, bars, lock)
+            _install_wheel_if_missing_or_damaged(wheel, bars, lock)
         installed = _load_installed(wheels[-1].folder)
         if installed is None:
             _refuse_folder_not_created_by_install(wheels[-1].folder, _CUDNN_FILE)
@@ -223,7 +223,7 @@ def list_installed(root: Path | None = None) -> list[InstalledCudnn]:
     EnvironmentNotReady
         ``cache-not-private``, ``cache-folder-unusable``.
     """
-    return sorted(_find_installed(open_store(root).path), key=_make_sort_key)
+    return sorted(_find_installed(open_store(root).path), key=_make_version_sort_key)
 
 
 def list_judging_versions(root: Path | None = None) -> list[InstalledCudnn]:
@@ -419,7 +419,7 @@ def check_installed_versions(
     cache = open_store(root).path
     checked = []
     for wanted in [VersionRequest.parse(version) for version in versions] or [VersionRequest((), None, None)]:
-        found = sorted(_find_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_make_sort_key)
+        found = sorted(_find_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_make_version_sort_key)
         checked += [_make_integrity_report_of_version(one) for one in found]
         rests = list(_find_version_folders_without_record(cache, wanted.numbers, wanted.cuda))
         checked += [
@@ -518,7 +518,7 @@ def _find_installed_matching_request(wanted: VersionRequest, root: Path | None) 
     return _find_installed(open_store(root).path, wanted.numbers, wanted.cuda, wanted.flavor)
 
 
-def _make_sort_key(one: InstalledCudnn) -> tuple[tuple[int, ...], str, str]:
+def _make_version_sort_key(one: InstalledCudnn) -> tuple[tuple[int, ...], str, str]:
     return parse_version_numbers(one.version), one.cuda, one.flavor
 
 
@@ -620,7 +620,9 @@ def find_download_size(version: str, flavor: Flavor | None = None, *, cuda: Cuda
     EnvironmentNotReady
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
     """
-    wheels = _choose_wheels(open_store().path, VersionRequest.parse(version, cuda, flavor), _make_progress(False))
+    wheels = _choose_wheels(
+        open_store().path, VersionRequest.parse(version, cuda, flavor), _make_progress_display(False)
+    )
     sizes_bytes = []
     for requirement, folder, needed in wheels:
         if not _is_installation_intact(folder, needed, full=False):
@@ -710,7 +712,7 @@ def find_newest_available(*, flavor: Flavor | None = None, cuda: Cuda | None = N
 # Folders
 
 
-def _ensure_wheel(wheel: _Wheel, bars: Progress, lock: int) -> None:
+def _install_wheel_if_missing_or_damaged(wheel: _Wheel, bars: Progress, lock: int) -> None:
     """Install a wheel into its folder if it is missing there or damaged."""
     requirement, folder, needed = wheel
     if os.path.lexists(folder):
@@ -787,7 +789,7 @@ def _iterate_version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | N
     private = open_store(root)
     with private.translate_errors(), contextlib.suppress(FileNotFoundError), private.open() as folder:
         for name in sorted(os.listdir(folder.descriptor)):
-            match = match_folder_name(name)
+            match = match_version_folder_name(name)
             if (
                 match
                 and cuda in (None, match["cuda"])
@@ -799,7 +801,7 @@ def _iterate_version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | N
 
 def _load_installed(folder: Path) -> InstalledCudnn | None:
     """Return the version recorded in this folder; None if install did not make it."""
-    name = match_folder_name(folder.name)
+    name = match_version_folder_name(folder.name)
     if name is None:
         return None
     cuda: Cuda = "12" if name["cuda"] == "12" else "13"
@@ -948,7 +950,7 @@ def _remove_folder(folder: Path) -> None:
         folder.rename(staging / folder.name)
 
 
-def _make_progress(shown: bool) -> Progress:
+def _make_progress_display(shown: bool) -> Progress:
     from rich.progress import (  # only installing needs it
         BarColumn,
         DownloadColumn,

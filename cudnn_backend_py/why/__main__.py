@@ -15,10 +15,10 @@ from ..command_line import Seconds, program_command
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import make_program_starter
 from ..frontend.as_cudnn import patch_torch_with_described_gpu
-from ..printable import escape_workflow_commands, printable_lines
+from ..printable import escape_workflow_commands, make_lines_printable
 from ..system.after_import import call_after_import
 from ..system.atomic_file import write_atomically
-from ..system.nearest import suggest_nearest
+from ..system.nearest import suggest_most_similar_name
 from ..system.short_traceback import shorten_traceback
 from ..target.profiles import find_profile
 from .calls import Machine
@@ -42,7 +42,7 @@ _FORMATS = ("text", "json", "html")
 
 def _require_known_report_format(word: str | None) -> str | None:
     if word is not None and word not in _FORMATS:
-        known = f"{', '.join(_FORMATS)}{suggest_nearest(word, _FORMATS)}"
+        known = f"{', '.join(_FORMATS)}{suggest_most_similar_name(word, _FORMATS)}"
         raise click.BadParameter(f"{word!r} is not one of {known}")
     return word
 
@@ -133,7 +133,9 @@ def _write_report(
             report.unseen = ("anything: the program did not import torch",)
         text = {"text": report.__str__, "json": report.to_json, "html": report.to_html}[form]()
         if where is None:
-            sys.stderr.write(printable_lines(text) if form == "text" else escape_workflow_commands(text, markup=True))
+            sys.stderr.write(
+                make_lines_printable(text) if form == "text" else escape_workflow_commands(text, markup=True)
+            )
         else:
             write_atomically(where, text)
             print(f"why not cuDNN? {where}", file=sys.stderr)

@@ -13,7 +13,7 @@ __all__ = [
     "Machine",
     "TensorFacts",
     "TensorForm",
-    "TorchAnswer",
+    "TorchBackendChoice",
     "TorchCall",
     "TorchSwitches",
 ]
@@ -138,7 +138,7 @@ class CallSite:
 
 
 @dataclass(frozen=True, slots=True)
-class TorchAnswer:
+class TorchBackendChoice:
     """torch's own report about a call: chosen backend, whether cuDNN may run, and the message if not."""
 
     choice: str | None = None
@@ -149,6 +149,6 @@ class TorchAnswer:
     error: str = ""
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TorchAnswer:
+    def from_dict(cls, data: Mapping[str, Any]) -> TorchBackendChoice:
         """Rebuild an answer from the output of :func:`~dataclasses.asdict`."""
         return cls(**{**data, "words": tuple(data.get("words", ()))})

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .calls import DEFAULT_ORDER, Machine, TorchAnswer, TorchCall, TorchSwitches
+from .calls import DEFAULT_ORDER, Machine, TorchBackendChoice, TorchCall, TorchSwitches
 
 __all__ = [
     "GATES",
@@ -446,7 +446,7 @@ def find_condition_by_message(words: tuple[str, ...]) -> str | None:
     return GATES_BY_TORCH_FUNCTION.get(said[1]) if said is not None else None
 
 
-def find_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer | None = None) -> Blocker | None:
+def find_blocker(call: TorchCall, machine: Machine, answer: TorchBackendChoice | None = None) -> Blocker | None:
     """Return the first condition that excludes cuDNN from a call; None where torch chooses cuDNN.
 
     Parameters
@@ -456,7 +456,7 @@ def find_blocker(call: TorchCall, machine: Machine, answer: TorchAnswer | None =
     answer
         What torch itself said of it, where it could be queried: it decides, and the table only names the gate.
     """
-    answer = answer or TorchAnswer()
+    answer = answer or TorchBackendChoice()
     if (refused := _find_invalid_arguments(call)) is not None:
         return refused
     if answer.choice == "cudnn":
@@ -554,7 +554,7 @@ def _find_first_blocker_in_release(call: TorchCall, machine: Machine, release: T
     return None
 
 
-def _find_backend_tried_before_cudnn(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
+def _find_backend_tried_before_cudnn(call: TorchCall, machine: Machine, answer: TorchBackendChoice) -> Blocker | None:
     """Return a blocker if torch prefers another usable backend to cuDNN; None if cuDNN comes first."""
     if machine.sm is None and answer.choice is None:
         return None  # no GPU, so nothing that could come first
@@ -612,7 +612,7 @@ def _find_blocker_of_call_other_than_sdpa(call: TorchCall, machine: Machine) -> 
     )
 
 
-def _find_blocker_of_jagged_call(call: TorchCall, machine: Machine, answer: TorchAnswer) -> Blocker | None:
+def _find_blocker_of_jagged_call(call: TorchCall, machine: Machine, answer: TorchBackendChoice) -> Blocker | None:
     if not call.switches.cudnn or call.q.device != "cuda":
         return _find_first_blocker(call, machine)
     before = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
@@ -641,7 +641,10 @@ def find_other_blockers(call: TorchCall, machine: Machine, first: Blocker) -> tu
             with contextlib.suppress(IndexError, ValueError):  # of dims that an earlier gate refuses
                 if (seen := GATES[name](call, machine, release)) is not None:
                     found.setdefault(name, Blocker(name, *seen))
-    if first.gate != "order" and (last := _find_backend_tried_before_cudnn(call, machine, TorchAnswer())) is not None:
+    if (
+        first.gate != "order"
+        and (last := _find_backend_tried_before_cudnn(call, machine, TorchBackendChoice())) is not None
+    ):
         found["order"] = last
     return tuple(found.values())
 

@@ -22,7 +22,14 @@ import click
 from ..command_line import Choice, Command, Seconds
 from ..execution.timing import without_garbage_collection
 
-__all__ = ["StepTime", "find_median_interval", "format_overhead", "judge_overhead", "main", "measure_step_time"]
+__all__ = [
+    "StepTime",
+    "find_median_and_confidence_interval",
+    "format_overhead",
+    "judge_overhead_of_paired_runs",
+    "main",
+    "measure_step_time",
+]
 
 MODEL_SIZES = {"large": (8, 1024, 768), "small": (1, 64, 768), "tiny": (1, 8, 48)}  # sequences, length, width
 MAX_OVERHEAD = 0.05  # share of a step that a watch may cost
@@ -90,7 +97,7 @@ def _make_training_step(
     return run_training_step, calls
 
 
-def find_median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+def find_median_and_confidence_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the median and its 95 % confidence interval by ranks, without assuming a distribution.
 
     How many of n values are below the true median is binomial, n / 2 with a deviation of sqrt(n) / 2.
@@ -100,7 +107,7 @@ def find_median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return ranked[outside], statistics.median(ranked), ranked[-1 - outside]
 
 
-def judge_overhead(plain: Sequence[StepTime], other: Sequence[StepTime], most: float) -> dict[str, Any]:
+def judge_overhead_of_paired_runs(plain: Sequence[StepTime], other: Sequence[StepTime], most: float) -> dict[str, Any]:
     """Judge whether paired runs show an overhead below `most`; return the statistics for a record.
 
     The verdict is of the clock: ``"passed"`` where all of the interval is less than `most`, ``"failed"`` where nothing
@@ -110,14 +117,14 @@ def judge_overhead(plain: Sequence[StepTime], other: Sequence[StepTime], most: f
     for kind in StepTime._fields:
         low, share, high = (
             ratio - 1
-            for ratio in find_median_interval(
+            for ratio in find_median_and_confidence_interval(
                 [getattr(y, kind) / getattr(x, kind) for x, y in zip(plain, other, strict=True)]
             )
         )
         more = [getattr(y, kind) - getattr(x, kind) for x, y in zip(plain, other, strict=True)]
         found[kind] = {
             "plain_us": round(1e6 * statistics.median(getattr(one, kind) for one in plain), 3),
-            "more_us": [round(1e6 * one, 3) for one in find_median_interval(more)],
+            "more_us": [round(1e6 * one, 3) for one in find_median_and_confidence_interval(more)],
             "share": round(share, 5),
             "share_interval": [round(low, 5), round(high, 5)],
         }
@@ -126,7 +133,7 @@ def judge_overhead(plain: Sequence[StepTime], other: Sequence[StepTime], most: f
 
 
 def format_overhead(found: dict[str, Any]) -> str:
-    """Return a line with the results of :func:`judge_overhead`."""
+    """Return a line with the results of :func:`judge_overhead_of_paired_runs`."""
     shares = [
         f"{100 * found[kind]['share']:+.2f} % ({100 * found[kind]['share_interval'][0]:+.2f} to "
         f"{100 * found[kind]['share_interval'][1]:+.2f}) {where}"
@@ -148,7 +155,7 @@ def measure_step_time(step: Callable[[], Any], steps: int, device: str = "cuda")
     return StepTime((time.perf_counter() - clock) / steps, (time.thread_time() - thread) / steps)
 
 
-def _measure_model(
+def _measure_watching_overhead_of_model(
     sizes: tuple[int, int, int], compiled: bool, device: str, seconds: float, steps: int
 ) -> dict[str, Any]:
     """Measure a model for some seconds, in pairs of runs with and without watching; return the statistics."""
@@ -179,7 +186,7 @@ def _measure_model(
                     times[way].append(measure_step_time(step, steps, device))
                     called[way] += calls
         setattr(place, name, functions["watched"])
-    found = judge_overhead(times["plain"], times["watched"], MAX_OVERHEAD)
+    found = judge_overhead_of_paired_runs(times["plain"], times["watched"], MAX_OVERHEAD)
     return {
         **found,
         "calls_of_a_step": sum(one.count for one in report.findings) // (1 + (1 + steps) * found["pairs"]),
@@ -189,7 +196,7 @@ def _measure_model(
     }
 
 
-def _measure_call_overhead(device: str, calls: int = 500, turns: int = 40) -> list[float]:
+def _measure_watching_overhead_per_call(device: str, calls: int = 500, turns: int = 40) -> list[float]:
     """Return how many microseconds of host time watching adds to a call: lower bound, median, upper bound."""
     import torch
 
@@ -206,7 +213,7 @@ def _measure_call_overhead(device: str, calls: int = 500, turns: int = 40) -> li
         with why_not_cudnn(run_query=False):
             call_attention()
             found.append(measure_step_time(call_attention, calls, device).thread - plain.thread)
-    return [round(1e6 * one, 3) for one in find_median_interval(found)]
+    return [round(1e6 * one, 3) for one in find_median_and_confidence_interval(found)]
 
 
 _HELP = """\
@@ -237,13 +244,15 @@ def main(output: Path | None, seconds: float, steps: int, cases: tuple[str, ...]
     if device == "cpu":
         torch.set_num_threads(1)
     record = {**make_measurement_record_header("why-cost"), "torch": torch.__version__, "steps": steps}
-    low, note_us, high = record["note_us"] = _measure_call_overhead(device)
+    low, note_us, high = record["note_us"] = _measure_watching_overhead_per_call(device)
     print(f"recording a call takes {note_us:.2f} us ({low:.2f} to {high:.2f}) in a loop", flush=True)
     figures: dict[str, Any] = {}
     for is_compiled in (False, True)[: 1 + compiled]:
         for name in cases or (("tiny",) if device == "cpu" else ("large", "small")):
             case = f"{name}, compiled" if is_compiled else name
-            found = figures[case] = _measure_model(MODEL_SIZES[name], is_compiled, device, seconds, steps)
+            found = figures[case] = _measure_watching_overhead_of_model(
+                MODEL_SIZES[name], is_compiled, device, seconds, steps
+            )
             step = f"a step of {found['clock']['plain_us'] / 1000:.3f} ms with {found['calls_of_a_step']} calls"
             print(f"{case}: {step}, watched {format_overhead(found)}", flush=True)
             if calls := found["us_of_a_call"]:

@@ -13,7 +13,7 @@ from ..diagnose.judges import Judge, Query
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.version import parse_version_numbers
 from ..target.profiles import Profile, find_profile
-from .calls import DEFAULT_ORDER, Machine, TorchAnswer, TorchCall
+from .calls import DEFAULT_ORDER, Machine, TorchBackendChoice, TorchCall
 from .conditions import apply_remedy, find_blocker, find_other_blockers, find_releases
 from .query_cudnn import CallVerdict, query_cudnn
 from .report import Finding, WhyReport
@@ -163,9 +163,9 @@ def make_findings(
     findings = []
     for group, count, threads in _merge_call_groups_of_threads(groups):
         answer = group.answer
-        if profile is None and (answer == TorchAnswer() or answer.cudnn is False):
-            again = _query_torch_again(group.call)
-            answer = again if answer == TorchAnswer() else replace(answer, words=again.words)
+        if profile is None and (answer == TorchBackendChoice() or answer.cudnn is False):
+            again = _query_torch_with_fake_tensors(group.call)
+            answer = again if answer == TorchBackendChoice() else replace(answer, words=again.words)
         call = _drop_unset_backend_order(group.call, machine, answer)
         blocker = find_blocker(call, machine, answer)
         also = () if blocker is None else find_other_blockers(call, machine, blocker)
@@ -203,18 +203,18 @@ def make_findings(
     return tuple(findings), said
 
 
-def _query_torch_again(call: TorchCall) -> TorchAnswer:
-    from .query_torch import query_with_fake_tensors
+def _query_torch_with_fake_tensors(call: TorchCall) -> TorchBackendChoice:
+    from .query_torch import query_backend_choice_with_fake_tensors
 
     try:
-        return query_with_fake_tensors(call)
+        return query_backend_choice_with_fake_tensors(call)
     except Exception as error:  # of torch, about fake tensors
-        return TorchAnswer(
+        return TorchBackendChoice(
             error=f"torch could not be queried: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         )
 
 
-def _drop_unset_backend_order(call: TorchCall, machine: Machine, answer: TorchAnswer) -> TorchCall:
+def _drop_unset_backend_order(call: TorchCall, machine: Machine, answer: TorchBackendChoice) -> TorchCall:
     """Return a call without its backend order if torch had not initialized the order at that time."""
     order = tuple(name for name in call.switches.order or () if name != "overrideable")
     if answer.choice is None and order in ((), DEFAULT_ORDER):

@@ -10,15 +10,15 @@ from ..graph.strides import packed_strides
 from ..system.version import Version, VersionTuple
 from .calls import Machine, TensorFacts, TorchCall, TorchSwitches
 from .conditions import RELEASES, find_blocker
-from .frontend_rules import describe_frontend
-from .transformer_engine_rules import TRANSFORMER_ENGINE, describe_transformer_engine
+from .frontend_rules import describe_frontend_decision
+from .transformer_engine_rules import TRANSFORMER_ENGINE, describe_transformer_engine_decision
 
-__all__ = ["describe_frameworks"]
+__all__ = ["describe_framework_decisions"]
 
 _CUDA_OF_TORCH_WHEELS = (13, 0)  # of torch's newest wheels
 
 
-def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[str, str]:
+def describe_framework_decisions(graph: Graph, version: VersionTuple, sm: int) -> dict[str, str]:
     """Describe what the newest known release of each framework would do, as a predicate; empty without attention.
 
     Parameters
@@ -33,10 +33,10 @@ def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[st
     machine = Machine((*torch, 0), version, sm, _CUDA_OF_TORCH_WHEELS)
     return {
         f"torch {'.'.join(map(str, torch))}": _describe_torch_decision(use.problem, use.backward, machine),
-        f"TransformerEngine {'.'.join(map(str, TRANSFORMER_ENGINE))}": describe_transformer_engine(
+        f"TransformerEngine {'.'.join(map(str, TRANSFORMER_ENGINE))}": describe_transformer_engine_decision(
             use.problem, version, sm, backward=use.backward
         ),
-        "cudnn-frontend 1.32": describe_frontend(use.problem, Version(*version), sm, backward=use.backward),
+        "cudnn-frontend 1.32": describe_frontend_decision(use.problem, Version(*version), sm, backward=use.backward),
     }
 
 

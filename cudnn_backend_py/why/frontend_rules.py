@@ -11,22 +11,22 @@ from ..frontend.enums import data_type, diagonal_alignment, tensor_reordering
 from ..frontend.errors import get_headline
 from ..frontend.ops.attention_rules import (
     AttentionRequest,
-    check_request,
+    check_attention_request,
     check_softmax_outputs,
     choose_engine,
     is_deterministic,
-    is_unified,
+    uses_unified_sdpa,
 )
 from ..frontend.tensors import tensor
 from ..graph.attention.problem import Attention
 from ..system.version import Version
 
-__all__ = ["describe_frontend", "make_request"]
+__all__ = ["describe_frontend_decision", "make_request"]
 
 _MX_BLOCK = 32  # elements that share a scale
 
 
-def describe_frontend(problem: Attention, version: Version, sm: int, *, backward: bool) -> str:
+def describe_frontend_decision(problem: Attention, version: Version, sm: int, *, backward: bool) -> str:
     """Describe what cudnn-frontend would do with a problem, as a predicate such as ``queries cuDNN's heuristics``.
 
     Parameters
@@ -36,8 +36,8 @@ def describe_frontend(problem: Attention, version: Version, sm: int, *, backward
     """
     request, context = make_request(problem, backward=backward), _RuleContextWithoutTarget(version, sm)
     try:
-        check_request(request, context)
-        if not backward and not is_unified(request, context):
+        check_attention_request(request, context)
+        if not backward and not uses_unified_sdpa(request, context):
             check_softmax_outputs(request, context)
         choice = choose_engine(request, context)
     except CudnnBackendError as error:

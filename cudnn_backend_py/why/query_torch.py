@@ -19,16 +19,25 @@ import torch
 from packaging.version import Version
 
 from ..system.interruption import suppress_errors
-from .calls import BACKENDS, DEFAULT_ORDER, Machine, TensorFacts, TensorForm, TorchAnswer, TorchCall, TorchSwitches
+from .calls import (
+    BACKENDS,
+    DEFAULT_ORDER,
+    Machine,
+    TensorFacts,
+    TensorForm,
+    TorchBackendChoice,
+    TorchCall,
+    TorchSwitches,
+)
 from .conditions import ENVIRONMENT_VARIABLES
 
 __all__ = [
     "describe_tensor",
     "find_autocast_dtype",
     "measure",
-    "query_cudnn_choice",
+    "query_backend_choice_with_fake_tensors",
     "query_torch",
-    "query_with_fake_tensors",
+    "query_whether_torch_may_use_cudnn",
     "read_autocast_dtype",
     "read_backend_order",
     "read_machine",
@@ -40,7 +49,7 @@ _initialized_order: list[bool] = []
 _WARNING_PATTERN = re.compile(r"Warning: (.*\(function \w+\))")
 
 
-def read_size(value: Any) -> int:
+def read_maybe_symbolic_size(value: Any) -> int:
     """Return a tensor size as an int; of a symbolic size its hint, or -1, without adding a dynamo guard."""
     if isinstance(value, int):
         return value
@@ -61,7 +70,7 @@ def _read_nested_dims(tensor: Any) -> tuple[int, ...]:
     found = []
     for place in range(tensor.dim()):
         try:
-            found.append(read_size(tensor.size(place)) if isinstance(tensor.size(place), int) else -1)
+            found.append(read_maybe_symbolic_size(tensor.size(place)) if isinstance(tensor.size(place), int) else -1)
         except RuntimeError:  # an irregular dim has no size
             found.append(-1)
     return tuple(found)
@@ -76,8 +85,8 @@ def describe_tensor(tensor: Any, dtype: Any = None) -> TensorFacts:
             _read_nested_dims(tensor), (), kind, tensor.device.type, tensor.requires_grad, form, _read_lengths(tensor)
         )
     return TensorFacts(
-        tuple(map(read_size, tensor.shape)),
-        tuple(map(read_size, tensor.stride())),
+        tuple(map(read_maybe_symbolic_size, tensor.shape)),
+        tuple(map(read_maybe_symbolic_size, tensor.stride())),
         kind,
         tensor.device.type,
         tensor.requires_grad,
@@ -153,7 +162,7 @@ def read_machine() -> Machine:
 
 
 @contextlib.contextmanager
-def _collect_messages() -> Iterator[list[str]]:
+def _collect_torch_warnings() -> Iterator[list[str]]:
     """Collect the warnings that torch writes to standard error in this block; other output is passed on."""
     words: list[str] = []
     with _warnings_lock, warnings.catch_warnings(), tempfile.TemporaryFile() as file:
@@ -174,25 +183,25 @@ def _collect_messages() -> Iterator[list[str]]:
                     print(line, file=sys.stderr)
 
 
-def query_cudnn_choice(params: Any) -> tuple[bool, tuple[str, ...]]:
+def query_whether_torch_may_use_cudnn(params: Any) -> tuple[bool, tuple[str, ...]]:
     """Return whether torch may use cuDNN for a call (``torch.backends.cuda.SDPAParams``), and its messages if not.
 
     Each of the text ends with the function of torch that said it. Standard error is torch's for that moment.
     """
-    with _collect_messages() as words:
+    with _collect_torch_warnings() as words:
         able = bool(torch.backends.cuda.can_use_cudnn_attention(params, debug=True))
     return able, tuple(words)
 
 
-def query_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> TorchAnswer:
+def query_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> TorchBackendChoice:
     """Return torch's report for a call with these tensors, including exceptions."""
     if torch.backends.cuda.is_built() and q.is_cuda and call.q.device == "cuda":
         with contextlib.suppress(AttributeError), torch._C.DisableTorchFunction():
             return _query_backend_choice_with_tensors(q, k, v, mask, call)
-    return TorchAnswer()
+    return TorchBackendChoice()
 
 
-def _query_backend_choice_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> TorchAnswer:
+def _query_backend_choice_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> TorchBackendChoice:
     if call.autocast:
         wanted = getattr(torch, call.autocast)
         q, k, v = (_cast_tensor(one, wanted) for one in (q, k, v))
@@ -217,11 +226,11 @@ def _query_backend_choice_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: 
         flash = torch.backends.cuda.can_use_flash_attention(params)
         efficient = torch.backends.cuda.can_use_efficient_attention(params)
     except (RuntimeError, TypeError) as caught:
-        return TorchAnswer(choice, error=error or str(caught).partition("\n")[0])
-    return TorchAnswer(choice, able, (), flash, efficient, error)
+        return TorchBackendChoice(choice, error=error or str(caught).partition("\n")[0])
+    return TorchBackendChoice(choice, able, (), flash, efficient, error)
 
 
-def query_with_fake_tensors(call: TorchCall) -> TorchAnswer:
+def query_backend_choice_with_fake_tensors(call: TorchCall) -> TorchBackendChoice:
     """Return torch's report on a call without its tensors, from fake tensors and recorded settings.
 
     Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
@@ -229,9 +238,9 @@ def query_with_fake_tensors(call: TorchCall) -> TorchAnswer:
     """
     tensors = [call.q, call.k, call.v, *([call.mask] if call.mask is not None else [])]
     if not torch.cuda.is_available() or call.kind != "sdpa":
-        return TorchAnswer()
+        return TorchBackendChoice()
     if any(one.form != "dense" or one.device != "cuda" or min(one.dims, default=0) < 0 for one in tensors):
-        return TorchAnswer()
+        return TorchBackendChoice()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with _use_attention_settings_of_call(call), FakeTensorMode():
@@ -243,12 +252,12 @@ def query_with_fake_tensors(call: TorchCall) -> TorchAnswer:
         ]
         mask = made[3] if call.mask is not None else None
         params = torch.backends.cuda.SDPAParams(*made[:3], mask, call.dropout, call.causal, call.gqa)
-        able, words = query_cudnn_choice(params)
+        able, words = query_whether_torch_may_use_cudnn(params)
         flash = torch.backends.cuda.can_use_flash_attention(params)
         efficient = torch.backends.cuda.can_use_efficient_attention(params)
         may = {"cudnn": able, "flash": flash, "efficient": efficient, "math": call.switches.math}
         choice = next((name for name in read_backend_order() or DEFAULT_ORDER if may.get(name)), None)
-        return TorchAnswer(choice, able, words, flash, efficient)
+        return TorchBackendChoice(choice, able, words, flash, efficient)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..printable import printable
-from .calls import CallSite, Machine, TorchAnswer, TorchCall
+from .calls import CallSite, Machine, TorchBackendChoice, TorchCall
 from .conditions import Blocker, find_torch_issues
 from .query_cudnn import CallVerdict
 
@@ -35,7 +35,7 @@ class Finding:
     count: int
     threads: tuple[str, ...]
     compiled: bool
-    answer: TorchAnswer
+    answer: TorchBackendChoice
     blocker: Blocker | None
     also: tuple[Blocker, ...] = ()
     side: CallVerdict | None = None

@@ -12,7 +12,7 @@ from ..graph.attention.problem import Attention
 from ..graph.data_types import HALF_TYPES
 from ..system.version import VersionRange, VersionTuple, format_version_numbers
 
-__all__ = ["TRANSFORMER_ENGINE", "describe_transformer_engine"]
+__all__ = ["TRANSFORMER_ENGINE", "describe_transformer_engine_decision"]
 
 TRANSFORMER_ENGINE = (2, 20)
 _FIRST_VERSION = (9, 8, 0)  # of cuDNN, for which the conditions are listed
@@ -67,7 +67,7 @@ class _Call:
 
 
 @dataclass(frozen=True)
-class _Gate:
+class _RefusalCondition:
     """A condition under which a backend does not take a call, with the cuDNN versions for which it holds."""
 
     text: str
@@ -142,106 +142,116 @@ def _has_fp8_heads_without_kernel(call: _Call) -> bool:
 _BEFORE_9_18_1 = VersionRange(until=(9, 18, 1))
 
 _SHARED_GATES = (
-    _Gate("it has no such option as this graph (block mask, given dropout mask, tensor as scale)", _has_unknown_option),
-    _Gate("a score modifier excludes masks, padding, bias, sinks and dropout", _modifies_masked_score),
-    _Gate("pages are not taken on sm_89 and sm_120", lambda call: call.paged and call.sm in (89, 120)),
-    _Gate(
+    _RefusalCondition(
+        "it has no such option as this graph (block mask, given dropout mask, tensor as scale)", _has_unknown_option
+    ),
+    _RefusalCondition("a score modifier excludes masks, padding, bias, sinks and dropout", _modifies_masked_score),
+    _RefusalCondition("pages are not taken on sm_89 and sm_120", lambda call: call.paged and call.sm in (89, 120)),
+    _RefusalCondition(
         "training with unequal head dims, of Q and K above 128, is not taken on sm_120",
         lambda call: call.training and call.sm == 120 and len(set(call.head_dims)) > 1 and call.head_dims[0] > 128,
     ),
-    _Gate(
+    _RefusalCondition(
         "sinks of packed sequences need cuDNN 9.18.0",
         lambda call: call.problem.sink and call.problem.ragged,
         VersionRange(until=(9, 18, 0)),
     ),
-    _Gate("windows exclude bias and dropout, and s_q above s_kv", _has_window_without_kernel),
-    _Gate("sinks exclude determinism", lambda call: call.problem.sink and call.problem.deterministic),
-    _Gate(
+    _RefusalCondition("windows exclude bias and dropout, and s_q above s_kv", _has_window_without_kernel),
+    _RefusalCondition("sinks exclude determinism", lambda call: call.problem.sink and call.problem.deterministic),
+    _RefusalCondition(
         "the gradient of a bias with dims 1, 1, 1, s is not taken",
         lambda call: call.problem.dbias and call.problem.bias is not None and call.problem.bias[:3] == (1, 1, 1),
     ),
 )
 
 _F16_GATES = (
-    _Gate("sm_80 or newer is needed", lambda call: call.sm < 80),
-    _Gate("cuDNN 9.10.0 and 9.10.1 have known bugs", lambda _: True, VersionRange(since=(9, 10, 0), until=(9, 10, 2))),
-    _Gate("head dims must be multiples of 8", lambda call: any(size % 8 for size in call.head_dims)),
-    _Gate("no kernel is listed for these head dims above 128 here", _has_wide_heads_without_kernel),
-    _Gate(
+    _RefusalCondition("sm_80 or newer is needed", lambda call: call.sm < 80),
+    _RefusalCondition(
+        "cuDNN 9.10.0 and 9.10.1 have known bugs", lambda _: True, VersionRange(since=(9, 10, 0), until=(9, 10, 2))
+    ),
+    _RefusalCondition("head dims must be multiples of 8", lambda call: any(size % 8 for size in call.head_dims)),
+    _RefusalCondition("no kernel is listed for these head dims above 128 here", _has_wide_heads_without_kernel),
+    _RefusalCondition(
         "training with these unequal head dims is not taken on sm_90",
         _has_unequal_wide_heads,
         VersionRange(since=(9, 11, 0)),
     ),
-    _Gate("ALiBi needs a causal mask without padding, and sm_90 or newer", _has_masked_alibi),
-    _Gate(
+    _RefusalCondition("ALiBi needs a causal mask without padding, and sm_90 or newer", _has_masked_alibi),
+    _RefusalCondition(
         "a bias excludes padding",
         lambda call: call.problem.bias is not None and call.padded and not call.bottom_right,
     ),
-    _Gate(
+    _RefusalCondition(
         "a mask from the bottom right needs s_q up to s_kv",
         lambda call: call.bottom_right and call.problem.seq_q > call.problem.seq_kv,
     ),
-    _Gate("packed sequences need sm_90 or newer", lambda call: call.problem.ragged and call.sm < 90),
-    _Gate("sinks need cuDNN 9.13.1", lambda call: call.problem.sink, VersionRange(until=(9, 13, 1))),
-    _Gate(
+    _RefusalCondition("packed sequences need sm_90 or newer", lambda call: call.problem.ragged and call.sm < 90),
+    _RefusalCondition("sinks need cuDNN 9.13.1", lambda call: call.problem.sink, VersionRange(until=(9, 13, 1))),
+    _RefusalCondition(
         "the maximum of the scores needs cuDNN 9.21.0",
         lambda call: call.problem.max or call.problem.sum_exp,
         VersionRange(until=(9, 21, 0)),
     ),
-    _Gate(
+    _RefusalCondition(
         "deterministic training on sm_100 and newer needs cuDNN 9.18.1",
         lambda call: call.sm >= 100 and _is_deterministic_training(call),
         _BEFORE_9_18_1,
     ),
-    _Gate(
+    _RefusalCondition(
         "deterministic training on sm_100 and newer excludes bias and dropout",
         lambda call: call.sm >= 100 and _is_deterministic_training(call) and (call.has_bias or call.dropout),
     ),
-    _Gate(
+    _RefusalCondition(
         "training with both bias and dropout is not taken on sm_100 and newer",
         lambda call: call.sm >= 100 and call.training and call.has_bias and call.dropout,
     ),
-    _Gate(
+    _RefusalCondition(
         "deterministic training needs sm_90, and excludes the gradient of a bias",
         lambda call: _is_deterministic_training(call) and (call.sm < 90 or call.problem.dbias),
     ),
-    _Gate(
+    _RefusalCondition(
         "cuDNN 9.14.0 gets windows over more than 1024 keys wrong, except in a causal mask without padding",
         _has_window_of_long_keys,
         VersionRange(since=(9, 14, 0), until=(9, 14, 1)),
     ),
-    _Gate("sm_120 needs cuDNN 9.18.1", lambda call: call.sm == 120, _BEFORE_9_18_1),
-    _Gate(
+    _RefusalCondition("sm_120 needs cuDNN 9.18.1", lambda call: call.sm == 120, _BEFORE_9_18_1),
+    _RefusalCondition(
         "deterministic training is not taken on sm_120",
         lambda call: call.sm == 120 and _is_deterministic_training(call),
     ),
 )
 
 _FP8_GATES = (
-    _Gate("8-bit floats need sm_90 or newer, and not sm_120", lambda call: call.sm < 90 or call.sm == 120),
-    _Gate(
+    _RefusalCondition("8-bit floats need sm_90 or newer, and not sm_120", lambda call: call.sm < 90 or call.sm == 120),
+    _RefusalCondition(
         "cuDNN 9.10.0 has known bugs in 8-bit floats", lambda _: True, VersionRange(since=(9, 10, 0), until=(9, 10, 1))
     ),
-    _Gate("8-bit floats exclude bias, packed and paged sequences", lambda c: c.has_bias or c.problem.ragged or c.paged),
-    _Gate("MXFP8 needs sm_100 or newer", lambda call: call.problem.mx and call.sm < 100),
-    _Gate("MXFP8 needs cuDNN 9.21.0", lambda call: call.problem.mx, VersionRange(until=(9, 21, 0))),
-    _Gate(
+    _RefusalCondition(
+        "8-bit floats exclude bias, packed and paged sequences", lambda c: c.has_bias or c.problem.ragged or c.paged
+    ),
+    _RefusalCondition("MXFP8 needs sm_100 or newer", lambda call: call.problem.mx and call.sm < 100),
+    _RefusalCondition("MXFP8 needs cuDNN 9.21.0", lambda call: call.problem.mx, VersionRange(until=(9, 21, 0))),
+    _RefusalCondition(
         "cuDNN 9.23.0 and 9.23.1 have known bugs in MXFP8",
         lambda call: call.problem.mx,
         VersionRange(since=(9, 23, 0), until=(9, 23, 2)),
     ),
-    _Gate("no kernel is listed for these head dims and this mask in 8-bit floats", _has_fp8_heads_without_kernel),
-    _Gate(
+    _RefusalCondition(
+        "no kernel is listed for these head dims and this mask in 8-bit floats", _has_fp8_heads_without_kernel
+    ),
+    _RefusalCondition(
         "windows and sinks in 8-bit floats need sm_100 or newer",
         lambda call: (call.windowed or call.problem.sink) and call.sm < 100,
     ),
-    _Gate(
+    _RefusalCondition(
         "windows and sinks in 8-bit floats need cuDNN 9.21.0",
         lambda call: call.windowed or call.problem.sink,
         VersionRange(until=(9, 21, 0)),
     ),
-    _Gate("8-bit floats exclude the maximum of the scores", lambda call: call.problem.max or call.problem.sum_exp),
-    _Gate(
+    _RefusalCondition(
+        "8-bit floats exclude the maximum of the scores", lambda call: call.problem.max or call.problem.sum_exp
+    ),
+    _RefusalCondition(
         "deterministic training in 8-bit floats needs cuDNN 9.19.0",
         _is_deterministic_training,
         VersionRange(until=(9, 19, 0)),
@@ -249,20 +259,20 @@ _FP8_GATES = (
 )
 
 
-def describe_transformer_engine(problem: Attention, version: VersionTuple, sm: int, *, backward: bool) -> str:
+def describe_transformer_engine_decision(problem: Attention, version: VersionTuple, sm: int, *, backward: bool) -> str:
     """Describe what TransformerEngine's attention would do with a problem, as a predicate."""
     if version < _FIRST_VERSION:
         return f"is not known to this package for cuDNN before {format_version_numbers(_FIRST_VERSION)}"
     if problem.data_type not in HALF_TYPES and not problem.is_fp8:
         return f"does not use cuDNN: fused attention takes 16-bit and 8-bit floats, not {problem.data_type.name}"
     call = _Call(problem, backward, sm, version)
-    if (gate := next(_iterate_refusing_gates(call), None)) is not None:
+    if (gate := next(_iterate_refusing_conditions(call), None)) is not None:
         return f"does not use cuDNN: {gate.text}"
     if sm < 90:
         return "uses cuDNN where flash-attn is not installed, which it prefers below sm_90"
     return "uses cuDNN: all its conditions hold, and cuDNN is its first choice"
 
 
-def _iterate_refusing_gates(call: _Call) -> Iterator[_Gate]:
+def _iterate_refusing_conditions(call: _Call) -> Iterator[_RefusalCondition]:
     gates = (*(_FP8_GATES if call.problem.is_fp8 else _F16_GATES), *_SHARED_GATES)
     return (gate for gate in gates if call.version in gate.versions and gate.refuses(call))

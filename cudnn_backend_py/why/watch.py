@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ..system.interruption import reraise_interruption, suppress_errors
-from .calls import CallKind, CallSite, TorchAnswer, TorchCall, TorchSwitches
+from .calls import CallKind, CallSite, TorchBackendChoice, TorchCall, TorchSwitches
 from .conditions import PACKED_SEQUENCES_NOTE
 from .query_torch import (
     describe_tensor,
@@ -51,7 +51,7 @@ _ARGUMENT_DEFAULTS = (None, None, None, None, 0.0, False, None, False)
 _RecentCall = tuple[list[Any], Callable[..., bool], "tuple[str, Any] | None", list[int], CodeType]
 
 
-class _ThreadState(threading.local):
+class _RecentCallsOfThread(threading.local):
     """A thread's name and recent calls by code position; the calls are None inside an already recorded call."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class CallGroup:
 
     call: TorchCall
     place: CallSite
-    answer: TorchAnswer
+    answer: TorchBackendChoice
     thread: str
     compiled: bool = False
     counter: list[int] = field(default_factory=lambda: [0])
@@ -76,7 +76,7 @@ class CallGroup:
         return self.counter[0]
 
 
-def _find_calling_program() -> FrameType | None:
+def _find_frame_of_calling_program() -> FrameType | None:
     """Return the frame that called a wrapped operator; None for torch, this package or a torch dispatch mode."""
     frame = sys._getframe(4)
     if frame.f_code.co_filename == _TORCH_OPS_FILE and frame.f_back is not None:
@@ -112,7 +112,7 @@ class AttentionCallWatch:
         self._earlier_counts: dict[int, int] = {}  # how often graphs had run before, by the id of their groups
         self._inner_files: dict[str, bool] = {}  # whether a file is torch's or of this package
         self._registry = WrapperRegistry(__package__ or "")
-        self._thread = _ThreadState()
+        self._thread = _RecentCallsOfThread()
         self._state_readers = [
             torch.is_grad_enabled,
             *(
@@ -150,7 +150,7 @@ class AttentionCallWatch:
             "varlen_attn",
             self._make_recorder_of_outermost_calls(self._record_varlen_attention),
         )
-        registry.run_after_import("torch.nn.attention.varlen", self._wrap_varlen_out)
+        registry.run_after_import("torch.nn.attention.varlen", self._wrap_varlen_attention_with_out)
         registry.run_after_import("torch._dynamo.output_graph", self._watch_graphs_compiled_by_torch)
 
     def _wrap_operators(self) -> None:
@@ -171,7 +171,7 @@ class AttentionCallWatch:
         self._registry.restore()
         for group in _compiled_groups:
             if (count := group.count - self._earlier_counts.get(id(group), 0)) or id(group) not in self._earlier_counts:
-                self._store_group(("compiled", id(group)), self._make_compiled_group(group, count))
+                self._store_group(("compiled", id(group)), self._make_group_of_compiled_call(group, count))
         self._earlier_counts = {id(group): group.count for group in _compiled_groups}
 
     # Noting calls
@@ -260,7 +260,7 @@ class AttentionCallWatch:
                 return
         if is_compiling() or not isinstance(query, torch.Tensor):
             return  # a proxy of a tracer: what it makes of it is called later
-        group = self._find_group(
+        group = self._find_or_add_call_group(
             (thread.name, *state[1:-1], *state[-1]), frame, given, dropout_p, is_causal, scale, enable_gqa
         )
         group.counter[0] += 1
@@ -274,14 +274,14 @@ class AttentionCallWatch:
 
     def _record_operator_call(self, *args: Any, **kwargs: Any) -> None:
         """Record a call of torch's attention operator made directly by the program."""
-        if _find_calling_program() is not None:
+        if _find_frame_of_calling_program() is not None:
             self._record_sdpa(*args, **kwargs)
 
     def _make_backend_counter(self, name: str) -> Callable[..., None]:
         """Return a function that counts the program's direct calls of one backend's operator."""
 
         def count_call(*_args: Any, **_kwargs: Any) -> None:
-            frame = _find_calling_program()
+            frame = _find_frame_of_calling_program()
             if frame is None or self._thread.known is None or is_compiling():
                 return
             file = frame.f_code.co_filename
@@ -290,7 +290,9 @@ class AttentionCallWatch:
 
         return count_call
 
-    def _find_group(self, key: tuple[Any, ...], frame: FrameType, given: tuple[Any, ...], *options: Any) -> CallGroup:
+    def _find_or_add_call_group(
+        self, key: tuple[Any, ...], frame: FrameType, given: tuple[Any, ...], *options: Any
+    ) -> CallGroup:
         """Return the group of a call, by its line, options and tensor properties; add it if it is new."""
         code = frame.f_code
         key = (
@@ -322,7 +324,7 @@ class AttentionCallWatch:
             switches=read_switches(),
             autocast=str(cast).removeprefix("torch.") if cast else "",
         )
-        answer = TorchAnswer() if self._as_cuda else query_torch(q, k, v, mask, call)
+        answer = TorchBackendChoice() if self._as_cuda else query_torch(q, k, v, mask, call)
         if answer.choice is not None:  # torch sets its order when it is first asked
             call = replace(call, switches=replace(call.switches, order=read_backend_order()))
         return self._store_group(key, CallGroup(call, _make_call_site(frame), answer, threading.current_thread().name))
@@ -331,7 +333,7 @@ class AttentionCallWatch:
         facts = describe_tensor(tensor, dtype)
         return replace(facts, device="cuda") if self._as_cuda else facts
 
-    def _make_compiled_group(self, group: CallGroup, count: int) -> CallGroup:
+    def _make_group_of_compiled_call(self, group: CallGroup, count: int) -> CallGroup:
         """Return the group of an attention call in a compiled graph, with the number of runs during this watch."""
         call = group.call
         if self._as_cuda:
@@ -374,7 +376,9 @@ class AttentionCallWatch:
                 **facts,
             )
             place = _make_call_site(frame)
-            group = self._store_group(key, CallGroup(call, place, TorchAnswer(), threading.current_thread().name))
+            group = self._store_group(
+                key, CallGroup(call, place, TorchBackendChoice(), threading.current_thread().name)
+            )
         group.counter[0] += 1
 
     def _record_flex_attention(
@@ -387,7 +391,7 @@ class AttentionCallWatch:
         if isinstance(query, torch.Tensor):
             self._record_flex_varlen_or_encoder_call("varlen", query, key, value, note=_read_varlen_backend(query))
 
-    def _wrap_varlen_out(self) -> None:
+    def _wrap_varlen_attention_with_out(self) -> None:
         varlen = sys.modules["torch.nn.attention.varlen"]
         if hasattr(varlen, "varlen_attn_out"):  # older ones have none
             record_call = self._make_recorder_of_outermost_calls(
@@ -504,7 +508,7 @@ def _make_group_of_node(node: Any, state: _TorchSettingsInGraph) -> CallGroup:
         note=_read_varlen_backend(q) if kind == "varlen" else "",
     )
     place = _read_call_site(node.meta.get("stack_trace") or "")
-    return CallGroup(call, place, TorchAnswer(), threading.current_thread().name, compiled=True)
+    return CallGroup(call, place, TorchBackendChoice(), threading.current_thread().name, compiled=True)
 
 
 def _find_function_name(node: Any) -> str:

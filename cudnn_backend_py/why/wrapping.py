@@ -24,7 +24,7 @@ import torch
 from ..system.after_import import call_after_import
 from ..system.interruption import suppress_errors
 
-__all__ = ["FunctionWrapper", "WrapperRegistry", "is_compiling", "measure_pass_through_time"]
+__all__ = ["FunctionWrapper", "WrapperRegistry", "is_compiling", "measure_wrapper_overhead"]
 
 is_compiling = torch.compiler.is_compiling
 
@@ -112,7 +112,7 @@ def _do_nothing(*args: Any, **kwargs: Any) -> None:
 
 
 @functools.cache
-def measure_pass_through_time(calls: int = 500) -> float:
+def measure_wrapper_overhead(calls: int = 500) -> float:
     """Return the seconds that a wrapper adds to a call with keyword arguments that it passes to the original."""
     around = FunctionWrapper(_do_nothing)
     around.remaining_unrecorded_calls = sys.maxsize

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.diagnose.report.html import render_matrix_html, render_page, render_verdict_html
+from cudnn_backend_py.diagnose.report.html import render_page, render_verdict_html, render_verdict_matrix_html
 from tests.support.chromium import Browser, Page
-from tests.support.reporting import HOSTILE_NAME, make_page_arguments, make_support_matrix
+from tests.support.reporting import HOSTILE_NAME, make_render_page_arguments, make_support_matrix
 
 # Marks every element that the keyboard should reach, and returns their number.
 MARK = """(() => {
@@ -35,7 +35,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render_page(**make_page_arguments()), encoding="utf-8")
+    path.write_text(render_page(**make_render_page_arguments()), encoding="utf-8")
     return path
 
 
@@ -225,9 +225,8 @@ def test_html_fragments_follow_the_theme_of_the_notebook(
     browser: Browser, tmp_path: Path, host: str, dark: bool, ground: str
 ) -> None:
     path = tmp_path / "notebook.html"
-    path.write_text(
-        f"<!DOCTYPE html><meta charset=utf-8><body {host}>{render_verdict_html(make_page_arguments()['verdicts'][0])}"
-    )
+    body = render_verdict_html(make_render_page_arguments()["verdicts"][0])
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body {host}>{body}")
     page = browser.open(path, dark=dark)
     assert page.evaluate("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
     assert compute_contrast(page, ".cbp") >= 7
@@ -236,8 +235,8 @@ def test_html_fragments_follow_the_theme_of_the_notebook(
 
 def test_html_fragments_fit_the_width_of_a_notebook(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "notebook.html"
-    cells = [render_verdict_html(item) for item in make_page_arguments()["verdicts"]]
-    cells.append(render_matrix_html(make_support_matrix("two_matmuls", HOSTILE_NAME)))
+    cells = [render_verdict_html(item) for item in make_render_page_arguments()["verdicts"]]
+    cells.append(render_verdict_matrix_html(make_support_matrix("two_matmuls", HOSTILE_NAME)))
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{''.join(cells)}<p id=after>after</p>", encoding="utf-8")
     page = browser.open(path, width=400)
     assert page.evaluate(WIDTHS) == [400, 400]

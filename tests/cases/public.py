@@ -15,7 +15,7 @@ from typing import Any
 from cudnn_backend_py import Graph
 from cudnn_backend_py.graph.serial import graph_from_json
 
-__all__ = ["PUBLIC_CASES", "PublicStatementCase", "has_words"]
+__all__ = ["PUBLIC_CASES", "PublicStatementCase", "contains_all_words"]
 
 CASES_FILE = Path(__file__).parent / "data" / "public.json"
 
@@ -45,7 +45,7 @@ class PublicStatementCase:
         return graph_from_json(self.graph)
 
 
-def has_words(text: str, words: list[str]) -> bool:
+def contains_all_words(text: str, words: list[str]) -> bool:
     """Return whether a text contains all words, ignoring case."""
     return all(any(one.strip() in text.lower() for one in word.lower().split("|")) for word in words)
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from cudnn_backend_py.info import find_commit
+from cudnn_backend_py.info import find_git_commit
 
 from .compare import compare_runs, print_comparison, read_run
 from .notebooks import read_run_facts, run_notebooks
@@ -22,7 +22,7 @@ from .surface import FACTS_FILE, read_public_api
 
 
 def _find_our_commit() -> str:
-    return find_commit(REPOSITORY)
+    return find_git_commit(REPOSITORY)
 
 
 @click.group()

@@ -45,7 +45,7 @@ def pytest_configure() -> None:
             USE_TRITON_ROCM=False,
             _get_block_size_n=_skip_calling_test,
             _flash_attn_varlen_forward=_skip_calling_test,
-            flash_attn_gpu=_MissingCounterpart("flash-attn's extension"),
+            flash_attn_gpu=_MissingResultPlaceholder("flash-attn's extension"),
         ),
         "flash_attn.layers": ModuleType("flash_attn.layers"),
         "flash_attn.layers.rotary": _make_module(apply_rotary_emb=_skip_calling_test),
@@ -85,8 +85,8 @@ def _skip_calling_test(*_: Any, **__: Any) -> NoReturn:
     pytest.skip("no counterpart: rotary embeddings, functions of flash-attn's kernels")
 
 
-class _MissingCounterpart:
-    """Stands for a flash-attn result that this package does not compute; a test that reads it is skipped."""
+class _MissingResultPlaceholder:
+    """Placeholder for a flash-attn result that this package does not compute; a test that reads it is skipped."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -98,8 +98,8 @@ class _MissingCounterpart:
         pytest.skip(f"no counterpart: {self._name}")
 
 
-def _make_dropout_mask_placeholder(dropout: float) -> _MissingCounterpart | None:
-    return _MissingCounterpart("the dropout mask as a result") if dropout else None
+def _make_dropout_mask_placeholder(dropout: float) -> _MissingResultPlaceholder | None:
+    return _MissingResultPlaceholder("the dropout mask as a result") if dropout else None
 
 
 def unpad_input(x: Any, mask: Any) -> tuple[Any, Any, Any, int, Any]:
@@ -117,7 +117,7 @@ def pad_input(x: Any, indices: Any, batch: int, seq: int) -> Any:
     return x.new_zeros((batch * seq, *x.shape[1:])).index_put((indices,), x).unflatten(0, (batch, seq))
 
 
-def _convert_options(
+def _convert_flash_attn_options(
     window: Sequence[Any], causal: bool, scale: float | None, soft_cap: float, slopes: Any, deterministic: bool
 ) -> dict[str, Any]:
     """Convert flash-attn's options to ours: bottom-right masks, and a window that includes its left bound."""
@@ -149,7 +149,7 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Return attention of [b, s, h, d]; with `return_attn_probs` also the statistics [b, h, s_q]."""
-    options = _convert_options(window_size, causal, softmax_scale, softcap, alibi_slopes, deterministic)
+    options = _convert_flash_attn_options(window_size, causal, softmax_scale, softcap, alibi_slopes, deterministic)
     found = torch_ops.attention(
         *(x.transpose(1, 2) for x in (q, k, v)), dropout=dropout_p, return_stats=return_attn_probs, **options
     )
@@ -187,9 +187,9 @@ def flash_attn_varlen_func(
     block_table: Any = None,
 ) -> Any:
     """Return attention of packed tokens [t, h, d]; with `return_attn_probs` also the statistics [h, t]."""
-    options = _convert_options(window_size, causal, softmax_scale, softcap, alibi_slopes, deterministic)
+    options = _convert_flash_attn_options(window_size, causal, softmax_scale, softcap, alibi_slopes, deterministic)
     if block_table is not None:
-        _skip_unsupported_pages(k, cu_seqlens_k.diff(), block_table)
+        _skip_test_with_unsupported_pages(k, cu_seqlens_k.diff(), block_table)
         return torch_ops.attention_with_kvcache(
             *(q, k, v, block_table, cu_seqlens_k.diff()),
             cu_seqlens_q=cu_seqlens_q,
@@ -206,7 +206,7 @@ def flash_attn_varlen_func(
     return (*found, _make_dropout_mask_placeholder(dropout_p)) if return_attn_probs else found
 
 
-def _skip_unsupported_pages(pages: Any, lengths: Any, block_table: Any) -> None:
+def _skip_test_with_unsupported_pages(pages: Any, lengths: Any, block_table: Any) -> None:
     """Skip a test that needs copied pages, or lengths on the host: this package does not support these."""
     if pages.shape[-1] % 8:
         pytest.skip("no counterpart: pages are not copied, so their head dim must be a multiple of 8")
@@ -248,9 +248,9 @@ def flash_attn_with_kvcache(
         pytest.skip("no counterpart: new keys appended to the cache, rotary embeddings")
     if cache_leftpad is not None or cache_batch_idx is not None:
         pytest.skip("no counterpart: padding on the left, an index of the cache's samples")
-    options = _convert_options(window_size, causal, None, 0.0, alibi_slopes, False)
+    options = _convert_flash_attn_options(window_size, causal, None, 0.0, alibi_slopes, False)
     if block_table is not None:
-        _skip_unsupported_pages(k_cache, cache_seqlens, block_table)
+        _skip_test_with_unsupported_pages(k_cache, cache_seqlens, block_table)
         return torch_ops.attention_with_kvcache(q, k_cache, v_cache, block_table, cache_seqlens, **options)
     lengths = {"seq_len_q": cache_seqlens.new_full((q.shape[0],), q.shape[1]), "seq_len_kv": cache_seqlens}
     found = torch_ops.attention(*(x.transpose(1, 2) for x in (q, k_cache, v_cache)), **lengths, **options)

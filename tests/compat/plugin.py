@@ -22,7 +22,7 @@ import pytest
 
 from .compare import REACHED_EXECUTE
 from .recorder import Recorder
-from .run import make_missing_row
+from .run import make_row_of_test_without_result
 
 INNER_PYTEST_VARIABLE = "CUDNN_COMPAT_INNER"
 GRAPH_ARGUMENT_NAMES = (
@@ -109,7 +109,8 @@ class CompatibilityHooks:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and self.out and _is_first_worker():
             _append_json_line(
-                self.out, make_missing_row(report.nodeid, report.nodeid, _format_reason(report), "failed")
+                self.out,
+                make_row_of_test_without_result(report.nodeid, report.nodeid, _format_reason(report), "failed"),
             )
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -123,7 +124,8 @@ class CompatibilityHooks:
         """Write the line of a test after a crash of its worker; called by pytest-xdist in the controlling process."""
         if self.out:
             _append_json_line(
-                self.out, make_missing_row(crashitem, crashitem.partition("::")[0], "the process died", "crashed")
+                self.out,
+                make_row_of_test_without_result(crashitem, crashitem.partition("::")[0], "the process died", "crashed"),
             )
 
     @pytest.hookimpl(hookwrapper=True)

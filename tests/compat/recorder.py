@@ -145,12 +145,12 @@ class Recorder:
                 {
                     "call": call,
                     "type": type(error).__name__,
-                    "kind": self.join_base_names_of_error(error),
+                    "kind": self.format_exception_base_classes(error),
                     "text": text[0][:300] if text else "",
                 }
             )
 
-    def join_base_names_of_error(self, error: BaseException) -> str:
+    def format_exception_base_classes(self, error: BaseException) -> str:
         """Return the names of the built-in base classes by which an error can be caught, joined by ``+``."""
         unsupported = getattr(self.cudnn, "cudnnGraphNotSupportedError", None)
         kinds = ["cudnnGraphNotSupportedError"] if unsupported and isinstance(error, unsupported) else []

@@ -92,7 +92,7 @@ def _write_results(plan: RunOptions, about: Mapping[str, Any], rows: Iterable[Ma
 def _make_pytest_environment(plan: RunOptions) -> dict[str, str]:
     environment = make_environment(plan.cudnn, plan.path)
     options = ["-p", "no:cacheprovider", "-p", "tests.compat.plugin", "--compat-module", plan.module]
-    options += ["--compat-out", str(_get_partial_path(plan)), "--compat-sample", str(plan.sample)]
+    options += ["--compat-out", str(_get_partial_results_path(plan)), "--compat-sample", str(plan.sample)]
     options += ["--compat-part", str(plan.part), "--compat-seed", str(plan.seed)]
     options += ["--compat-target", plan.target] if plan.target else []
     environment["PYTEST_ADDOPTS"] = shlex.join(options)
@@ -126,13 +126,13 @@ def _make_cudnn_environment(cudnn: str | None) -> dict[str, str]:
     return environment
 
 
-def _get_partial_path(plan: RunOptions) -> Path:
+def _get_partial_results_path(plan: RunOptions) -> Path:
     return plan.out.resolve().with_name(plan.out.name + ".part")
 
 
 def _run_pytest(plan: RunOptions, files: Sequence[str], environment: Mapping[str, str]) -> str:
     """Run some files in one pytest and return its exit code."""
-    part = _get_partial_path(plan)
+    part = _get_partial_results_path(plan)
     part.parent.mkdir(parents=True, exist_ok=True)
     for suffix in ("", ".collected", ".about"):
         Path(f"{part}{suffix}").unlink(missing_ok=True)
@@ -166,7 +166,7 @@ def _run_pytest(plan: RunOptions, files: Sequence[str], environment: Mapping[str
 
 def _read_results(plan: RunOptions, files: Sequence[str], ending: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the rows of some test files, including tests without a result, and the facts of the run."""
-    part = _get_partial_path(plan)
+    part = _get_partial_results_path(plan)
     rows: dict[str, dict[str, Any]] = {}
     if part.exists():
         for text in part.read_text(encoding="utf-8").splitlines():
@@ -176,11 +176,13 @@ def _read_results(plan: RunOptions, files: Sequence[str], ending: str) -> tuple[
     ids = collected.read_text(encoding="utf-8").splitlines() if collected.exists() else []
     for test in ids:
         if test not in rows:
-            rows[test] = make_missing_row(test, test.partition("::")[0], ending)
+            rows[test] = make_row_of_test_without_result(test, test.partition("::")[0], ending)
     if not ids and "status 5" not in ending:
         present = {row["file"] for row in rows.values()}
         reason = f"nothing was collected: {ending}"
-        rows.update({name: make_missing_row(name, name, reason) for name in files if name not in present})
+        rows.update(
+            {name: make_row_of_test_without_result(name, name, reason) for name in files if name not in present}
+        )
     about = Path(f"{part}.about")
     said = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
     for path in (part, collected, about):
@@ -188,7 +190,7 @@ def _read_results(plan: RunOptions, files: Sequence[str], ending: str) -> tuple[
     return list(rows.values()), said
 
 
-def make_missing_row(test: str, file: str, reason: str, outcome: str = "not run") -> dict[str, Any]:
+def make_row_of_test_without_result(test: str, file: str, reason: str, outcome: str = "not run") -> dict[str, Any]:
     """Return the row of a test without a result, with the reason."""
     row = {"id": test, "file": file, "outcome": outcome, "reason": reason, "stage": "", "executes": 0, "graphs": []}
     return {**row, "errors": [], "errors_in_all": 0, "seconds": 0.0}

@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
+def limited_gpu_memory(request: pytest.FixtureRequest) -> Iterator[None]:
     """Limit each test process to CUDNN_BACKEND_GPU_MEMORY_GB; the first process occupies the rest of GPU memory."""
     from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, limit_torch_memory, occupy_memory_above_limit
 

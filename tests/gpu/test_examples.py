@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py import library
 from tests.support.child import ROOT, run_python
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.gpu_requirements import assert_program_succeeded
 
 MAX_ERRORS = {  # of each output, relative to its size
@@ -34,7 +34,7 @@ def test_example_results_agree_with_the_interpreter(name: str) -> None:
         assert words in done.stdout
         return
     found = {output: float(error) for output, error in REPORTED_ERROR_PATTERN.findall(done.stdout)}
-    store_measured_numbers("example", example=name, errors=found)
+    append_measurement_to_run_record("example", example=name, errors=found)
     assert set(found) == set(MAX_ERRORS[name])
     assert {output: error for output, error in found.items() if not error <= MAX_ERRORS[name][output]} == {}
 
@@ -44,5 +44,5 @@ def test_the_level0_execute_example_runs_a_plan() -> None:
     done = run_python([str(ROOT / "examples" / "level0_execute.py")])
     assert_program_succeeded(done)
     [(_, error)] = REPORTED_ERROR_PATTERN.findall(done.stdout)
-    store_measured_numbers("example", example="level0_execute", errors={"C": float(error)})
+    append_measurement_to_run_record("example", example="level0_execute", errors={"C": float(error)})
     assert float(error) <= 2e-3

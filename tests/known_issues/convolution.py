@@ -62,7 +62,7 @@ def _make_int8_convolution(*, relu: bool) -> Graph:
     return g.graph()
 
 
-def _make_weight_gradient(*modes: PointwiseMode) -> Graph:
+def _make_weight_gradient_of_changed_image(*modes: PointwiseMode) -> Graph:
     """Return a channels-last weight gradient that applies pointwise operations to its image first."""
     g = GraphBuilder("weight gradient")
     x, dy = (g.tensor(name, (4, 64, 16, 16), strides="channels_last") for name in ("x", "dy"))
@@ -221,16 +221,16 @@ CONVOLUTION: dict[str, Examples] = {
     ),
     "weight-gradient-prologue": Examples(
         reproductions={
-            "": lambda: _make_weight_gradient(PointwiseMode.ADD, PointwiseMode.RELU_FWD),
-            "relu": lambda: _make_weight_gradient(PointwiseMode.RELU_FWD),
+            "": lambda: _make_weight_gradient_of_changed_image(PointwiseMode.ADD, PointwiseMode.RELU_FWD),
+            "relu": lambda: _make_weight_gradient_of_changed_image(PointwiseMode.RELU_FWD),
         },
-        unaffected=lambda: _make_weight_gradient(PointwiseMode.MUL, PointwiseMode.ADD),
-        fixed=_make_weight_gradient,
+        unaffected=lambda: _make_weight_gradient_of_changed_image(PointwiseMode.MUL, PointwiseMode.ADD),
+        fixed=_make_weight_gradient_of_changed_image,
     ),
     "weight-gradient-normed": Examples(
-        reproductions={"": lambda: _make_weight_gradient(*_SCALE_AND_BIAS, PointwiseMode.RELU_FWD)},
-        unaffected=lambda: _make_weight_gradient(PointwiseMode.RELU_FWD),
-        fixed=_make_weight_gradient,
+        reproductions={"": lambda: _make_weight_gradient_of_changed_image(*_SCALE_AND_BIAS, PointwiseMode.RELU_FWD)},
+        unaffected=lambda: _make_weight_gradient_of_changed_image(PointwiseMode.RELU_FWD),
+        fixed=_make_weight_gradient_of_changed_image,
     ),
     "fp8-not-held": Examples(
         reproductions={"": lambda: _make_scaled_convolution(DataType.FP8_E4M3)},

@@ -56,7 +56,7 @@ def _make_batch_norm_with_added_operand(operand: tuple[int, ...], kind: DataType
     return g.graph()
 
 
-def _make_layer_norm_with_operation(mode: PointwiseMode) -> Graph:
+def _make_layer_norm_with_pointwise(mode: PointwiseMode) -> Graph:
     """Return a layer norm, then an elementwise operation on its result and a tensor in memory."""
     g = GraphBuilder("normed", io_type=DataType.FLOAT)
     dims, per = (32, 32, 1, 1), (1, 32, 1, 1)
@@ -105,9 +105,9 @@ NORM: dict[str, Examples] = {
         fixed=lambda: _make_batch_norm_with_added_operand((4, 32, 4, 5)),
     ),
     "norm-activation-gradient": Examples(
-        reproductions={"": lambda: _make_layer_norm_with_operation(PointwiseMode.RELU_BWD)},
-        unaffected=lambda: _make_layer_norm_with_operation(PointwiseMode.MUL),
-        fixed=lambda: _make_layer_norm_with_operation(PointwiseMode.MUL),
+        reproductions={"": lambda: _make_layer_norm_with_pointwise(PointwiseMode.RELU_BWD)},
+        unaffected=lambda: _make_layer_norm_with_pointwise(PointwiseMode.MUL),
+        fixed=lambda: _make_layer_norm_with_pointwise(PointwiseMode.MUL),
     ),
     "norm-operand-twice": Examples(
         reproductions={"": lambda: _make_layer_norm_added_to_itself(twice=True)},

@@ -24,7 +24,7 @@ def _make_matmul_with_signal(*, wanted: bool) -> Graph:
     return g.graph()
 
 
-def _make_concatenated_convolution(*, existing_first: bool) -> Graph:
+def _make_convolution_with_concatenation(*, existing_first: bool) -> Graph:
     """Return a convolution and the in-place concatenation of its result with an existing tensor."""
     g = GraphBuilder("joined")
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
@@ -44,8 +44,8 @@ OTHERS: dict[str, Examples] = {
         fixed=lambda: _make_matmul_with_signal(wanted=False),
     ),
     "concatenation-behind": Examples(
-        reproductions={"": lambda: _make_concatenated_convolution(existing_first=True)},
-        unaffected=lambda: _make_concatenated_convolution(existing_first=False),
-        fixed=lambda: _make_concatenated_convolution(existing_first=False),
+        reproductions={"": lambda: _make_convolution_with_concatenation(existing_first=True)},
+        unaffected=lambda: _make_convolution_with_concatenation(existing_first=False),
+        fixed=lambda: _make_convolution_with_concatenation(existing_first=False),
     ),
 }

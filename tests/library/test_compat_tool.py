@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.compat.__main__ import main
 from tests.compat.compare import MAX_LISTED_IDS, compare_runs, find_differences, read_run
 from tests.compat.recorder import Recorder
-from tests.compat.run import RunOptions, make_missing_row, run_test_files
+from tests.compat.run import RunOptions, make_row_of_test_without_result, run_test_files
 from tests.compat.scope import INTENDED_DIFFERENCES, LARGE_TEST_FILES, TEST_FILES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -26,7 +26,9 @@ def make_test_result_row(
     test: str = "test_a.py::test", outcome: str = "skipped", executes: int = 1, *kinds: str
 ) -> dict[str, Any]:
     errors = [{"call": "validate", "type": kind, "kind": kind, "text": "no"} for kind in kinds]
-    made = make_missing_row(test, test.partition("::")[0], "reached execute" if executes else "not supported", outcome)
+    made = make_row_of_test_without_result(
+        test, test.partition("::")[0], "reached execute" if executes else "not supported", outcome
+    )
     return {**made, "executes": executes, "errors": errors, "errors_in_all": len(errors)}
 
 
@@ -194,7 +196,9 @@ def test_the_comparison_lists_the_differences_of_graphs() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"), [([(32, 0)], "1 in 32"), ([(8, 3)], "1 in 8, part 3"), ([(8, 3), (8, 1)], "2 in 8, parts 1, 3")]
 )
-def test_several_runs_in_one_file_are_read_as_one(tmp_path: Path, parts: list[tuple[int, int]], said: str) -> None:
+def test_several_test_runs_in_one_file_are_read_as_one_run(
+    tmp_path: Path, parts: list[tuple[int, int]], said: str
+) -> None:
     lines = []
     for sample, part in parts:
         one = {**make_test_result_row(f"test_a.py::test[{part}]")}
@@ -205,7 +209,7 @@ def test_several_runs_in_one_file_are_read_as_one(tmp_path: Path, parts: list[tu
     assert len(rows) == len(parts)
 
 
-def test_a_file_of_runs_lists_the_tests_run_without_plans(tmp_path: Path) -> None:
+def test_a_merged_run_lists_test_files_run_without_plans(tmp_path: Path) -> None:
     lines: list[object] = []
     for name, fast in (("test_a.py", False), ("test_b.py", True)):
         lines += [{"run": {"module": "cudnn", "fast": fast}}, {**make_test_result_row(f"{name}::test"), "file": name}]
@@ -271,7 +275,7 @@ def run_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def test_the_first_line_describes_the_run(run_lines: list[dict[str, Any]]) -> None:
+def test_the_first_output_line_describes_the_test_run(run_lines: list[dict[str, Any]]) -> None:
     about = run_lines[0]["run"]
     assert (about["module"], about["sample"], about["device"]) == ("frontend", 1, "no GPU")
     assert about["cudnn"].startswith("9.")
@@ -300,7 +304,7 @@ def test_a_tests_line_has_its_last_stage_and_caught_exceptions(run_lines: list[d
     assert rows["test_swallows"]["errors_in_all"] == 1
 
 
-def test_the_line_of_a_test_has_its_executed_graphs(run_lines: list[dict[str, Any]]) -> None:
+def test_a_tests_output_line_has_its_executed_graphs(run_lines: list[dict[str, Any]]) -> None:
     rows = {line["id"].partition("::")[2]: line for line in run_lines[1:]}
     assert rows["test_plans"]["graphs"] == []
     (shown,) = rows["test_executes"]["graphs"]
@@ -322,6 +326,6 @@ def test_a_test_file_that_cannot_be_run_gets_a_line(tmp_path: Path) -> None:
     assert lines[0]["reason"].startswith("ImportError")
 
 
-def test_large_test_files_are_among_the_test_files() -> None:
+def test_large_files_are_a_subset_of_the_frontends_test_files() -> None:
     assert set(LARGE_TEST_FILES) < set(TEST_FILES)
     assert len(set(TEST_FILES)) == len(TEST_FILES)

@@ -105,7 +105,7 @@ def make_execute_call(handle: Any, change: Callable[[Descriptor, Descriptor], tu
     return lambda: capi.cudnnBackendExecute(handle, *change(*make_plan_and_variant_pack()))
 
 
-def close_descriptor_at(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[Descriptor, Descriptor]:
+def close_plan_or_variant_pack(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[Descriptor, Descriptor]:
     descriptors[index].close()
     return descriptors
 
@@ -300,13 +300,13 @@ ROWS: dict[str, Row] = {
         make_execute_call(None, lambda _plan, pack: (None, pack)), UsageError, "null-pointer", "got None",
     ),
     "execute with a closed plan": (
-        make_execute_call(None, lambda *both: close_descriptor_at(both, 0)),
+        make_execute_call(None, lambda *both: close_plan_or_variant_pack(both, 0)),
         UsageError,
         "descriptor-closed",
         "EXECUTION_PLAN",
     ),
     "execute with a closed variant pack": (
-        make_execute_call(None, lambda *both: close_descriptor_at(both, 1)),
+        make_execute_call(None, lambda *both: close_plan_or_variant_pack(both, 1)),
         UsageError,
         "descriptor-closed",
         "VARIANT_PACK",
@@ -529,7 +529,7 @@ def test_every_descriptor_type_refuses_use_after_close(kind: D) -> None:
         assert caught.value.code in ("descriptor-closed", "attribute-not-readable")
 
 
-def test_exceptions_leave_the_descriptor_usable() -> None:
+def test_a_refused_attribute_value_leaves_a_descriptor_usable() -> None:
     made = tensor(finalize=False)
     for value in ("x", 1.5, (1, 2), None):
         with pytest.raises(UsageError):
@@ -537,7 +537,7 @@ def test_exceptions_leave_the_descriptor_usable() -> None:
     assert made.finalize().get(Attr.TENSOR_UNIQUE_ID) == 1
 
 
-def test_initialize_empties_an_open_descriptor() -> None:
+def test_backend_initialize_clears_attributes_of_a_descriptor() -> None:
     made = tensor(finalize=False)
     capi.cudnnBackendInitialize(made)
     with pytest.raises(CudnnStatusError, match="BAD_PARAM"):
@@ -582,7 +582,7 @@ def test_constant_of_a_tensor_is_accepted_as_bytes() -> None:
     assert constant.finalized
 
 
-def test_status_error_has_its_context() -> None:
+def test_status_error_has_function_descriptor_and_last_error() -> None:
     with pytest.raises(CudnnStatusError) as caught:
         Descriptor(D.TENSOR).finalize()
     assert caught.value.status is Status.BAD_PARAM

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.codegen.__main__ import find_header
+from tools.codegen.__main__ import find_cudnn_header
 from tools.regen import PAGE_WRITERS
 from tools.repository import ROOT
 
@@ -71,7 +71,7 @@ class RepositoryCopy:
 
     def run_code_generator(self, changes: Mapping[str, str], *, succeeds: bool = True) -> str:
         """Run the code generator on the pinned header with some lines replaced."""
-        text = find_header().read_text()
+        text = find_cudnn_header().read_text()
         for old, new in changes.items():
             assert text.count(old) == 1
             text = text.replace(old, new)
@@ -343,7 +343,7 @@ def explain_full_moon(case: RefusalCase, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    return Cause("full-moon", f"the moon is full{format_quote(reason)}", Basis.RULE, "stated by cuDNN", "wait")
+    return Cause("full-moon", f"the moon is full{format_reason_quote(reason)}", Basis.RULE, "stated by cuDNN", "wait")
 ''',
     )
     codes = "tests/pure/golden/codes.txt"

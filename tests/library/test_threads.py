@@ -23,7 +23,7 @@ NAMES = [
 QUESTIONS = [(name, TARGETS[index % len(TARGETS)]) for index, name in enumerate(NAMES)]
 
 
-def judge_as_dict(name: str, target: str) -> dict[str, Any]:
+def judge_graph_and_make_dict(name: str, target: str) -> dict[str, Any]:
     """Return the parts of a verdict that must not depend on the thread."""
     data = explain(VARIED_GRAPHS[name](), target).to_dict()
     return {
@@ -36,16 +36,16 @@ def run_in_threads(work: Callable[[int], Any], count: int) -> list[Any]:
     """Run ``work`` with each number below ``count`` in sixteen threads that start together."""
     start = threading.Barrier(THREADS)
 
-    def wait_and_work(number: int) -> Any:
+    def wait_for_all_threads_and_work(number: int) -> Any:
         if number < THREADS:
             start.wait()
         return work(number)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(wait_and_work, range(count)))
+        return list(pool.map(wait_for_all_threads_and_work, range(count)))
 
 
-def test_there_are_at_least_sixteen_different_graphs() -> None:
+def test_the_threads_judge_at_least_sixteen_different_graphs() -> None:
     assert len({str(VARIED_GRAPHS[name]()) for name in NAMES}) >= 16
     assert {target for _, target in QUESTIONS} == set(TARGETS)
 
@@ -53,13 +53,13 @@ def test_there_are_at_least_sixteen_different_graphs() -> None:
 @pytest.fixture(scope="module")
 def single_thread_answers() -> list[dict[str, Any]]:
     """Return the verdicts on all graphs, judged by one thread."""
-    return [judge_as_dict(*question) for question in QUESTIONS]
+    return [judge_graph_and_make_dict(*question) for question in QUESTIONS]
 
 
 def test_verdicts_of_sixteen_threads_equal_serial_verdicts(single_thread_answers: list[dict[str, Any]]) -> None:
     for round_number in range(3):
         count = max(THREADS, len(QUESTIONS))
-        together = run_in_threads(lambda number: judge_as_dict(*QUESTIONS[number % len(QUESTIONS)]), count)
+        together = run_in_threads(lambda number: judge_graph_and_make_dict(*QUESTIONS[number % len(QUESTIONS)]), count)
         for question, serial, parallel in zip(QUESTIONS, single_thread_answers, together, strict=False):
             assert parallel == serial, (question, round_number)
     assert {item["outcome"] for item in single_thread_answers} >= {"supported", "not supported"}
@@ -67,7 +67,7 @@ def test_verdicts_of_sixteen_threads_equal_serial_verdicts(single_thread_answers
     assert sum(len(candidate["reasons"]) for item in single_thread_answers for candidate in item["candidates"]) > 60
 
 
-def test_many_threads_may_judge_the_control_graph_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_may_judge_a_known_good_graph_concurrently(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setattr(sys.modules["cudnn_backend_py.diagnose.explanation"], "_control_cache", {})
@@ -117,5 +117,5 @@ def test_the_log_capture_of_each_thread_has_only_its_graph() -> None:
         assert len(sizes) == 1
 
 
-def test_library_is_loaded_once() -> None:
+def test_threads_load_the_cudnn_library_only_once() -> None:
     assert len({id(found) for found in run_in_threads(lambda _: library(), THREADS)}) == 1

@@ -101,7 +101,7 @@ def test_host_times_quoted_in_page_text_equal_the_record() -> None:
     assert "takes {:.1f}, {:.1f} and {:.1f}.".format(*each) in " ".join(EXECUTION.split())
 
 
-def test_frontend_costs_equal_the_record() -> None:
+def test_documented_frontend_host_time_ratios_equal_the_record() -> None:
     ratios = read_record("frontend-costs-h200-cudnn-9.19.0.json")["ratios"]
     names = ("forward, same", "backward, same", "forward, fresh", "backward, fresh", "first result")
     assert (

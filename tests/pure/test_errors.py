@@ -249,7 +249,7 @@ def test_only_not_supported_status_derives_from_status_errors() -> None:
 # ------------------------------------------------------------------------------------------------ codes
 
 
-def _find_positions_of_code_parameter(tree: ast.Module) -> dict[str, int]:
+def _find_positions_of_error_code_parameter(tree: ast.Module) -> dict[str, int]:
     """Return the position of the parameter ``code`` in each function of a module that has it, by function name."""
     places = {"Cause": 0, "Rule": 0}
     for node in ast.walk(tree):
@@ -261,18 +261,18 @@ def _find_positions_of_code_parameter(tree: ast.Module) -> dict[str, int]:
 
 
 @cache
-def _find_public_positions_of_code_parameter() -> dict[str, int]:
+def _find_public_error_code_positions() -> dict[str, int]:
     """Return the position of the parameter ``code`` in each public function of the package that has it, by name."""
     found: dict[str, int] = {}
     for path in PACKAGE.rglob("*.py"):
-        places = _find_positions_of_code_parameter(ast.parse(path.read_text(encoding="utf-8")))
+        places = _find_positions_of_error_code_parameter(ast.parse(path.read_text(encoding="utf-8")))
         found |= {name: place for name, place in places.items() if not name.startswith("_")}
     return found
 
 
 def _find_error_codes(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    places = _find_public_positions_of_code_parameter() | _find_positions_of_code_parameter(tree)
+    places = _find_public_error_code_positions() | _find_positions_of_error_code_parameter(tree)
     for node in ast.walk(tree):
         given: list[ast.expr | None] = []
         if isinstance(node, ast.Call):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.testing.record import record_run
+from cudnn_backend_py.testing.record import record_test_run
 from tests.support.child import ROOT
 from tests.support.gpu_memory import MEMORY_LIMIT_VARIABLE, find_memory_skip_reason, read_memory_limit
 from tests.support.gpu_requirements import EXPECTED_COUNTS, MEASURED_GPUS, OTHER_GPUS_KEY
@@ -23,7 +23,7 @@ USED = {
 
 
 @pytest.mark.parametrize("where", EXPECTED_COUNTS)
-def test_every_architecture_has_all_expected_values(where: str) -> None:
+def test_expected_counts_of_gpu_tests_exist_for_every_architecture(where: str) -> None:
     assert set(EXPECTED_COUNTS[where]) == USED
     assert all(EXPECTED_COUNTS[OTHER_GPUS_KEY][name] <= least for name, least in EXPECTED_COUNTS[where].items())
 
@@ -42,10 +42,10 @@ def test_gpu_memory_limit_is_read_from_the_environment(monkeypatch: pytest.Monke
     assert "it needs 17.0 GB of GPU memory, 16.0 are left" in find_memory_skip_reason(17_000_000_000, 16_000_000_000)
 
 
-def test_record_contains_skip_reasons(tmp_path: Path) -> None:
+def test_record_of_a_test_run_contains_skip_reasons(tmp_path: Path) -> None:
     text = "import pytest\n\ndef test_a():\n    pytest.skip('no second GPU')\n\ntest_b = test_a\n\ndef test_c(): pass\n"
     (tmp_path / "test_three.py").write_text(text)
-    done = record_run(tmp_path / "logs", [str(tmp_path / "test_three.py"), "-q", "-p", "no:cacheprovider"])
+    done = record_test_run(tmp_path / "logs", [str(tmp_path / "test_three.py"), "-q", "-p", "no:cacheprovider"])
     assert done.code == 0
     assert done.not_run == {"no second GPU": 2}
     record = json.loads(done.path.read_text())

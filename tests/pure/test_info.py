@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cudnn_backend_py.info import find_commit
+from cudnn_backend_py.info import find_git_commit
 
 PROGRAM = (
     "import json; from cudnn_backend_py.info import make_measurement_record_header as make; "
@@ -36,7 +36,7 @@ def test_recorded_command_contains_no_absolute_path(words, command, tmp_path):
 def test_recorded_commit_names_the_head_of_the_repository(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDNN_BACKEND_COMMIT", raising=False)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert find_commit(tmp_path) == "unknown"
+    assert find_git_commit(tmp_path) == "unknown"
 
     def run_git(*words):
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -49,10 +49,10 @@ def test_recorded_commit_names_the_head_of_the_repository(tmp_path, monkeypatch)
     run_git("commit", "-qm", "one")
     run_git("tag", "-a", "v1", "-m", "one")
     head = run_git("rev-parse", "HEAD")
-    assert find_commit(tmp_path) == head
+    assert find_git_commit(tmp_path) == head
     (tmp_path / "file").write_text("two")
-    assert find_commit(tmp_path) == f"{head}-dirty"
+    assert find_git_commit(tmp_path) == f"{head}-dirty"
     monkeypatch.setenv("PATH", "")
-    assert find_commit(tmp_path) == "unknown"
+    assert find_git_commit(tmp_path) == "unknown"
     monkeypatch.setenv("CUDNN_BACKEND_COMMIT", "abc")
-    assert find_commit(tmp_path) == "abc"
+    assert find_git_commit(tmp_path) == "abc"

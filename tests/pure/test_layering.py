@@ -170,7 +170,7 @@ def test_the_binding_imports_only_numpy() -> None:
     assert outside == {"ctypes", "numpy"}
 
 
-def test_lower_layers_import_modules_by_name_only_in_two_files() -> None:
+def test_two_files_of_lower_layers_import_computed_module_names() -> None:
     """A module name computed at run time cannot be checked against the layers."""
     found = {
         path.relative_to(PACKAGE).as_posix()

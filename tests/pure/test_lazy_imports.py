@@ -45,7 +45,7 @@ def run_and_list_loaded_modules(statement: str) -> dict[str, Any]:
     return found
 
 
-def test_import_loads_no_library_and_no_module() -> None:
+def test_importing_the_package_loads_no_library_and_no_submodule() -> None:
     assert run_and_list_loaded_modules("import cudnn_backend_py") == {
         "libraries": [],
         "ours": ["cudnn_backend_py"],
@@ -77,7 +77,7 @@ def test_building_a_graph_loads_neither_library_nor_numpy() -> None:
     assert not [name for name in found["ours"] if name.startswith("cudnn_backend_py.diagnose")]
 
 
-def test_loaded_library_check_detects_the_driver_stub() -> None:
+def test_list_of_loaded_libraries_contains_the_cuda_driver_stub() -> None:
     from cudnn_backend_py.native.driver import find_driver_stub
 
     stub = find_driver_stub()

@@ -129,7 +129,7 @@ def test_commands_of_recorded_user_tasks_are_on_the_documentation_page(task: Use
 
 
 @pytest.mark.parametrize(("tried", "tasks"), [("tried", TASKS), ("tried_on_a_gpu", GPU_TASKS)])
-def test_the_record_of_user_tasks_is_current(tried: str, tasks: tuple[UserTask, ...]) -> None:
+def test_recorded_exit_codes_and_output_of_user_tasks_are_current(tried: str, tasks: tuple[UserTask, ...]) -> None:
     record = read_record(RECORD_PATH.name)[tried]
     assert [one["task"] for one in record["tasks"]] == [task.task for task in tasks]
     assert [one["exit_code"] for one in record["tasks"]] == [task.exit_code for task in tasks]

@@ -96,7 +96,7 @@ LEFT: dict[str, int] = {
     "benchmarks": 6,
     "cudnn_backend_py/audit": 44,
     "cudnn_backend_py/cli": 53,
-    "cudnn_backend_py/diagnose": 311,
+    "cudnn_backend_py/diagnose": 308,
     "cudnn_backend_py/execution": 14,
     "cudnn_backend_py/frontend": 59,
     "cudnn_backend_py/graph": 26,
@@ -105,7 +105,7 @@ LEFT: dict[str, int] = {
     "cudnn_backend_py/known_issues": 23,
     "cudnn_backend_py/native": 36,
     "cudnn_backend_py/plans": 22,
-    "cudnn_backend_py/rewrite": 5,
+    "cudnn_backend_py/rewrite": 4,
     "cudnn_backend_py/system": 32,
     "cudnn_backend_py/target": 2,
     "cudnn_backend_py/testing": 11,
@@ -138,7 +138,7 @@ LEFT: dict[str, int] = {
     "tests/pure/versions": 1,
     "tests/pure/why": 11,
     "tests/support": 6,
-    "tools": 17,
+    "tools": 16,
 }
 
 

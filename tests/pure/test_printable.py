@@ -14,12 +14,12 @@ from cudnn_backend_py.diagnose import Outcome, render_text
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.remedy import Remedies
 from cudnn_backend_py.diagnose.report.attention_page import _format_inline_code
-from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_remedies
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_remedies, render_verdict_matrix
 from cudnn_backend_py.diagnose.verdict import Basis, Cause
 from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
 from cudnn_backend_py.graph import Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.plans.refusals import Reason
-from cudnn_backend_py.printable import printable, printable_lines
+from cudnn_backend_py.printable import make_lines_printable, printable
 from tests.support.damaged_texts import HOSTILE_TEXTS, assert_safe_to_print
 from tests.support.reporting import make_support_matrix, make_two_matmuls, make_verdict
 
@@ -49,7 +49,7 @@ def test_special_characters_are_escaped(text: str, shown: str) -> None:
 
 
 def test_printable_lines_keep_newlines_and_escape_ci_commands() -> None:
-    assert printable_lines("a\n  ::error::b\r\nc::d") == "a\n  \\x3a:error::b\\r\nc::d"
+    assert make_lines_printable("a\n  ::error::b\r\nc::d") == "a\n  \\x3a:error::b\\r\nc::d"
 
 
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)
@@ -71,7 +71,7 @@ def test_text_of_a_verdict_with_hostile_names_is_printable(name: str) -> None:
     assert len(str(graph).splitlines()) == len(str(make_two_matmuls("g")).splitlines())
     assert len(render_text(asked).splitlines()) == lines + name.count("\n") * 2 + 1  # of the detail
     matrix = make_support_matrix(name, "the last one lacks a cell")
-    assert_safe_to_print(render_as_text(render_matrix(dataclasses.replace(matrix, graphs=(name,)))))
+    assert_safe_to_print(render_as_text(render_verdict_matrix(dataclasses.replace(matrix, graphs=(name,)))))
 
 
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)

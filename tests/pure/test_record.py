@@ -21,8 +21,8 @@ def test_without_pytest_no_record_is_written(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from pathlib import Path\n"
-        "from cudnn_backend_py.testing.record import record_run\n"
-        f"record_run(Path({str(tmp_path / 'logs')!r}), [])\n"
+        "from cudnn_backend_py.testing.record import record_test_run\n"
+        f"record_test_run(Path({str(tmp_path / 'logs')!r}), [])\n"
     )
     # -S excludes installed packages, and -I additions of the environment.
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)

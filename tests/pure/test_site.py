@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.diagnose.causes.rule_texts import convert_roles_to_markdown, find_rule_name
+from cudnn_backend_py.diagnose.causes.rule_texts import convert_sphinx_roles_to_markdown, find_rule_name_for_reason
 from tools.website.links import find_dead_links
 from tools.website.pages import make_source_files_page
 from tools.website.reasons import (
     REASONS_TABLE_PATH,
     list_reason_entries,
     list_rules,
-    make_lookup_table,
-    make_search_key,
+    make_reason_lookup_table,
+    make_reason_search_key,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -52,22 +52,22 @@ def test_ci_page_includes_the_example_workflow() -> None:
     assert {"check", "cudnn", "doctor", "run", "target"} <= set(commands) <= set(main.commands)
 
 
-def test_file_page_describes_every_source_file() -> None:
+def test_page_of_source_files_describes_every_file() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (\S.*) \|$", make_source_files_page(), re.MULTILINE)
     files = [path for suffix in ("py", "c", "h", "cpp", "cu") for path in ROOT.glob(f"cudnn_backend_py/**/*.{suffix}")]
     assert sorted(name.rpartition("/")[2] for name, _ in rows) == sorted(path.name for path in files)
 
 
-def test_reason_entries_have_unique_anchors_and_existing_rules() -> None:
+def test_refusal_reason_entries_have_unique_anchors_and_known_rules() -> None:
     found = list_reason_entries()
     assert len(found) > 500
     anchors = [entry.anchor for entry in found] + [rule.anchor for rule in list_rules()]
     assert len(set(anchors)) == len(anchors)
     assert {entry.rule for entry in found} <= {rule.name for rule in list_rules()}
-    assert len({make_search_key(entry.text) for entry in found}) == len(found)
+    assert len({make_reason_search_key(entry.text) for entry in found}) == len(found)
 
 
-def test_every_rule_has_a_description() -> None:
+def test_every_refusal_rule_has_a_description() -> None:
     for rule in list_rules():
         assert rule.title, rule.name
         assert "`:" not in rule.title + rule.text, rule.name
@@ -86,12 +86,12 @@ def test_every_rule_has_a_description() -> None:
         (S, "nothing known", "none"),
     ],
 )
-def test_rule_of_a_reason_is_found(status: str, text: str, rule: str) -> None:
-    assert find_rule_name(status, text) == rule
+def test_the_rule_explaining_a_refusal_message_is_found(status: str, text: str, rule: str) -> None:
+    assert find_rule_name_for_reason(status, text) == rule
 
 
-def test_patterns_for_the_browser_have_no_inline_flags() -> None:
-    table = make_lookup_table()
+def test_regex_patterns_for_the_browser_have_no_inline_flags() -> None:
+    table = make_reason_lookup_table()
     assert len(table["reasons"]) == len(list_reason_entries())
     for pattern, anchor, title in table["patterns"]:
         assert "(?i" not in pattern
@@ -103,20 +103,23 @@ def test_patterns_for_the_browser_have_no_inline_flags() -> None:
     assert either.search("block.scale e4m3")
 
 
-def test_search_keys_of_reasons_ignore_numbers_and_punctuation() -> None:
-    assert make_search_key("must be (1, 128, 8) but found (1, 128, 5) at: d != 8") == make_search_key(
+def test_refusal_reason_search_keys_ignore_numbers_and_punctuation() -> None:
+    assert make_reason_search_key("must be (1, 128, 8) but found (1, 128, 5) at: d != 8") == make_reason_search_key(
         "must be (2,64,8), but found 1 7 9 at d != 8"
     )
-    assert make_search_key("d_qk % 8 != 0") != make_search_key("d_v % 8 != 0")
+    assert make_reason_search_key("d_qk % 8 != 0") != make_reason_search_key("d_v % 8 != 0")
 
 
-def test_reasons_come_from_several_cudnn_versions() -> None:
+def test_refusal_reasons_come_from_several_cudnn_versions() -> None:
     versions = {version for entry in list_reason_entries() for version in entry.versions}
     assert {"9.14.0", "9.19.0", "9.28.0"} <= versions, REASONS_TABLE_PATH
 
 
 def test_sphinx_roles_become_code_spans() -> None:
-    assert convert_roles_to_markdown("see :func:`~a.b.name` and :class:`Graph`, ``x``") == "see `name` and `Graph`, `x`"
+    assert (
+        convert_sphinx_roles_to_markdown("see :func:`~a.b.name` and :class:`Graph`, ``x``")
+        == "see `name` and `Graph`, `x`"
+    )
 
 
 def test_dead_links_are_reported(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_every_message_has_an_anchor_on_the_page_of_reasons(browser: Browser) ->
 
 
 @pytest.mark.parametrize("text", ["No valid engine configs", "cuDNN Frontend error: No valid engine configs for X_"])
-def test_search_box_shows_a_message(browser: Browser, text: str) -> None:
+def test_search_box_links_to_the_entry_of_a_pasted_message(browser: Browser, text: str) -> None:
     page = browser.open(SITE / "glossary.html")
     enter_search_text(page, text)
     href = "document.querySelector('#reason-result a')?.href ?? ''"
@@ -70,7 +70,7 @@ def test_a_search_for_other_text_shows_no_message(browser: Browser) -> None:
     assert wait_until_true(page, "document.querySelector('#reason-result a') === null")
 
 
-def test_log_with_a_message_and_a_reason_shows_both(browser: Browser) -> None:
+def test_pasted_log_with_message_and_refusal_reason_finds_both(browser: Browser) -> None:
     page = browser.open(SITE / "tables" / "reasons.html")
     page.evaluate("document.getElementById('reason').focus()")
     page.write(

@@ -19,7 +19,7 @@ from cudnn_backend_py.tuning import trial
 from tests.conftest import SITE
 from tests.support.chromium import Browser, Page
 from tools.records.reasons import judge_random_graphs, list_reasons
-from tools.website.reasons import list_reason_entries, list_rules, make_search_key
+from tools.website.reasons import list_reason_entries, list_rules, make_reason_search_key
 
 PAGES = (
     "index.html",
@@ -198,7 +198,7 @@ def find_reason_entry(page: Page, text: str) -> dict[str, str]:
     return found
 
 
-def test_search_box_shows_the_entry_of_a_reason(browser: Browser) -> None:
+def test_search_box_links_to_the_entry_of_a_refusal_reason(browser: Browser) -> None:
     page = browser.open(SITE / "glossary.html")
     [entry] = [
         one
@@ -231,13 +231,13 @@ def collect_refusal_reasons_not_in_the_table() -> list[Reason]:
     """Return distinct refusal reasons of the available cuDNN for random graphs not used for the page's table."""
     found: dict[str, Reason] = {}
     for _, verdict in judge_random_graphs(FRESH_SEED):
-        found |= {make_search_key(reason.text): reason for reason in list_reasons(verdict)}
+        found |= {make_reason_search_key(reason.text): reason for reason in list_reasons(verdict)}
         if len(found) >= 2 * WANTED:
             break
     return random.Random(0).sample(sorted(found.values(), key=str), WANTED)
 
 
-def test_search_finds_reasons_of_the_available_cudnn(browser: Browser) -> None:
+def test_search_explains_fresh_refusal_reasons_of_this_cudnn(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
     places = {entry.anchor for entry in list_reason_entries()} | {rule.anchor for rule in list_rules()}
     hows: dict[str, list[str]] = {}
@@ -258,6 +258,7 @@ def test_every_reason_entry_is_found_by_its_own_text(browser: Browser) -> None:
     others = [
         (entry.text, one)
         for entry, one in zip(list_reason_entries(), found, strict=True)
-        if one["how"] != "its entry" or make_search_key(by_anchor[one["anchor"]].text) != make_search_key(entry.text)
+        if one["how"] != "its entry"
+        or make_reason_search_key(by_anchor[one["anchor"]].text) != make_reason_search_key(entry.text)
     ]
     assert others == []

@@ -57,7 +57,7 @@ class AttentionCase:
 
     def make_inputs_of_graph(self, graph: Graph) -> dict[str, Array]:
         """Return the value of each graph input; K and V are transposed, ragged or paged where the graph needs it."""
-        swapped = list_transposed_inputs(graph) | self._list_transposed_block_scaled_names()
+        swapped = list_transposed_inputs(graph) | self._list_transposed_block_scaled_tensors()
         found: dict[str, Array] = {}
         written = {tensor.name for tensor in graph.outputs}
         for tensor in graph.variant_pack_tensors:
@@ -83,7 +83,7 @@ class AttentionCase:
         offsets, lengths, strides = place
         return reference.ragged_unpack(array, offsets, lengths, self.expected[name].shape, strides)
 
-    def _list_transposed_block_scaled_names(self) -> set[str]:
+    def _list_transposed_block_scaled_tensors(self) -> set[str]:
         """Return the names of the block-scaled tensors with s and d swapped, and of their scales."""
         if not self.problem.mx:
             return set()
@@ -394,7 +394,7 @@ def add_expected_results(case: AttentionCase) -> AttentionCase:
     """Add the results of the reference to a case; a backward case also gets its o and stats from it."""
     p, v = case.problem, case.values
     options = get_reference_options(case)
-    q, k, values, d_o = (_find_exact_input_values(case, name) for name in ("q", "k", "v", "do"))
+    q, k, values, d_o = (_get_values_before_paging_or_scaling(case, name) for name in ("q", "k", "v", "do"))
     scaled = p.is_fp8 and not p.mx
     if scaled:
         q, k, values = (x * v[f"descale_{name}"] for name, x in (("q", q), ("k", k), ("v", values)))
@@ -412,7 +412,7 @@ def add_expected_results(case: AttentionCase) -> AttentionCase:
     return case
 
 
-def _find_exact_input_values(case: AttentionCase, name: str) -> Array:
+def _get_values_before_paging_or_scaling(case: AttentionCase, name: str) -> Array:
     """Return the dense values of an input, before it was split into pages or blocks."""
     return case.values.get(f"{name}_dense", case.values.get(f"{name}_true", case.values[name]))
 

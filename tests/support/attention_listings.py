@@ -52,7 +52,7 @@ __all__ = [
     "find_text_difference",
     "judge_graphs_in_child",
     "log_and_judge_graphs",
-    "read_listings",
+    "read_attention_graph_listings",
 ]
 
 SIZE_SYMBOLS = {"b": 2, "hq": 6, "hk": 6, "hv": 6, "sq": 384, "skv": 512, "dqk": 64, "dv": 128}
@@ -130,7 +130,7 @@ class AttentionGraphListing:
         return _ListingReader(self.name).read_lines(self.lines)
 
 
-def read_listings(path: Path) -> list[AttentionGraphListing]:
+def read_attention_graph_listings(path: Path) -> list[AttentionGraphListing]:
     """Read a file of attention graphs in the text notation; return them in order."""
     found: list[AttentionGraphListing] = []
     version = ""
@@ -204,7 +204,7 @@ class _ListingReader:
         return tuple(self.sizes.get(word) or int(word) for word in text.strip("[]").split(","))
 
     @property
-    def next_uid(self) -> int:
+    def next_free_uid(self) -> int:
         """Return the next uid; with these uids cuDNN orders operations as in the listing.
 
         The order matters: heuristics list other configs for another order (9.19 and 9.28, sm_80 backward).
@@ -220,7 +220,7 @@ class _ListingReader:
         known = self.tensors.get(key)
         if known is None or match["dims"]:
             fields = self.parse_tensor_fields(name, match)
-            made = Tensor(name=key, uid=known.uid if known else self.next_uid, **fields)
+            made = Tensor(name=key, uid=known.uid if known else self.next_free_uid, **fields)
             assert known in (None, made), f"{name} is {known} and {made}"
             self.tensors[key] = made
         return self.tensors[key]
@@ -263,11 +263,13 @@ class _ListingReader:
     def ragged_offset(self, owner: str) -> Tensor:
         name = f"offsets of {owner}"
         dims = (self.sizes["b"] + 1, 1, 1, 1)
-        made = Tensor(name=name, uid=self.next_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32)
+        made = Tensor(
+            name=name, uid=self.next_free_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32
+        )
         return self.tensors.setdefault(name, made)
 
     def find_name_of_ragged_offset_owner(self, name: str) -> str:
-        """Return the name of the user tensor whose ragged offset the tensor `name` also has."""
+        """Return the name of the user tensor with the same ragged offset as the tensor `name`."""
         stem = name.removeprefix("d").removesuffix("t")
         if stem in _USER_TENSOR_DIMS or name == "STATS":
             return stem
@@ -361,7 +363,7 @@ class _ListingReader:
 # Comparing
 
 
-def _replace_ragged_offsets_by_attributes(network: Network) -> Network:
+def _replace_ragged_offsets_by_marks(network: Network) -> Network:
     """Return the network with a mark in place of each ragged offset, as listings do not have the offset's fields."""
     offsets = {key for item in network.values() for port, key in item.links if port == "ragged offset"}
     marked = {}
@@ -377,8 +379,8 @@ def _replace_ragged_offsets_by_attributes(network: Network) -> Network:
 def find_difference_from_logged_graph(listing: AttentionGraphListing, logged: Mapping[str, Any]) -> str | None:
     """Return the first difference between a listing and a logged graph; None if they differ only in names."""
     return find_difference_of_linked_items(
-        _replace_ragged_offsets_by_attributes(convert_graph_to_linked_items(listing.graph)),
-        _replace_ragged_offsets_by_attributes(convert_logged_graph_to_linked_items(logged)),
+        _replace_ragged_offsets_by_marks(convert_graph_to_linked_items(listing.graph)),
+        _replace_ragged_offsets_by_marks(convert_logged_graph_to_linked_items(logged)),
     )
 
 
@@ -442,14 +444,14 @@ def find_text_difference(listing: AttentionGraphListing, logged: Mapping[str, An
     """
     names = {tensor.uid: tensor.name for tensor in listing.graph.tensors if not re.search(r"\b[vcu]\d+$", tensor.name)}
     texts = (
-        _name_tensors_by_definition(listing.lines),
-        _name_tensors_by_definition(_ListingWriter(logged, names).write_lines()),
+        _rename_virtual_tensors_by_definition(listing.lines),
+        _rename_virtual_tensors_by_definition(_ListingWriter(logged, names).write_lines()),
     )
     odd = [sorted((Counter(one) - Counter(other)).elements()) for one, other in (texts, texts[::-1])]
     return f"listed {odd[0]}, written {odd[1]}" if any(odd) else None
 
 
-def _name_tensors_by_definition(lines: Iterable[str]) -> list[str]:
+def _rename_virtual_tensors_by_definition(lines: Iterable[str]) -> list[str]:
     """Return the lines with virtual tensors named by a hash of their definition, and constants by their type.
 
     Every mention of a tensor has its description, not only the first.

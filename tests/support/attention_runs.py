@@ -73,7 +73,9 @@ def make_random_attention_case(
     while True:
         problem = make_random_attention_problem(rng, backward=backward, tiny=False, fp8=fp8)
         if known_issues or not any(
-            find_measured_issues(AttentionUse(problem, backward, choose_composite_form(number, version), version, sm))
+            find_measured_issues(
+                AttentionUse(problem, backward, choose_composite_attention_form(number, version), version, sm)
+            )
         ):
             break
     if problem.dropout:
@@ -81,7 +83,7 @@ def make_random_attention_case(
     return make_attention_case(problem, rng, backward=backward)
 
 
-def choose_composite_form(number: int, version: Version) -> Form:
+def choose_composite_attention_form(number: int, version: Version) -> Form:
     """Return the form of the composite graph for case `number`: both forms in turn where cuDNN has two."""
     return "single operations" if number % 2 and version >= (9, 21, 0) else "expanded"
 
@@ -132,7 +134,7 @@ def run_attention_case(
     case = make_random_attention_case(
         number, version, _open_target().sm, backward=backward, fp8=fp8, known_issues=known_issues
     )
-    single = version if choose_composite_form(number, version) == "single operations" else None
+    single = version if choose_composite_attention_form(number, version) == "single operations" else None
     forms = [("composite", single)]
     if not case.problem.dropout_mask and case.problem.scale != "none" and not case.problem.deterministic:
         forms.append(("unified", version))
@@ -140,7 +142,7 @@ def run_attention_case(
     for form, chosen in forms:
         label = f"{form}{'' if chosen is None or form == 'unified' else ', single operations'}"
         run = AttentionRun(number, backward, label, case.problem.data_type.name, str(case.problem), "refused")
-        shape: Form = "unified" if form == "unified" else choose_composite_form(number, version)
+        shape: Form = "unified" if form == "unified" else choose_composite_attention_form(number, version)
         found = list(find_measured_issues(AttentionUse(case.problem, backward, shape, version, _open_target().sm)))
         if found and not known_issues:
             run.outcome, run.words = "hazard", found[0].code
@@ -238,7 +240,7 @@ def _run_queued_cases(waiting: queue.SimpleQueue[CaseRequest], runs: list[Attent
             command = [sys.executable, "-m", "tests.support.attention_runs"]
             environment = {**os.environ, **ONE_THREAD}
             child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        answer = _run_in_child(child, task)
+        answer = _run_case_in_child(child, task)
         found = [AttentionRun(**record) for record in json.loads(answer)] if answer else []
         if not answer:
             words = f"the process died: {child.wait()}"
@@ -251,7 +253,7 @@ def _run_queued_cases(waiting: queue.SimpleQueue[CaseRequest], runs: list[Attent
         _stop_child(child)
 
 
-def _run_in_child(child: subprocess.Popen[str], task: CaseRequest) -> str:
+def _run_case_in_child(child: subprocess.Popen[str], task: CaseRequest) -> str:
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(json.dumps(task) + "\n")

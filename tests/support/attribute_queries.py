@@ -57,7 +57,7 @@ def run_queries(questions: Iterable[AttributeQuery]) -> list[AttributeAnswer]:
     waiting = list(questions)
     answers: list[AttributeAnswer] = []
     while waiting:
-        lines = _run_child(waiting)
+        lines = _answer_queries_in_child(waiting)
         answers += [AttributeAnswer(*json.loads(line)) for line in lines]
         waiting = waiting[len(lines) :]
         if waiting:
@@ -66,7 +66,7 @@ def run_queries(questions: Iterable[AttributeQuery]) -> list[AttributeAnswer]:
     return answers
 
 
-def _run_child(questions: Sequence[AttributeQuery]) -> list[str]:
+def _answer_queries_in_child(questions: Sequence[AttributeQuery]) -> list[str]:
     text = "".join(json.dumps(asdict(question)) + "\n" for question in questions)
     child = [sys.executable, str(Path(__file__).resolve())]
     done = subprocess.run(child, input=text, capture_output=True, text=True, check=False)
@@ -76,7 +76,7 @@ def _run_child(questions: Sequence[AttributeQuery]) -> list[str]:
     return lines
 
 
-class _RawLibrary:
+class _CtypesCudnnLibrary:
     def __init__(self) -> None:
         self.lib = ctypes.CDLL(str(find_library()))
         self.lib.cudnnBackendCreateDescriptor.argtypes = [ctypes.c_int, ctypes.c_void_p]
@@ -131,7 +131,7 @@ _ZERO_BUFFER = (ctypes.c_int64 * 64)()
 
 def main() -> None:
     """Answer the queries read from standard input."""
-    cudnn = _RawLibrary()
+    cudnn = _CtypesCudnnLibrary()
     for line in sys.stdin:
         print(json.dumps(cudnn.answer_query(AttributeQuery(**json.loads(line)))), flush=True)
 

@@ -62,7 +62,7 @@ def attend_with_negative_scale() -> None:
     torch.cuda.synchronize()
 
 
-def attend_with_negative_scale_by_graph() -> None:
+def attend_with_negative_scale_by_frontend() -> None:
     """Compute causal attention with a negative scale, by a frontend graph."""
     import torch
 
@@ -75,7 +75,7 @@ def attend_with_negative_scale_by_graph() -> None:
         q=pack["q"], k=pack["k"], v=pack["v"], attn_scale=-0.125, use_causal_mask=True, generate_stats=False
     )
     result.set_output(True).set_dim(o.shape).set_stride(o.stride())
-    _build_and_execute(cudnn, graph, {pack["q"]: q, pack["k"]: k, pack["v"]: v, result: o})
+    _build_and_execute_graph(cudnn, graph, {pack["q"]: q, pack["k"]: k, pack["v"]: v, result: o})
 
 
 def compute_relu_of_2d_matrix() -> None:
@@ -85,7 +85,7 @@ def compute_relu_of_2d_matrix() -> None:
     x, y = _make_random_tensor(96, 24), _make_random_tensor(96, 24)
     graph, pack = _make_frontend_graph({"x": x})
     made = graph.relu(input=pack["x"]).set_output(True)
-    _build_and_execute(cudnn, graph, {pack["x"]: x, made: y})
+    _build_and_execute_graph(cudnn, graph, {pack["x"]: x, made: y})
 
 
 def compute_average_pool_with_padding_at_end() -> None:
@@ -104,7 +104,7 @@ def compute_average_pool_with_padding_at_end() -> None:
         padding_mode=cudnn.padding_mode.ZERO_PAD,
     )
     made.set_output(True).set_dim(y.shape).set_stride(y.stride())
-    _build_and_execute(cudnn, graph, {pack["x"]: x, made: y})
+    _build_and_execute_graph(cudnn, graph, {pack["x"]: x, made: y})
 
 
 def compute_leaky_relu_of_matmul() -> None:
@@ -119,7 +119,7 @@ def compute_leaky_relu_of_matmul() -> None:
     graph, pack = _make_frontend_graph({"a": a, "b": b})
     made = graph.leaky_relu(input=graph.matmul(A=pack["a"], B=pack["b"]), negative_slope=0.1)
     made.set_output(True).set_data_type(cudnn.data_type.BFLOAT16).set_dim(y.shape).set_stride(y.stride())
-    _build_and_execute(cudnn, graph, {pack["a"]: a, pack["b"]: b, made: y}, engine=0)
+    _build_and_execute_graph(cudnn, graph, {pack["a"]: a, pack["b"]: b, made: y}, engine=0)
 
 
 def compute_gelu_of_matmul() -> None:
@@ -130,23 +130,23 @@ def compute_gelu_of_matmul() -> None:
     graph, pack = _make_frontend_graph({"a": a, "b": b})
     made = graph.gelu(input=graph.matmul(A=pack["a"], B=pack["b"]))
     made.set_output(True).set_data_type(cudnn.data_type.HALF).set_dim(y.shape).set_stride(y.stride())
-    _build_and_execute(cudnn, graph, {pack["a"]: a, pack["b"]: b, made: y}, engine=0)
+    _build_and_execute_graph(cudnn, graph, {pack["a"]: a, pack["b"]: b, made: y}, engine=0)
 
 
-def add_one_bias_per_matrix() -> None:
+def add_scalar_bias_to_each_matrix() -> None:
     """Add one number to each matrix of a batch, by a frontend graph."""
     from cudnn_backend_py import frontend as cudnn
 
     x, bias, y = _make_random_tensor(4, 6, 8), _make_random_tensor(4, 1, 1), _make_random_tensor(4, 6, 8)
     graph, pack = _make_frontend_graph({"x": x, "bias": bias})
     made = graph.add(a=pack["x"], b=pack["bias"]).set_output(True).set_dim(y.shape).set_stride(y.stride())
-    _build_and_execute(cudnn, graph, {pack["x"]: x, pack["bias"]: bias, made: y})
+    _build_and_execute_graph(cudnn, graph, {pack["x"]: x, pack["bias"]: bias, made: y})
 
 
 # programs with correct results
 
 
-def run_correct_attention() -> None:
+def run_attention_without_known_issues() -> None:
     """Train and evaluate attention without known issues, by torch and by this package's operators."""
     import torch
 
@@ -173,7 +173,7 @@ def run_correct_attention() -> None:
     torch.cuda.synchronize()
 
 
-def run_correct_graphs() -> None:
+def run_graphs_without_known_issues() -> None:
     """Compute a convolution and attention without known issues, by frontend graphs."""
     import torch
 
@@ -192,8 +192,8 @@ def run_correct_graphs() -> None:
     result, _ = other.sdpa(q=given["q"], k=given["k"], v=given["v"], use_causal_mask=True, generate_stats=False)
     result.set_output(True).set_dim(o.shape).set_stride(o.stride())
     for _ in range(20):
-        _build_and_execute(cudnn, graph, {pack["x"]: x, pack["w"]: w, made: y})
-        _build_and_execute(cudnn, other, {given["q"]: q, given["k"]: k, given["v"]: v, result: o})
+        _build_and_execute_graph(cudnn, graph, {pack["x"]: x, pack["w"]: w, made: y})
+        _build_and_execute_graph(cudnn, other, {given["q"]: q, given["k"]: k, given["v"]: v, result: o})
 
 
 def _make_frontend_graph(tensors: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -226,7 +226,7 @@ def _get_shared_handle(cudnn: Any) -> Any:
 _built_graph_ids: set[int] = set()
 
 
-def _build_and_execute(cudnn: Any, graph: Any, pack: dict[Any, Any], engine: int | None = None) -> None:
+def _build_and_execute_graph(cudnn: Any, graph: Any, pack: dict[Any, Any], engine: int | None = None) -> None:
     import torch
 
     if id(graph) not in _built_graph_ids:
@@ -248,7 +248,7 @@ PROGRAMS_WITH_KNOWN_ISSUES: dict[str, AuditedProgram] = {
     "deep-scores": AuditedProgram(train_with_very_low_scores, "backward-key-tail", "torch", is_nan=True),
     "negative-scale": AuditedProgram(attend_with_negative_scale, "scale-not-above-0", "operators", is_nan=True),
     "negative-scale-of-graph": AuditedProgram(
-        attend_with_negative_scale_by_graph, "scale-not-above-0", "frontend", is_nan=True
+        attend_with_negative_scale_by_frontend, "scale-not-above-0", "frontend", is_nan=True
     ),
     "rows-of-a-matrix": AuditedProgram(compute_relu_of_2d_matrix, "elementwise-two-dims", "frontend"),
     "pooling-padded-behind": AuditedProgram(
@@ -256,9 +256,14 @@ PROGRAMS_WITH_KNOWN_ISSUES: dict[str, AuditedProgram] = {
     ),
     "leaky-product": AuditedProgram(compute_leaky_relu_of_matmul, "matmul-relu-without-slope", "frontend"),
     "gelu-of-product": AuditedProgram(compute_gelu_of_matmul, "matmul-gelu-by-tanh", "frontend"),
-    "numbers-of-matrices": AuditedProgram(add_one_bias_per_matrix, "elementwise-number-for-each-matrix", "frontend"),
+    "numbers-of-matrices": AuditedProgram(
+        add_scalar_bias_to_each_matrix, "elementwise-number-for-each-matrix", "frontend"
+    ),
 }
-CORRECT_PROGRAMS = {"right-attention": run_correct_attention, "right-graphs": run_correct_graphs}
+CORRECT_PROGRAMS = {
+    "right-attention": run_attention_without_known_issues,
+    "right-graphs": run_graphs_without_known_issues,
+}
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ class Browser:
     def __init__(self, folder: Path) -> None:
         path = find_chromium()
         assert path is not None, f"no Chromium on PATH under the names {CHROMIUM_COMMANDS}: apt-get install chromium"
-        read_child, self._write = _copy_descriptors_above_10(*os.pipe())
-        self._read, write_child = _copy_descriptors_above_10(*os.pipe())
+        read_child, self._write = _move_file_descriptors_above_10(*os.pipe())
+        self._read, write_child = _move_file_descriptors_above_10(*os.pipe())
         launch = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
         command = [path, *_CHROMIUM_FLAGS.split(), f"--user-data-dir={folder}"]
         with (folder / "stderr.txt").open("wb") as said:
@@ -180,7 +180,7 @@ class Page:
         return found
 
 
-def _copy_descriptors_above_10(*descriptors: int) -> Sequence[int]:
+def _move_file_descriptors_above_10(*descriptors: int) -> Sequence[int]:
     """Return copies of file descriptors with numbers of 10 or more, which Chromium does not use."""
     moved = [fcntl.fcntl(item, fcntl.F_DUPFD_CLOEXEC, 10) for item in descriptors]
     for item in descriptors:

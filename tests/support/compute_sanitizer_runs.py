@@ -22,7 +22,7 @@ ATTENTION_CASES: dict[str, tuple[bool, dict[str, Any]]] = {
 }
 
 
-def _create_context() -> None:
+def _create_cuda_context() -> None:
     """Create the GPU's context first, because a query without a context is a driver error."""
     cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     assert not cuda.cuInit(0)
@@ -32,7 +32,7 @@ def _create_context() -> None:
 
 def main() -> None:
     """Run all attention cases, and compare their results with the float64 reference."""
-    _create_context()
+    _create_cuda_context()
     version = open_target().library.version
     for name, (backward, options) in ATTENTION_CASES.items():
         problem = Attention(**ATTENTION_SIZES, **options)

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 
-def store_measured_numbers(name: str, **values: Any) -> None:
+def append_measurement_to_run_record(name: str, **values: Any) -> None:
     """Append numbers to the file that becomes part of the test run's record; do nothing without a record."""
     path = os.environ.get("CUDNN_BACKEND_FIGURES")
     if path:

@@ -30,7 +30,7 @@ SLOW_MODULES = frozenset(
 
 
 def list_unneeded_modules(modules: set[str]) -> list[str]:
-    """Return those of the imported modules that a program with one graph does not need."""
+    """Return the imported modules that a program with one graph does not need."""
     ours = [name.split(".")[1:] for name in modules if name.startswith("cudnn_backend_py.")]
     parts = {".".join(name[:depth]) for name in ours for depth in (1, 2, 3)}
     return sorted((parts & UNUSED_MODULE_NAMES) | (modules & SLOW_MODULES))

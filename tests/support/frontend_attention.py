@@ -143,10 +143,10 @@ def call_frontend_attention(
             "dO": made.make_input_or_output("do"),
             "stats": made.make_stats_tensor("stats"),
         }
-        names = _make_backward_scales(options) if fp8 else _make_backward_options(made, options)
+        names = _add_backward_scales(options) if fp8 else _add_backward_options(made, options)
         method = recorder.sdpa_fp8_backward if fp8 else recorder.sdpa_backward
     else:
-        names = _make_forward_scales(made, options) if fp8 else _make_forward_options(made, options, unified=unified)
+        names = _add_forward_scales(made, options) if fp8 else _add_forward_options(made, options, unified=unified)
         method = recorder.sdpa_fp8 if fp8 else recorder.sdpa
     found = dict(zip(names, method(**inputs, **options), strict=True))
     for name, item in found.items():
@@ -167,7 +167,7 @@ def _choose_output_type(p: Attention) -> DataType:
     return p.output_type
 
 
-def _make_forward_options(made: _AttentionProblemTensors, options: dict[str, Any], *, unified: bool) -> tuple[str, ...]:
+def _add_forward_options(made: _AttentionProblemTensors, options: dict[str, Any], *, unified: bool) -> tuple[str, ...]:
     p = made.p
     kinds = attention_implementation
     options |= {"generate_stats": p.stats, "implementation": kinds.UNIFIED if unified else kinds.COMPOSITE}
@@ -182,14 +182,14 @@ def _make_forward_options(made: _AttentionProblemTensors, options: dict[str, Any
     return "o", "stats"
 
 
-def _make_forward_scales(made: _AttentionProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
+def _add_forward_scales(made: _AttentionProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
     for name in ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o"):
         options[name] = _make_scalar_tensor(FLOAT)
     options["generate_stats"] = made.p.stats
     return "o", "stats", "amax_s", "amax_o"
 
 
-def _make_backward_options(made: _AttentionProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
+def _add_backward_options(made: _AttentionProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
     p = made.p
     options["use_deterministic_algorithm"] = p.deterministic
     options |= {"max_total_seq_len_q": p.max_total_seq_q, "max_total_seq_len_kv": p.max_total_seq_kv}
@@ -200,7 +200,7 @@ def _make_backward_options(made: _AttentionProblemTensors, options: dict[str, An
     return "dq", "dk", "dv"
 
 
-def _make_backward_scales(options: dict[str, Any]) -> tuple[str, ...]:
+def _add_backward_scales(options: dict[str, Any]) -> tuple[str, ...]:
     for name in ("q", "k", "v", "o", "dO", "s", "dP"):
         options[f"descale_{name}"] = _make_scalar_tensor(FLOAT)
     for name in ("s", "dQ", "dK", "dV", "dP"):

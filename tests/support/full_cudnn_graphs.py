@@ -90,32 +90,34 @@ def _add_convolution(
         after(g, tensors[_CONVOLUTION_PORTS[kind][2]])
 
 
-def _make_stride_options(y: Tensor) -> dict[str, Any]:
+def _make_same_stride_option(y: Tensor) -> dict[str, Any]:
     return {"strides": y.strides}
 
 
 def _add_bias_relu(g: GraphBuilder, y: Tensor) -> None:
     bias = g.tensor("bias", (1, y.dims[1], *[1] * (y.rank - 2)))
-    z = g.pointwise(P.ADD, y, bias, data_type=FLOAT, **_make_stride_options(y))
-    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_make_stride_options(y))
+    z = g.pointwise(P.ADD, y, bias, data_type=FLOAT, **_make_same_stride_option(y))
+    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_make_same_stride_option(y))
 
 
 def _add_bias_sum_relu(g: GraphBuilder, y: Tensor) -> None:
     z = g.pointwise(
-        P.ADD, y, g.tensor("residual", y.dims, strides=y.strides), data_type=FLOAT, **_make_stride_options(y)
+        P.ADD, y, g.tensor("residual", y.dims, strides=y.strides), data_type=FLOAT, **_make_same_stride_option(y)
     )
     _add_bias_relu(g, z)
 
 
-def _add_scale_to_int8(g: GraphBuilder, y: Tensor) -> None:
+def _add_scaling_and_int8_conversion(g: GraphBuilder, y: Tensor) -> None:
     z = g.pointwise(
-        P.MUL, y, g.scalar(0.1, rank=y.rank), compute_type=FLOAT, data_type=FLOAT, **_make_stride_options(y)
+        P.MUL, y, g.scalar(0.1, rank=y.rank), compute_type=FLOAT, data_type=FLOAT, **_make_same_stride_option(y)
     )
-    g.pointwise(P.IDENTITY, z, compute_type=FLOAT, name="out", virtual=False, data_type=INT8, **_make_stride_options(y))
+    g.pointwise(
+        P.IDENTITY, z, compute_type=FLOAT, name="out", virtual=False, data_type=INT8, **_make_same_stride_option(y)
+    )
 
 
 def _add_convolution_statistics(g: GraphBuilder, y: Tensor) -> None:
-    half = g.pointwise(P.IDENTITY, y, name="out", virtual=False, **_make_stride_options(y))
+    half = g.pointwise(P.IDENTITY, y, name="out", virtual=False, **_make_same_stride_option(y))
     channel = (1, y.dims[1], 1, 1)
     sums = {name: g.tensor(name, channel, FLOAT, strides=channels_last(channel)) for name in ("sum", "sqsum")}
     g.operation(D.OPERATION_GEN_STATS, x=half, mode=enums.GenStatsMode.SUM_SQSUM, math_prec=FLOAT, **sums)
@@ -124,9 +126,13 @@ def _add_convolution_statistics(g: GraphBuilder, y: Tensor) -> None:
 def _add_scale_bias_relu(g: GraphBuilder, x: Tensor) -> Tensor:
     channel = (1, x.dims[1], 1, 1)
     strides = channels_last(channel)
-    z = g.pointwise(P.MUL, x, g.tensor("scale", channel, strides=strides), data_type=FLOAT, **_make_stride_options(x))
-    z = g.pointwise(P.ADD, z, g.tensor("shift", channel, strides=strides), data_type=FLOAT, **_make_stride_options(x))
-    return g.pointwise(P.RELU_FWD, z, data_type=HALF, **_make_stride_options(x))
+    z = g.pointwise(
+        P.MUL, x, g.tensor("scale", channel, strides=strides), data_type=FLOAT, **_make_same_stride_option(x)
+    )
+    z = g.pointwise(
+        P.ADD, z, g.tensor("shift", channel, strides=strides), data_type=FLOAT, **_make_same_stride_option(x)
+    )
+    return g.pointwise(P.RELU_FWD, z, data_type=HALF, **_make_same_stride_option(x))
 
 
 _FWD, _DGRAD, _WGRAD = _CONVOLUTION_PORTS
@@ -163,7 +169,7 @@ _register_graph("conv f32 nchw bias relu", _add_convolution, FLOAT, after=_add_b
 _register_graph("conv f16 bias residual relu", _add_convolution, after=_add_bias_sum_relu)
 _register_graph("conv int8", _add_convolution, INT8, compute=INT32, out=INT32)
 _register_graph("conv int8 float out", _add_convolution, INT8, compute=INT32, out=FLOAT)
-_register_graph("conv int8 scaled", _add_convolution, INT8, compute=INT32, after=_add_scale_to_int8)
+_register_graph("conv int8 scaled", _add_convolution, INT8, compute=INT32, after=_add_scaling_and_int8_conversion)
 _register_graph("conv fp8", _add_convolution, T.FP8_E4M3, out=FLOAT)
 _register_graph("conv f16 stats", _add_convolution, after=_add_convolution_statistics)
 _register_graph("conv f16 scale bias relu before", _add_convolution, before=_add_scale_bias_relu)
@@ -244,8 +250,10 @@ def _add_norm_relu(g: GraphBuilder, batch: bool, residual: bool = False) -> None
     g.operation(D.OPERATION_NORM_FORWARD, mode=mode, phase=phase, x=x, y=y, epsilon=g.scalar(1e-5), **fields)
     z = y
     if residual:
-        z = g.pointwise(P.ADD, y, g.tensor("residual", dims, strides=channels_last(dims)), **_make_stride_options(y))
-    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_make_stride_options(y))
+        z = g.pointwise(
+            P.ADD, y, g.tensor("residual", dims, strides=channels_last(dims)), **_make_same_stride_option(y)
+        )
+    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_make_same_stride_option(y))
 
 
 _register_graph("batch norm relu", _add_norm_relu, batch=True)

@@ -92,7 +92,7 @@ def make_independent_matmuls(count: int) -> Graph:
     return g.graph()
 
 
-def make_fan_out(count: int) -> Graph:
+def make_fan_out_graph(count: int) -> Graph:
     g = GraphBuilder("fan out")
     x = g.pointwise(Pointwise.RELU_FWD, g.tensor("x", TENSOR_DIMS))
     for number in range(count - 1):
@@ -100,7 +100,7 @@ def make_fan_out(count: int) -> Graph:
     return g.graph()
 
 
-def make_fan_in(count: int) -> Graph:
+def make_fan_in_graph(count: int) -> Graph:
     g = GraphBuilder("fan in")
     left = [g.tensor(f"x{number}", TENSOR_DIMS) for number in range(count + 1)]
     while len(left) > 1:
@@ -145,8 +145,8 @@ GROWING_GRAPHS: dict[str, Callable[[int], Graph]] = {
     for make in (
         make_pointwise_chain,
         make_independent_matmuls,
-        make_fan_out,
-        make_fan_in,
+        make_fan_out_graph,
+        make_fan_in_graph,
         make_attention_blocks,
         make_convolutions,
         make_graph_with_long_names,

@@ -14,11 +14,11 @@ from cudnn_backend_py.torch_ops import arguments
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
 from cudnn_backend_py.torch_ops.operators import _allocate_contiguous, _allocate_output, _allocate_stats, load_torch
 
-__all__ = ["use_host_kernels"]
+__all__ = ["register_cpu_attention_kernels"]
 
 
 @contextmanager
-def use_host_kernels() -> Iterator[list[str]]:
+def register_cpu_attention_kernels() -> Iterator[list[str]]:
     """Register CPU kernels and disable the device check in the block; yield a list of the passes that ran."""
     torch, ran = load_torch(), []
 
@@ -41,7 +41,7 @@ def use_host_kernels() -> Iterator[list[str]]:
             library._destroy()
 
 
-class _ForwardResults(NamedTuple):
+class _DenseScoresAndInputs(NamedTuple):
     """Values of a dense forward pass that the backward pass needs; heads of K and V are repeated."""
 
     scores: Any  # scores after the soft cap and masks
@@ -51,7 +51,7 @@ class _ForwardResults(NamedTuple):
     scale: float
 
 
-def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions) -> _ForwardResults:
+def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions) -> _DenseScoresAndInputs:
     q, k, v, bias, len_q, len_kv, slopes = (
         named[name] for name in ("q", "k", "v", "bias", "seq_len_q", "seq_len_kv", "alibi_slopes")
     )
@@ -77,7 +77,7 @@ def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions)
         keep = keep & (column <= at + options.right_bound)
     if options.left_bound is not None:
         keep = keep & (column + options.left_bound > at)
-    return _ForwardResults(scores.masked_fill(~keep, -math.inf), slope, k, v, scale)
+    return _DenseScoresAndInputs(scores.masked_fill(~keep, -math.inf), slope, k, v, scale)
 
 
 def _compute_dense_forward(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tuple[Any, Any]:
@@ -133,7 +133,7 @@ def _split_sequences(named: dict[str, Any]) -> Iterator[tuple[dict[str, Any], sl
             one["stats"] = named["stats"][:, rows].unsqueeze(0).unsqueeze(-1)
         if is_paged:
             one |= {"block_table": named["block_table"][index : index + 1]}
-            one = _read_pages_up_to_length(one, int(named["seq_len_kv"][index]))
+            one = _read_first_keys_from_pages(one, int(named["seq_len_kv"][index]))
         else:
             assert starts_k is not None
             keys = slice(starts_k[index], starts_k[index + 1])
@@ -142,7 +142,7 @@ def _split_sequences(named: dict[str, Any]) -> Iterator[tuple[dict[str, Any], sl
         yield one, rows, keys
 
 
-def _read_pages_up_to_length(one: dict[str, Any], many: int) -> dict[str, Any]:
+def _read_first_keys_from_pages(one: dict[str, Any], many: int) -> dict[str, Any]:
     import torch
 
     one = _read_pages(torch, one)

@@ -165,7 +165,7 @@ class FakeVector:
         return self.items
 
 
-class HostileMeta(type):
+class HostileMetaclass(type):
     """A metaclass that accepts every instance check, and raises on hash and attribute access."""
 
     def __hash__(cls) -> int:
@@ -181,7 +181,7 @@ class HostileMeta(type):
         return True
 
 
-class HostileObject(metaclass=HostileMeta):
+class HostileObject(metaclass=HostileMetaclass):
     """An object that passes every instance check and raises in most methods."""
 
     @property
@@ -224,7 +224,7 @@ class FakeDescriptor:
     def __class__(self, _value: Any) -> None: ...
 
 
-class HugeRepr:
+class ObjectWithHugeRepr:
     """An object with a repr of a million characters."""
 
     def __repr__(self) -> str:
@@ -321,8 +321,8 @@ HOSTILE_VALUE_MAKERS: tuple[Callable[[random.Random], Any], ...] = (
     lambda r: r.choice((*EnumWithCudnnNames, *EnumWithCudnnNumbers, *EnumOfTexts)),
     lambda _: HostileObject(),
     lambda _: FakeDescriptor(),
-    lambda _: HugeRepr(),
-    lambda _: [HugeRepr()] * 3,
+    lambda _: ObjectWithHugeRepr(),
+    lambda _: [ObjectWithHugeRepr()] * 3,
     _make_object_with_odd_name,
     _make_nested_list,
     _make_self_containing_list,

@@ -20,8 +20,8 @@ __all__ = [
     "Array",
     "assert_graph_error",
     "make_double_tensor",
-    "make_length_array",
     "make_random_array",
+    "make_sequence_length_array",
     "make_typical_inputs",
 ]
 
@@ -32,7 +32,7 @@ def make_random_array(*dims: int, seed: int = 0) -> Array:
     return np.random.default_rng([seed, *dims]).normal(size=dims)
 
 
-def make_length_array(*values: int) -> Array:
+def make_sequence_length_array(*values: int) -> Array:
     return np.array(values).reshape(-1, 1, 1, 1)
 
 

@@ -43,28 +43,28 @@ from cudnn_backend_py import (
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native.callbacks import get_stored_exceptions
 
-__all__ = ["INTERRUPTION_METHODS", "WORK_FUNCTIONS", "Interruption", "TimeLimit", "interrupt_randomly"]
+__all__ = ["INTERRUPTION_METHODS", "WORK_FUNCTIONS", "Interruption", "TimeLimitException", "interrupt_randomly"]
 
 WorkFunction = Callable[[], object]
 
 
-class TimeLimit(Exception):
+class TimeLimitException(Exception):
     """A time limit of a program, raised as an ``Exception``."""
 
 
-class HardTimeLimit(BaseException):
+class TimeLimitBaseException(BaseException):
     """A time limit that ``except Exception`` does not catch."""
 
 
 # Not ValueError: Python's logging handles it as an error of its own.
 EXCEPTION_TYPES: tuple[type[BaseException], ...] = (
-    TimeLimit,
-    HardTimeLimit,
+    TimeLimitException,
+    TimeLimitBaseException,
     KeyboardInterrupt,
     TimeoutError,
     MemoryError,
 )
-TEST_EXCEPTION_TYPES: tuple[type[BaseException], ...] = (TimeLimit, HardTimeLimit, KeyboardInterrupt)
+TEST_EXCEPTION_TYPES: tuple[type[BaseException], ...] = (TimeLimitException, TimeLimitBaseException, KeyboardInterrupt)
 
 
 def make_matmul_graph() -> Graph:
@@ -107,7 +107,7 @@ def _make_tensor_descriptor(uid: Any = 1, dims: Any = (2, 8, 64), strides: Any =
     return made.set(Attr.TENSOR_DIMENSIONS, dims).set(Attr.TENSOR_STRIDES, strides).finalize()
 
 
-def use_descriptors() -> object:
+def create_and_release_descriptors() -> object:
     """Create, read and release descriptors, some of them refused."""
     for uid in range(1, 9):
         with _make_tensor_descriptor(uid) as made:
@@ -189,7 +189,7 @@ def build_plan_with_log() -> object:
 WORK_FUNCTIONS: dict[str, WorkFunction] = {
     work.__name__: work
     for work in (
-        use_descriptors,
+        create_and_release_descriptors,
         set_attributes_from_custom_number_types,
         call_c_functions,
         capture_query_log,
@@ -249,15 +249,15 @@ def _is_leaving_block(frame: FrameType, event: str, given: object) -> bool:
     return event in ("line", "call") and line.lstrip().startswith(("with ", "def __exit__"))
 
 
-def _make_raising_hook(interruption: Interruption, number: int) -> Callable[..., Any]:
+def _make_hook_raising_at_event(interruption: Interruption, number: int) -> Callable[..., Any]:
     left = itertools.count(number, -1)
 
-    def hook(frame: FrameType, event: str, given: object) -> Any:
+    def raise_at_chosen_event(frame: FrameType, event: str, given: object) -> Any:
         if next(left) <= 0 and interruption.fired is None and not _is_leaving_block(frame, event, given):
             interruption.raise_once(frame)
-        return hook
+        return raise_at_chosen_event
 
-    return hook
+    return raise_at_chosen_event
 
 
 @contextmanager
@@ -265,7 +265,7 @@ def interrupt_by_trace(
     interruption: Interruption, _length_s: float, events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception at a random line."""
-    sys.settrace(_make_raising_hook(interruption, draw.randrange(events)))
+    sys.settrace(_make_hook_raising_at_event(interruption, draw.randrange(events)))
     try:
         yield
     finally:
@@ -277,7 +277,7 @@ def interrupt_by_profile(
     interruption: Interruption, _length_s: float, events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception at the start or end of a random function of Python or C."""
-    sys.setprofile(_make_raising_hook(interruption, draw.randrange(events // 2 + 1)))
+    sys.setprofile(_make_hook_raising_at_event(interruption, draw.randrange(events // 2 + 1)))
     try:
         yield
     finally:
@@ -289,12 +289,12 @@ def interrupt_by_callback(
     interruption: Interruption, _length_s: float, _events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception in the user's log callback, at a random message."""
-    hook = _make_raising_hook(interruption, draw.randrange(40))
+    hook = _make_hook_raising_at_event(interruption, draw.randrange(40))
     capi.cudnnSetCallback(0b1110, lambda *_: hook(sys._getframe(), "", None))
     try:
         yield
     finally:
-        interruption.fired = interruption.fired or TimeLimit()  # raise no further exception
+        interruption.fired = interruption.fired or TimeLimitException()  # raise no further exception
         capi.cudnnSetCallback(0, None)
 
 
@@ -303,7 +303,7 @@ def interrupt_by_logger(
     interruption: Interruption, _length_s: float, _events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception in the user's logger, at a random message."""
-    hook = _make_raising_hook(interruption, draw.randrange(12))
+    hook = _make_hook_raising_at_event(interruption, draw.randrange(12))
 
     class RaisingFilter(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
@@ -368,7 +368,7 @@ def _interrupt_thread(work: WorkFunction, length_s: float, draw: random.Random) 
             is_late = True
             while True:  # wait for the exception, which is now late
                 time.sleep(0)
-        except TimeLimit:
+        except TimeLimitException:
             ended.append("late" if is_late else "arrived")
         except BaseException as error:
             ended.append("late" if is_late else f"wrong type: {type(error).__name__}: {error}"[:300])
@@ -378,7 +378,7 @@ def _interrupt_thread(work: WorkFunction, length_s: float, draw: random.Random) 
     begun.wait()
     time.sleep(length_s * draw.random())
     number = ctypes.c_ulong(thread.ident or 0)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(TimeLimit))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(TimeLimitException))
     thread.join(20)
     if thread.is_alive():
         while thread.is_alive():  # the exception was lost: end the endless loop

@@ -22,7 +22,7 @@ from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise,
 __all__ = [
     "LinkedGraphItem",
     "Network",
-    "assert_same_graph",
+    "assert_logged_graph_equals",
     "convert_graph_to_linked_items",
     "convert_logged_graph_to_linked_items",
     "find_difference_from_logged_graph",
@@ -66,7 +66,7 @@ class LinkedGraphItem:
 Network = Mapping[str, LinkedGraphItem]  # by "t:uid" for tensors, "o:number" for operations
 
 
-def _make_item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> LinkedGraphItem:
+def _make_linked_item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> LinkedGraphItem:
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()}
     return LinkedGraphItem(label, tuple(sorted(plain.items())), tuple(sorted(links)))
 
@@ -93,7 +93,9 @@ def _make_item_of_graph_tensor(tensor: Tensor) -> LinkedGraphItem:
         "vector": (tensor.vector_count, tensor.vector_dim),
     }
     ragged = tensor.ragged_offset
-    return _make_item(f"tensor {tensor.name!r}", attributes, [("ragged offset", f"t:{ragged.uid}")] if ragged else [])
+    return _make_linked_item(
+        f"tensor {tensor.name!r}", attributes, [("ragged offset", f"t:{ragged.uid}")] if ragged else []
+    )
 
 
 def _find_operation_parameters_to_compare(op: Op) -> dict[str, Any]:
@@ -184,7 +186,7 @@ def _add_items_of_graph_operation(
             links.append((normalize_port(name), f"{key}.{name}"))
         elif name in _SUB_GRAPH_UID_FIELDS:
             links.append((normalize_port(name), f"t:{value}"))
-    network[key] = _make_item(
+    network[key] = _make_linked_item(
         f"operation {op.name!r}", {"operation": op.kind.c_name, **_find_operation_parameters_to_compare(op)}, links
     )
 
@@ -204,7 +206,7 @@ def _make_item_of_logged_tensor(record: Mapping[str, Any]) -> LinkedGraphItem:
         "vector": (record["vectCount"], record["vectDim"]),
     }
     links = [("ragged offset", f"t:{offset['name']}") for offset in record.get("isRagged", ())]
-    return _make_item(f"logged tensor {record['name']}", attributes, links)
+    return _make_linked_item(f"logged tensor {record['name']}", attributes, links)
 
 
 _RENAMED_FIELDS = {
@@ -259,7 +261,7 @@ def _add_logged_operation(
             attributes[_RENAMED_FIELDS.get(name, name)] = value
     if record["operation"] == DescriptorType.OPERATION_RESHAPE.c_name:
         attributes.setdefault("mode", _VIEW_ONLY)
-    network[key] = _make_item(f"logged operation {key.removeprefix('o:')}", attributes, links)
+    network[key] = _make_linked_item(f"logged operation {key.removeprefix('o:')}", attributes, links)
 
 
 # Comparing
@@ -402,7 +404,7 @@ def _change_value(value: Any) -> Any:
     return value + 1 if isinstance(value, (int, float)) else f"{value}0"
 
 
-def assert_same_graph(graph: Graph, logged: Mapping[str, Any]) -> None:
+def assert_logged_graph_equals(graph: Graph, logged: Mapping[str, Any]) -> None:
     """Fail with the first difference between the intended graph and the one that cuDNN received."""
     found = find_difference_from_logged_graph(graph, logged)
     assert found is None, found

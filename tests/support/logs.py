@@ -10,7 +10,7 @@ from typing import Any
 
 from cudnn_backend_py import Graph
 from cudnn_backend_py.graph import Op, Operation, Parameters, Tensor
-from cudnn_backend_py.importers.cudnn_json import drop_defaults
+from cudnn_backend_py.importers.cudnn_json import drop_fields_at_default
 from cudnn_backend_py.native.log import LogRecord
 
 __all__ = ["LOG_FOLDER", "format_log_file", "make_comparable_graph", "read_log_text"]
@@ -51,7 +51,7 @@ def _make_comparable_value(value: Any) -> Any:
     if isinstance(value, Graph):
         return make_comparable_graph(value)
     if isinstance(value, (Parameters, Operation)):
-        found = drop_defaults(value.kind, value.fields)
+        found = drop_fields_at_default(value.kind, value.fields)
         return value.kind, frozenset((key, _make_comparable_value(item)) for key, item in found.items())
     if isinstance(value, Op):
         return type(value), tuple(

@@ -21,28 +21,28 @@ def answer_correctly() -> None:
     serve(answer)
 
 
-def answer_late() -> None:
+def answer_with_an_earlier_number() -> None:
     """Answer the first request as if it were an earlier one."""
 
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
-        os.write(_find_answer_descriptor(), b'{"number": 0, "first": "of an earlier question"}\n')
+        os.write(_find_answer_file_descriptor(), b'{"number": 0, "first": "of an earlier question"}\n')
 
     serve(answer)
 
 
 def answer_with_damaged_json() -> None:
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
-        os.write(_find_answer_descriptor(), request["word"].encode("latin-1") + b"\n")
+        os.write(_find_answer_file_descriptor(), request["word"].encode("latin-1") + b"\n")
 
     serve(answer)
 
 
-def answer_without_end() -> None:
+def answer_with_an_endless_line() -> None:
     """Answer with an endless line."""
 
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         while True:
-            os.write(_find_answer_descriptor(), bytes(1 << 20))
+            os.write(_find_answer_file_descriptor(), bytes(1 << 20))
 
     serve(answer)
 
@@ -66,7 +66,7 @@ def raise_error() -> None:
     serve(answer)
 
 
-def answer_with_count_from_fork() -> None:
+def answer_request_count_in_fork() -> None:
     """Answer with a count of requests, in a fork unless the word is "here", to test that a fork leaves no state."""
     count = 0
 
@@ -88,7 +88,7 @@ def exit_at_start() -> None:
     raise SystemExit("no child today")
 
 
-def _find_answer_descriptor() -> int:
+def _find_answer_file_descriptor() -> int:
     """Return the file descriptor for answers: the last socket."""
     return max(fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_socket(fd))
 
@@ -100,7 +100,7 @@ def _is_socket(descriptor: int) -> bool:
         return False
 
 
-def hang_with_fork() -> None:
+def hang_in_parent_and_fork() -> None:
     """Do not answer for ten minutes, in this process and a fork; write their process ids to the file $LINGER."""
     forked = os.fork()
     if forked:

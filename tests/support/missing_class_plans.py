@@ -40,7 +40,7 @@ SHAPE_CLASS_CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def map_cases_to_reasons_without_shape_class(gpu: str) -> dict[str, str]:
+def explain_missing_shape_class_plans(gpu: str) -> dict[str, str]:
     """Return for each case the reason that it has no shape-class plan on a described GPU, empty if it has one."""
     found: dict[str, str] = {}
     with use_target(gpu) as target:
@@ -48,15 +48,15 @@ def map_cases_to_reasons_without_shape_class(gpu: str) -> dict[str, str]:
             whole = Attention(
                 **{"batch": 3, "heads": 8, "seq_q": 100, "seq_kv": 300, "head_dim": 64, "stats": True} | options
             )
-            found[name] = _find_reason_without_shape_class(name, whole, target, backward=False)
+            found[name] = _explain_missing_shape_class_plan(name, whole, target, backward=False)
             if whole.page_size is None:
-                found[f"{name} backward"] = _find_reason_without_shape_class(
+                found[f"{name} backward"] = _explain_missing_shape_class_plan(
                     f"{name} backward", whole, target, backward=True
                 )
     return found
 
 
-def _find_reason_without_shape_class(name: str, p: Attention, target: Target, *, backward: bool) -> str:
+def _explain_missing_shape_class_plan(name: str, p: Attention, target: Target, *, backward: bool) -> str:
     version = target.library.version
     why = explain_missing_shape_class(p, backward=backward, version=version, sm=target.sm)
     if why:
@@ -74,4 +74,4 @@ def _find_reason_without_shape_class(name: str, p: Attention, target: Target, *,
 
 
 if __name__ == "__main__":
-    print(json.dumps({gpu: map_cases_to_reasons_without_shape_class(gpu) for gpu in sys.argv[1:]}))
+    print(json.dumps({gpu: explain_missing_shape_class_plans(gpu) for gpu in sys.argv[1:]}))

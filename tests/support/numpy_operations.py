@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 def compute_convolution(x: Array, w: Array, window: dict[str, tuple[int, ...]], *, turned: bool = False) -> Array:
     """Return the convolution [n, k, ...]; each element is a sum of products."""
-    taps = list(_iterate_product_indices(x, w, window, turned))
+    taps = list(_iterate_convolution_product_indices(x, w, window, turned))
     shape = _compute_convolution_shape(x.shape, w.shape, window)
     y = np.zeros(shape)
     for (n, k, *place), (m, c, *at), (_, d, *tap) in taps:
@@ -39,7 +39,7 @@ def compute_convolution_gradients(
 ) -> tuple[Array, Array]:
     """Return dx and dw by scattering: each product of the forward pass adds dy times the other factor."""
     dx, dw = np.zeros(x.shape), np.zeros(w.shape)
-    for out, image, weight in _iterate_product_indices(x, w, window, turned):
+    for out, image, weight in _iterate_convolution_product_indices(x, w, window, turned):
         dx[image] += dy[out] * w[weight]
         dw[weight] += dy[out] * x[image]
     return dx, dw
@@ -57,7 +57,7 @@ def _compute_convolution_shape(
     return (x[0], w[0], *sizes)
 
 
-def _iterate_product_indices(
+def _iterate_convolution_product_indices(
     x: Array, w: Array, window: dict[str, tuple[int, ...]], turned: bool
 ) -> Iterator[tuple[Any, Any, Any]]:
     """Yield the indices (in y, x, w) of each product of a convolution inside the image."""

@@ -400,7 +400,7 @@ def _make_padded_matmul_graph() -> Graph:
     return Graph((Matmul(name="mm", a=a, b=b, c=c, m_override=rows, padding_value=1.5),), "padded matmul")
 
 
-def _make_vectorized_graph() -> Graph:
+def _make_graph_with_vectorized_tensor() -> Graph:
     x, y = (
         dataclasses.replace(make_tensor(name, 4, 8, 4, 4, data_type=T.INT8), vector_count=4, vector_dim=1)
         for name in "xy"
@@ -411,6 +411,6 @@ def _make_vectorized_graph() -> Graph:
 OPERATION_GRAPHS |= {
     "pointwise numbers": _make_pointwise_parameters_graph,
     "padded matmul": _make_padded_matmul_graph,
-    "vectors": _make_vectorized_graph,
+    "vectors": _make_graph_with_vectorized_tensor,
     "sdpa with sub-graph": lambda: Graph((make_sdpa(),), "sdpa"),
 }

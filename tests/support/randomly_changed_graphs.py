@@ -73,7 +73,7 @@ def _make_random_attention(rng: random.Random) -> Graph:
 
 
 @cache
-def _get_predefined_graph_json(name: str) -> str:
+def _get_json_of_predefined_graph(name: str) -> str:
     return json.dumps(graph_to_json({**VARIED_GRAPHS, **OPERATION_GRAPHS}[name]()))
 
 
@@ -82,7 +82,7 @@ def _make_random_graph_json(rng: random.Random) -> Json:
     if rng.random() < 0.2:
         return graph_to_json(_make_random_attention(rng))
     names = list(OPERATION_GRAPHS) if rng.random() < 0.7 else list(VARIED_GRAPHS)
-    graph: Json = json.loads(_get_predefined_graph_json(rng.choice(names)))
+    graph: Json = json.loads(_get_json_of_predefined_graph(rng.choice(names)))
     return graph
 
 
@@ -376,9 +376,9 @@ def _change_names(data: Json, rng: random.Random) -> None:
 
 
 @_register_change(weight=3)
-def _add_other_graph(data: Json, rng: random.Random) -> None:
+def _add_operations_of_another_graph(data: Json, rng: random.Random) -> None:
     """Add the operations of another graph, often with a shared tensor."""
-    other: Json = json.loads(_get_predefined_graph_json(rng.choice(list(OPERATION_GRAPHS))))
+    other: Json = json.loads(_get_json_of_predefined_graph(rng.choice(list(OPERATION_GRAPHS))))
     first = max(tensor["uid"] for tensor in data["tensors"]) + 1
     names = {tensor["name"]: f"{tensor['name']}_2" for tensor in other["tensors"]}
     uids = {tensor["uid"]: first + index for index, tensor in enumerate(other["tensors"])}

@@ -12,8 +12,8 @@ import pytest
 __all__ = [
     "RECORD_COMMANDS",
     "RECORD_FOLDER",
-    "list_record_parameters",
-    "list_test_parameters_or_skipped_case",
+    "list_records_as_test_parameters",
+    "make_test_parameters_or_skip",
     "read_record",
     "require_record",
 ]
@@ -52,16 +52,16 @@ def read_record(name: str) -> Any:
     return json.loads((RECORD_FOLDER / name).read_text(encoding="utf-8"))
 
 
-def list_record_parameters(start: str) -> list[Any]:
+def list_records_as_test_parameters(start: str) -> list[Any]:
     """Return the paths of records with this name prefix as test parameters, or one skipped case."""
     paths = sorted(RECORD_FOLDER.glob(f"{start}*.json"))
-    return [pytest.param(path, id=path.stem) for path in paths] or [_make_skipped_case(start)]
+    return [pytest.param(path, id=path.stem) for path in paths] or [_make_skipped_test_parameter(start)]
 
 
-def list_test_parameters_or_skipped_case(start: str, found: Iterable[str]) -> list[Any]:
+def make_test_parameters_or_skip(start: str, found: Iterable[str]) -> list[Any]:
     """Return the values found in records with this prefix as test parameters, or one skipped case."""
-    return list(found) or [_make_skipped_case(start)]
+    return list(found) or [_make_skipped_test_parameter(start)]
 
 
-def _make_skipped_case(start: str) -> Any:
+def _make_skipped_test_parameter(start: str) -> Any:
     return pytest.param(None, id="no record", marks=pytest.mark.skip(reason=_make_skip_reason(f"{start}*.json")))

@@ -18,7 +18,7 @@ __all__ = [
     "make_max_pool",
     "make_norm_backward",
     "make_transpose_and_sum",
-    "make_weight_gradient_of_computed_image",
+    "make_weight_gradient_with_fused_input",
 ]
 
 D, P, T = DescriptorType, PointwiseMode, DataType
@@ -64,9 +64,7 @@ def make_convolution_with_statistics(kind: DataType, channels: int = 64) -> Grap
     return g.graph()
 
 
-def make_weight_gradient_of_computed_image(
-    kind: DataType, before: Sequence[PointwiseMode], channels: int = 64
-) -> Graph:
+def make_weight_gradient_with_fused_input(kind: DataType, before: Sequence[PointwiseMode], channels: int = 64) -> Graph:
     """Return the weight gradient for an image computed by pointwise operations of the same graph."""
     g = GraphBuilder("weight_gradient", io_type=kind, intermediate_type=kind)
     dims = (4, channels, 16, 16)

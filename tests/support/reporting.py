@@ -11,7 +11,7 @@ from cudnn_backend_py.diagnose.remedy import Remedy
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGE_NAMES, Stage
 
-__all__ = ["HOSTILE_NAME", "make_page_arguments", "make_support_matrix", "make_two_matmuls", "make_verdict"]
+__all__ = ["HOSTILE_NAME", "make_render_page_arguments", "make_support_matrix", "make_two_matmuls", "make_verdict"]
 
 HOSTILE_NAME = (
     """</script></title></style><script>window.hit=1</script><img src=x onerror="hit=1"> ' " & \x00 \ud800 ]]>"""
@@ -28,7 +28,7 @@ def make_two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: i
     return g.graph()
 
 
-def make_stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
+def make_verdict_stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
     """Return the stages of a verdict that reached `last`."""
     index = STAGE_NAMES.index(last)
     said = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "refused", Outcome.NOT_JUDGED: "crashed"}[outcome]
@@ -76,7 +76,7 @@ def make_verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **chang
         cause={Outcome.SUPPORTED: None, Outcome.NOT_SUPPORTED: cause, Outcome.NOT_JUDGED: crash}[outcome],
         environment=("libcuda.so.1 is this package's stub",),
         limits=("judged without a GPU",),
-        stages=make_stages(outcome, last, "SIGSEGV in eng7_k24=3" if outcome is Outcome.NOT_JUDGED else ""),
+        stages=make_verdict_stages(outcome, last, "SIGSEGV in eng7_k24=3" if outcome is Outcome.NOT_JUDGED else ""),
     )
     return dataclasses.replace(made, **changes)
 
@@ -101,7 +101,7 @@ def make_support_matrix(*names: str) -> Matrix:
     return Matrix(names, targets, versions, cells)
 
 
-def make_page_arguments() -> dict[str, Any]:
+def make_render_page_arguments() -> dict[str, Any]:
     """Return arguments of ``render_page`` for a page with all of its parts."""
     graph, plain = make_two_matmuls(), make_two_matmuls(ordered=False)
     hostile = make_two_matmuls(HOSTILE_NAME)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchAnswer, TorchCall, TorchSwitches
+from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchBackendChoice, TorchCall, TorchSwitches
 from cudnn_backend_py.why.conditions import ENVIRONMENT_VARIABLES
 from tools.records.sdpa_grid import compute_tensor_sizes
 
-__all__ = ["make_torch_call", "read_machine", "read_torch_answer"]
+__all__ = ["make_torch_call", "parse_torch_backend_choice", "read_machine"]
 
 
 def _compute_layout_strides(size: tuple[int, ...], layout: str) -> tuple[int, ...]:
@@ -92,9 +92,11 @@ def read_machine(record: Mapping[str, Any]) -> Machine:
     )
 
 
-def read_torch_answer(answer: Mapping[str, Any]) -> TorchAnswer:
-    """Return torch's recorded answer to a case as a `TorchAnswer`."""
+def parse_torch_backend_choice(answer: Mapping[str, Any]) -> TorchBackendChoice:
+    """Return torch's recorded answer to a case as a `TorchBackendChoice`."""
     names = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
     choice = names.get(answer["choice"]) if isinstance(answer["choice"], int) else None
     able = answer["cudnn"] if isinstance(answer["cudnn"], bool) else None
-    return TorchAnswer(choice, able, tuple(answer["words"]), answer["flash"] is True, answer["efficient"] is True)
+    return TorchBackendChoice(
+        choice, able, tuple(answer["words"]), answer["flash"] is True, answer["efficient"] is True
+    )

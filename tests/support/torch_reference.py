@@ -10,7 +10,7 @@ __all__ = [
     "compute_frobenius_error",
     "compute_reference_attention",
     "compute_reference_gradients",
-    "fill_pages",
+    "copy_sequences_to_shuffled_pages",
     "pack_tokens",
     "unpack_tokens",
 ]
@@ -108,7 +108,9 @@ def pack_tokens(x: Any, lengths: list[int]) -> Any:
     return packed if x.dim() == 4 else packed.t()
 
 
-def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int) -> tuple[Any, Any]:
+def copy_sequences_to_shuffled_pages(
+    x: Any, lengths: list[int], page_size: int, spare: int, seed: int
+) -> tuple[Any, Any]:
     """Copy sequences [b, h, s, d] to pages in shuffled order; return the pages and the block table.
 
     Unused pages are filled with NaN, and the last page of a sequence after its end with large numbers.

@@ -25,7 +25,7 @@ def _make_attention_call_maker(**changes: Any) -> Callable[[MakeTensors], Operat
     """Return a function that makes a call of `attention` with changed dims, types or options."""
 
     def make_call(make: MakeTensors) -> OperatorCall:
-        given = {name: _make_argument(make, value) for name, value in changes.items()}
+        given = {name: _make_tensor_if_dims_given(make, value) for name, value in changes.items()}
         q, k, v = (given.pop(name, None) for name in "qkv")
         plain = [make(B, H, S, D) if x is None else x for x in (q, k, v)]
         return attention, tuple(plain), given
@@ -37,10 +37,10 @@ def _make_varlen_call_maker(
     cu: Any = (B + 1, "int32"), longest: Any = S, **changes: Any
 ) -> Callable[[MakeTensors], OperatorCall]:
     def make_call(make: MakeTensors) -> OperatorCall:
-        given = {name: _make_argument(make, value) for name, value in changes.items()}
+        given = {name: _make_tensor_if_dims_given(make, value) for name, value in changes.items()}
         q, k, v = (given.pop(name, None) for name in "qkv")
         plain = [make(B * S, H, D) if x is None else x for x in (q, k, v)]
-        return attention_varlen, (*plain, _make_argument(make, cu), None, longest), given
+        return attention_varlen, (*plain, _make_tensor_if_dims_given(make, cu), None, longest), given
 
     return make_call
 
@@ -54,24 +54,24 @@ def _make_paged_call_maker(**changes: Any) -> Callable[[MakeTensors], OperatorCa
             "block_table": (B, 4, "int32"),
             "cache_seqlens": (B, "int32"),
         }
-        given = {name: _make_argument(make, value) for name, value in (usual | changes).items()}
+        given = {name: _make_tensor_if_dims_given(make, value) for name, value in (usual | changes).items()}
         return attention_with_kvcache, tuple(given.pop(name) for name in usual), given
 
     return make_call
 
 
-def _make_torch_call_maker(**changes: Any) -> Callable[[MakeTensors], OperatorCall]:
+def _make_torch_sdpa_call_maker(**changes: Any) -> Callable[[MakeTensors], OperatorCall]:
     """Return a function that makes a call of torch's scaled_dot_product_attention."""
 
     def make_call(make: MakeTensors) -> OperatorCall:
-        given = {name: _make_argument(make, value) for name, value in changes.items()}
+        given = {name: _make_tensor_if_dims_given(make, value) for name, value in changes.items()}
         tensors = tuple(given.pop(name) if name in given else make(B, H, S, D) for name in ("query", "key", "value"))
         return scaled_dot_product_attention, tensors, given
 
     return make_call
 
 
-def _make_argument(make: MakeTensors, value: Any) -> Any:
+def _make_tensor_if_dims_given(make: MakeTensors, value: Any) -> Any:
     if not isinstance(value, tuple) or isinstance(value, Scales):
         return value
     *dims, last = value
@@ -148,61 +148,61 @@ def _list_refused_calls() -> Iterator[tuple[str, Callable[[MakeTensors], Operato
         yield f"{name}: bias of float32", function(bias=(B, H, S, S, "float32"))
     for out in ((B, H, S), (B, H, S, D + 8), (B + 1, H, S, D)):
         yield f"out {out}", _make_attention_call_maker(out=out)
-    yield from _list_refused_torch_calls()
+    yield from _list_refused_torch_sdpa_calls()
 
 
-def _list_refused_torch_calls() -> Iterator[tuple[str, Callable[[MakeTensors], OperatorCall]]]:
+def _list_refused_torch_sdpa_calls() -> Iterator[tuple[str, Callable[[MakeTensors], OperatorCall]]]:
     for name in ("query", "key", "value"):
         for kind in ("float32", "float64", "int32", "bool", "bfloat16"):
-            yield f"torch {name}: {kind}", _make_torch_call_maker(**{name: (B, H, S, D, kind)})
+            yield f"torch {name}: {kind}", _make_torch_sdpa_call_maker(**{name: (B, H, S, D, kind)})
         for dims in ((D,), (3, H, S, D), (B, 3, S, D), (B + 1, 1, S, D)):
-            yield f"torch {name}: {dims}", _make_torch_call_maker(**{name: dims})
+            yield f"torch {name}: {dims}", _make_torch_sdpa_call_maker(**{name: dims})
         for other in (None, 1.0, [[1.0]]):
-            yield f"torch {name}: {other!r}", _make_torch_call_maker(**{name: other})
+            yield f"torch {name}: {other!r}", _make_torch_sdpa_call_maker(**{name: other})
     for name in ("key", "value"):
-        yield f"torch {name}: another length", _make_torch_call_maker(**{name: (B, H, S + 1, D)})
+        yield f"torch {name}: another length", _make_torch_sdpa_call_maker(**{name: (B, H, S + 1, D)})
         for heads in (3, 5, 8):
             yield (
                 f"torch {name}: {heads} heads in groups",
-                _make_torch_call_maker(enable_gqa=True, **{name: (B, heads, S, D)}),
+                _make_torch_sdpa_call_maker(enable_gqa=True, **{name: (B, heads, S, D)}),
             )
         for d in (D // 2, D + 1, D + 8):
             if name == "key":
-                yield f"torch key: head dim {d}", _make_torch_call_maker(key=(B, H, S, d))
+                yield f"torch key: head dim {d}", _make_torch_sdpa_call_maker(key=(B, H, S, d))
     for heads in (3, 5, 8):
         dims = (B, heads, S, D)
         yield (
             f"torch: {heads} heads of keys and values in groups",
-            _make_torch_call_maker(enable_gqa=True, key=dims, value=dims),
+            _make_torch_sdpa_call_maker(enable_gqa=True, key=dims, value=dims),
         )
-        yield f"torch: {heads} heads of keys and values", _make_torch_call_maker(key=dims, value=dims)
+        yield f"torch: {heads} heads of keys and values", _make_torch_sdpa_call_maker(key=dims, value=dims)
     for dims in ((S + 1,), (S, S + 1), (S + 1, S), (H + 1, S, S), (B, H + 1, S, S), (B + 1, 1, S, S), (1, B, H, S, S)):
         for kind in ("bool", "float16", "float32"):
-            yield f"torch mask {dims} {kind}", _make_torch_call_maker(attn_mask=(*dims, kind))
+            yield f"torch mask {dims} {kind}", _make_torch_sdpa_call_maker(attn_mask=(*dims, kind))
     for kind in ("int64", "int32", "uint8", "float64", "bfloat16"):
-        yield f"torch mask of {kind}", _make_torch_call_maker(attn_mask=(S, S, kind))
+        yield f"torch mask of {kind}", _make_torch_sdpa_call_maker(attn_mask=(S, S, kind))
     for mask in (True, 1.0, [[True]]):
-        yield f"torch mask {mask!r}", _make_torch_call_maker(attn_mask=mask)
+        yield f"torch mask {mask!r}", _make_torch_sdpa_call_maker(attn_mask=mask)
     for dropout in (-0.1, 1.1, float("nan"), "0.1", None):
-        yield f"torch dropout {dropout!r}", _make_torch_call_maker(dropout_p=dropout)
+        yield f"torch dropout {dropout!r}", _make_torch_sdpa_call_maker(dropout_p=dropout)
     for scale in ("1", float("nan"), float("inf"), True):
-        yield f"torch scale {scale!r}", _make_torch_call_maker(scale=scale)
+        yield f"torch scale {scale!r}", _make_torch_sdpa_call_maker(scale=scale)
     for heads, groups in ((6, 4), (2, 3), (7, 2), (4, 8), (9, 6), (5, 2)):
         given = {"query": (B, heads, S, D), "key": (B, groups, S, D), "value": (B, groups, S, D)}
-        yield f"torch: {heads} query heads in {groups} groups", _make_torch_call_maker(enable_gqa=True, **given)
-        yield f"torch: {heads} query heads, {groups} of keys and values", _make_torch_call_maker(**given)
+        yield f"torch: {heads} query heads in {groups} groups", _make_torch_sdpa_call_maker(enable_gqa=True, **given)
+        yield f"torch: {heads} query heads, {groups} of keys and values", _make_torch_sdpa_call_maker(**given)
     for batches in ((2, 3, 2), (2, 2, 3), (3, 2, 2), (4, 2, 1), (1, 2, 3), (2, 1, 3)):
         dims = [(batch, H, S, D) for batch in batches]
         yield (
             f"torch: batches {batches}",
-            _make_torch_call_maker(**dict(zip(("query", "key", "value"), dims, strict=True))),
+            _make_torch_sdpa_call_maker(**dict(zip(("query", "key", "value"), dims, strict=True))),
         )
     for rank in (2, 3, 5):
         lead = (2, 3, 4)[: rank - 2]
         for name in ("key", "value"):
             dims = (*lead, S + 1, D)
-            yield f"torch {name}: another length, {rank} dims", _make_torch_call_maker(**{name: dims})
-        yield f"torch key: another head dim, {rank} dims", _make_torch_call_maker(key=(*lead, S, D + 8))
+            yield f"torch {name}: another length, {rank} dims", _make_torch_sdpa_call_maker(**{name: dims})
+        yield f"torch key: another head dim, {rank} dims", _make_torch_sdpa_call_maker(key=(*lead, S, D + 8))
 
 
 #: Refused calls by a description of the error.

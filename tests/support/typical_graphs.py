@@ -123,7 +123,7 @@ def _add_image_tensors(g: GraphBuilder, *names: str, dims: tuple[int, ...] = (4,
     return [g.tensor(name, dims, **CHANNELS_LAST) for name in names]
 
 
-def _add_channel_tensors(g: GraphBuilder, *names: str, kind: DataType = T.FLOAT) -> list[Tensor]:
+def _add_per_channel_tensors(g: GraphBuilder, *names: str, kind: DataType = T.FLOAT) -> list[Tensor]:
     return [g.tensor(name, (1, 32, 1, 1), kind, **CHANNELS_LAST) for name in names]
 
 
@@ -231,7 +231,7 @@ for _training in (True, False):
 def _add_batch_norm_training(g: GraphBuilder) -> None:
     (x,), (scale, bias, mean, var) = (
         _add_image_tensors(g, "x"),
-        _add_channel_tensors(g, "scale", "bias", "running_mean", "running_var"),
+        _add_per_channel_tensors(g, "scale", "bias", "running_mean", "running_var"),
     )
     g.norm_forward(
         N.BATCH_NORM, x, scale, bias, training=True, running_mean=mean, running_var=var, momentum=0.1, **IN_MEMORY
@@ -244,7 +244,7 @@ def _add_batch_norm_training(g: GraphBuilder) -> None:
 def _add_batch_norm_inference(g: GraphBuilder) -> None:
     (x,), (scale, bias, mean, inv) = (
         _add_image_tensors(g, "x"),
-        _add_channel_tensors(g, "scale", "bias", "mean", "inv_variance"),
+        _add_per_channel_tensors(g, "scale", "bias", "mean", "inv_variance"),
     )
     g.norm_forward(N.BATCH_NORM, x, scale, bias, mean=mean, inv_variance=inv, epsilon=None, **IN_MEMORY)
 
@@ -254,7 +254,7 @@ def _add_batch_norm_recomputation(g: GraphBuilder) -> None:
     """Recompute batch norm in inference mode before the gradient of a clipped ReLU, a pattern that cuDNN supports."""
     (x, dy), (scale, bias, mean, inv) = (
         _add_image_tensors(g, "x", "dy"),
-        _add_channel_tensors(g, "scale", "bias", "mean", "inv_variance"),
+        _add_per_channel_tensors(g, "scale", "bias", "mean", "inv_variance"),
     )
     statistics: dict[str, Any] = {"mean": mean, "inv_variance": inv}
     y = g.norm_forward(N.BATCH_NORM, x, scale, bias, **statistics, epsilon=None).y
@@ -274,7 +274,7 @@ def _add_layer_norm_backward(g: GraphBuilder) -> None:
 def _add_batch_norm_backward(g: GraphBuilder) -> None:
     (x, dy), (scale, mean, inv) = (
         _add_image_tensors(g, "x", "dy"),
-        _add_channel_tensors(g, "scale", "mean", "inv_variance"),
+        _add_per_channel_tensors(g, "scale", "mean", "inv_variance"),
     )
     g.norm_backward(N.BATCH_NORM, dy, x, scale, mean=mean, inv_variance=inv, **IN_MEMORY)
 
@@ -288,7 +288,7 @@ def _add_rms_norm_backward(g: GraphBuilder) -> None:
 
 @_register_graph(D.OPERATION_NORM_BACKWARD, "norm_backward", name="instance norm backward")
 def _add_instance_norm_backward(g: GraphBuilder) -> None:
-    (x, dy), (scale,) = _add_image_tensors(g, "x", "dy", dims=IMAGE), _add_channel_tensors(g, "scale")
+    (x, dy), (scale,) = _add_image_tensors(g, "x", "dy", dims=IMAGE), _add_per_channel_tensors(g, "scale")
     mean, inv = (g.tensor(name, (8, 32, 1, 1), T.FLOAT, **CHANNELS_LAST) for name in ("mean", "inv_variance"))
     g.norm_backward(N.INSTANCE_NORM, dy, x, scale, mean=mean, inv_variance=inv, **IN_MEMORY)
 
@@ -309,7 +309,7 @@ def _add_gen_stats(g: GraphBuilder) -> None:
 @_register_graph(D.OPERATION_BN_FINALIZE_STATISTICS, "batch_norm_finalize", io=T.FLOAT)
 def _add_batch_norm_finalize(g: GraphBuilder) -> None:
     names = ("sum", "sqsum", "scale", "bias", "running_mean", "running_var")
-    total, squares, scale, bias, mean, var = _add_channel_tensors(g, *names)
+    total, squares, scale, bias, mean, var = _add_per_channel_tensors(g, *names)
     g.batch_norm_finalize(total, squares, scale, bias, accum_count=3136, running_mean=mean, running_var=var)
 
 
@@ -321,7 +321,7 @@ def _add_batch_norm_weight_gradients(g: GraphBuilder) -> None:
     dy, w = g.tensor("dy", (4, 64, 28, 28), **CHANNELS_LAST), g.tensor("w", (64, 32, 3, 3), **CHANNELS_LAST)
     (x,), (mean, inv, scale, bias) = (
         _add_image_tensors(g, "x"),
-        _add_channel_tensors(g, "mean", "inv_std", "scale", "bias"),
+        _add_per_channel_tensors(g, "mean", "inv_std", "scale", "bias"),
     )
     gradient = g.convolution_backward_data(dy, w, padding=1, **like)
     normal = x
@@ -490,7 +490,7 @@ def _add_quantized_norm(g: GraphBuilder) -> None:
 # mixture of experts
 
 
-def _add_expert_tensors(g: GraphBuilder, rows: int = 256, tokens: int = 256) -> dict[str, Tensor]:
+def _add_moe_input_tensors(g: GraphBuilder, rows: int = 256, tokens: int = 256) -> dict[str, Tensor]:
     return {
         "token": g.tensor("token", (1, tokens, 64)),
         "weight": g.tensor("weight", (8, 64, 128), strides=(64 * 128, 1, 64)),
@@ -500,19 +500,21 @@ def _add_expert_tensors(g: GraphBuilder, rows: int = 256, tokens: int = 256) -> 
 
 @_register_graph(D.OPERATION_MOE_GROUPED_MATMUL, "moe_grouped_matmul", io=T.BFLOAT16)
 def _add_moe(g: GraphBuilder) -> None:
-    g.moe_grouped_matmul(**_add_expert_tensors(g), **IN_MEMORY)
+    g.moe_grouped_matmul(**_add_moe_input_tensors(g), **IN_MEMORY)
 
 
 @_register_graph(D.OPERATION_MOE_GROUPED_MATMUL, "moe_grouped_matmul", name="experts, gathered", io=T.BFLOAT16)
 def _add_moe_gather(g: GraphBuilder) -> None:
     index = g.tensor("token_index", (1, 256, 1), T.INT64)
-    g.moe_grouped_matmul(**_add_expert_tensors(g, tokens=128), mode=M.GATHER, token_index=index, **IN_MEMORY)
+    g.moe_grouped_matmul(**_add_moe_input_tensors(g, tokens=128), mode=M.GATHER, token_index=index, **IN_MEMORY)
 
 
 @_register_graph(D.OPERATION_MOE_GROUPED_MATMUL, "moe_grouped_matmul", name="experts, scattered", io=T.BFLOAT16)
 def _add_moe_scatter(g: GraphBuilder) -> None:
     index, ks = (g.tensor(name, (1, 256, 1), T.INT32) for name in ("token_index", "token_ks"))
-    g.moe_grouped_matmul(**_add_expert_tensors(g), mode=M.SCATTER, token_index=index, token_ks=ks, top_k=2, **IN_MEMORY)
+    g.moe_grouped_matmul(
+        **_add_moe_input_tensors(g), mode=M.SCATTER, token_index=index, token_ks=ks, top_k=2, **IN_MEMORY
+    )
 
 
 @_register_graph(
@@ -542,7 +544,7 @@ def _add_transposed_keys(g: GraphBuilder, name: str = "k") -> Tensor:
     return g.tensor(name, (2, 4, 64, 128), strides=(4 * 128 * 64, 128 * 64, 1, 64))
 
 
-def _add_output_matmul(g: GraphBuilder, p: Tensor, v: Tensor) -> None:
+def _add_attention_output_matmul(g: GraphBuilder, p: Tensor, v: Tensor) -> None:
     g.matmul(g.pointwise(P.IDENTITY, p, data_type=T.HALF), v, **IN_MEMORY)
 
 
@@ -550,7 +552,7 @@ def _add_output_matmul(g: GraphBuilder, p: Tensor, v: Tensor) -> None:
 def _add_softmax(g: GraphBuilder) -> None:
     q, v = _add_head_tensors(g, "q", "v")
     s = g.pointwise(P.MUL, g.matmul(q, _add_transposed_keys(g)), g.scalar(0.125))
-    _add_output_matmul(g, g.softmax(s, stats=True).y, v)
+    _add_attention_output_matmul(g, g.softmax(s, stats=True).y, v)
 
 
 @_register_graph(D.OPERATION_DIAGONAL_BAND_MASK, "diagonal_band_mask")
@@ -558,7 +560,7 @@ def _add_band_mask(g: GraphBuilder) -> None:
     q, v = _add_head_tensors(g, "q", "v")
     s = g.pointwise(P.MUL, g.matmul(q, _add_transposed_keys(g)), g.scalar(0.125))
     s = g.diagonal_band_mask(s, P.CMP_GE, shift_right_bound=g.scalar(0), fill=float("-inf"))
-    _add_output_matmul(g, g.softmax(s, stats=True).y, v)
+    _add_attention_output_matmul(g, g.softmax(s, stats=True).y, v)
 
 
 @_register_graph(D.OPERATION_RNG, "rng")
@@ -568,7 +570,7 @@ def _add_rng(g: GraphBuilder) -> None:
     seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
     kept = g.rng((2, 4, 128, 128), seed, offset, probability=0.9)
     p = g.pointwise(P.MUL, g.softmax(s, stats=True).y, kept)
-    _add_output_matmul(g, g.pointwise(P.MUL, p, g.scalar(1 / 0.9)), v)
+    _add_attention_output_matmul(g, g.pointwise(P.MUL, p, g.scalar(1 / 0.9)), v)
 
 
 def _add_softmax_operations(g: GraphBuilder, s: Tensor) -> Tensor:

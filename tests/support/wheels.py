@@ -79,7 +79,7 @@ def add_to_version_store(
     if wheel is None:
         wheel = make_wheel(root.parent / "placed", f"nvidia-cudnn-jit-cu{cuda}", version)
     folder = root / f"{version}-cu{cuda}"
-    store._unpack_wheel_atomically(wheel, folder, store._CUDNN_FILE, store._make_progress(False))
+    store._unpack_wheel_atomically(wheel, folder, store._CUDNN_FILE, store._make_progress_display(False))
     installed = store._load_installed(folder)
     assert installed is not None
     return installed

@@ -15,7 +15,14 @@ from cudnn_backend_py.graph import Op, Tensor, attention
 from cudnn_backend_py.interpreter import OPERATIONS, pointwise
 from cudnn_backend_py.interpreter.run import Run
 
-__all__ = ["SCALE_FACTORS", "WRONG_MODES", "WRONG_SCALES", "WrongScale", "use_wrong_pointwise_mode", "use_wrong_scale"]
+__all__ = [
+    "SCALE_FACTORS",
+    "WRONG_MODES",
+    "WRONG_SCALES",
+    "WrongScale",
+    "use_wrong_pointwise_mode_in_interpreter",
+    "use_wrong_scale_in_interpreter",
+]
 
 D, P, T = DescriptorType, PointwiseMode, DataType
 IN_MEMORY: dict[str, Any] = {"virtual": False}
@@ -24,7 +31,7 @@ WrongScale = tuple[Callable[[DataType], Graph], DescriptorType, tuple[DataType, 
 
 
 @contextmanager
-def use_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
+def use_wrong_scale_in_interpreter(kind: DescriptorType, factor: float) -> Iterator[None]:
     """Make the interpreter multiply the first result of a kind of operation by a factor."""
     right = OPERATIONS[kind]
 
@@ -49,7 +56,7 @@ def use_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
 
 
 @contextmanager
-def use_wrong_pointwise_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
+def use_wrong_pointwise_mode_in_interpreter(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
     """Make the interpreter compute another pointwise mode in place of `mode`."""
     tables: tuple[dict[PointwiseMode, Any], ...] = (pointwise.UNARY, pointwise.BINARY, pointwise.BACKWARD)
     (table,) = (table for table in tables if mode in table)

@@ -156,7 +156,7 @@ class ChangingEnvironment:
             *(
                 self.change_irrelevant_variable,
                 self.replace_library_named_by_variable,
-                self.change_patch_versions,
+                self.add_or_remove_cudnn_patch_version,
                 self.change_file_times,
             ),
         ]
@@ -212,8 +212,8 @@ class ChangingEnvironment:
         self.own = self.chance.choice(SOURCE_VERSIONS)
         self._link_files(self.sources[self.own] / "lib", self.folder / "own")
 
-    def change_patch_versions(self) -> None:
-        """Install or remove a patch version of cuDNN 9.90, which may change the version that ``9.90`` stands for."""
+    def add_or_remove_cudnn_patch_version(self) -> None:
+        """Install or remove a patch version of cuDNN 9.90, which may change the version that ``9.90`` means."""
         patch = self.chance.randrange(3)
         if patch in self.patches and len(self.patches) > 1:
             shutil.rmtree(self.root / f"{PATCHED_VERSION}.{patch}.1-cu12")
@@ -285,7 +285,7 @@ class ChangingEnvironment:
             {one: versions[one] for one in chosen},
         )
 
-    def find_expected_answers(
+    def judge_matrix_in_fresh_processes(
         self, drawn: tuple[dict[str, Graph], list[str], dict[str, str]]
     ) -> dict[tuple[str, str, str], Cell]:
         named, targets, versions = drawn
@@ -312,7 +312,7 @@ class ChangingEnvironment:
 
     def judge_in_this_process(self) -> None:
         named, _, _ = drawn = self.make_random_matrix_query()
-        wanted = self.find_expected_answers(drawn)
+        wanted = self.judge_matrix_in_fresh_processes(drawn)
         for graph, target, version in self.chance.sample(list(wanted), min(4, len(wanted))):
             question = Query(named[graph], target, None if version == "default" else version)
             found = Cell.from_verdict(self.judge.run_query(question))
@@ -326,23 +326,27 @@ class ChangingEnvironment:
 
     def judge_in_children(self) -> None:
         drawn = self.make_random_matrix_query()
-        self.check_matrix_cells("children", self.find_expected_answers(drawn), self._judge_matrix(drawn))
+        self.check_matrix_cells("children", self.judge_matrix_in_fresh_processes(drawn), self._judge_matrix(drawn))
 
     def judge_in_threads(self) -> None:
         drawn = self.make_random_matrix_query()
         self.check_matrix_cells(
-            "an executor of threads", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.threads)
+            "an executor of threads",
+            self.judge_matrix_in_fresh_processes(drawn),
+            self._judge_matrix(drawn, self.threads),
         )
 
     def judge_in_process_pool(self) -> None:
         drawn = self.make_random_matrix_query()
         self.check_matrix_cells(
-            "an executor of processes", self.find_expected_answers(drawn), self._judge_matrix(drawn, self.processes)
+            "an executor of processes",
+            self.judge_matrix_in_fresh_processes(drawn),
+            self._judge_matrix(drawn, self.processes),
         )
 
     def judge_in_new_process(self) -> None:
         named, targets, versions = drawn = self.make_random_matrix_query()
-        wanted = self.find_expected_answers(drawn)
+        wanted = self.judge_matrix_in_fresh_processes(drawn)
         arguments = json.dumps([list(named), targets, list(versions), str(self.kept)])
         code = f"import sys\nsys.argv = {['', arguments]!r}\n{NEW_MATRIX_PROGRAM}"
         done = run_code(code, cwd=self.place, environment={**os.environ, "PYTHONPATH": _START_PYTHON_PATH})
@@ -352,18 +356,18 @@ class ChangingEnvironment:
     def judge_during_environment_change(self) -> None:
         """Check that answers are all from before a change or all from after it, or report changed library files."""
         drawn = self.make_random_matrix_query()
-        before = self.find_expected_answers(drawn)
+        before = self.judge_matrix_in_fresh_processes(drawn)
         change: Callable[[], None] = self.chance.choice(
             (self.change_tf32_variable, self.replace_library_named_by_variable)
         )
-        with self._make_change_during_block(change):
+        with self._run_change_during_block(change):
             try:
                 found = self._judge_matrix(drawn)
             except EnvironmentNotReady as error:
                 if error.code != FILES_CHANGED_CODE:
                     raise
                 found = {}
-        after = self.find_expected_answers(
+        after = self.judge_matrix_in_fresh_processes(
             (drawn[0], drawn[1], {name: self.list_versions()[name] for name in drawn[2]})
         )
         given = [place for place, cell in found.items() if cell.cause != FILES_CHANGED_CODE]
@@ -373,7 +377,7 @@ class ChangingEnvironment:
         )
 
     @contextmanager
-    def _make_change_during_block(self, change: Callable[[], None]) -> Iterator[None]:
+    def _run_change_during_block(self, change: Callable[[], None]) -> Iterator[None]:
         begun = threading.Event()
 
         def change_after_delay() -> None:

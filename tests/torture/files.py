@@ -27,10 +27,10 @@ from cudnn_backend_py.audit.case import Case, load_case
 from cudnn_backend_py.cli.compare.comparison import format_text, read_record
 from cudnn_backend_py.cli.run import _format_trial
 from cudnn_backend_py.diagnose import Outcome, SupportTable, Verdict, render_text
-from cudnn_backend_py.diagnose.breakdown import break_down
+from cudnn_backend_py.diagnose.breakdown import break_down_log
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.report.attention_page import render_page
-from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_verdict_matrix
 from cudnn_backend_py.diagnose.surveys.baseline import _update_expected_verdict_tables, read_baseline
 from cudnn_backend_py.diagnose.surveys.matrix import Matrix
 from cudnn_backend_py.errors import CudnnBackendError
@@ -41,9 +41,9 @@ from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.importers.files import open_graph_file, read_graphs_or_errors_from_file
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
 from cudnn_backend_py.importers.records import read_log
-from cudnn_backend_py.interpreter.data import load_arrays
+from cudnn_backend_py.interpreter.data import load_npz_arrays
 from cudnn_backend_py.plans.record import add_hash, load_record
-from cudnn_backend_py.printable import printable_lines
+from cudnn_backend_py.printable import make_lines_printable
 from cudnn_backend_py.system.untrusted_files import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
@@ -157,7 +157,7 @@ def _read_any_graph(path: Path) -> str:
 
 
 def _read_log_breakdown(path: Path) -> str:
-    return str(break_down(open_graph_file(str(path))))
+    return str(break_down_log(open_graph_file(str(path))))
 
 
 def _read_log_records(path: Path) -> str:
@@ -179,27 +179,27 @@ def _read_verdict(path: Path) -> str:
 def _read_matrix(path: Path) -> str:
     found = Matrix.from_dict(read_json(path, code="matrix-schema"))
     json.dumps(found.to_dict())
-    return render_as_text(render_matrix(found))
+    return render_as_text(render_verdict_matrix(found))
 
 
 def _read_trial(path: Path) -> str:
     found = Trial.from_dict(read_json(path, code="trial-record"))
     json.dumps(found.to_dict(), allow_nan=False)
-    return printable_lines(_format_trial(found))
+    return make_lines_printable(_format_trial(found))
 
 
 def _read_comparison(path: Path) -> str:
     record = read_record(path)
-    return printable_lines(format_text({**COMPARISON_DATA, "rows": record["rows"]}))
+    return make_lines_printable(format_text({**COMPARISON_DATA, "rows": record["rows"]}))
 
 
 def _read_audit_case(path: Path) -> str:
     found = load_case(path)
-    return printable_lines(str(found)) + str(len(found.results() if found.graph is not None else ()))
+    return make_lines_printable(str(found)) + str(len(found.results() if found.graph is not None else ()))
 
 
 def _read_arrays(path: Path) -> str:
-    return str(len(load_arrays(path, SAVED_GRAPH)))
+    return str(len(load_npz_arrays(path, SAVED_GRAPH)))
 
 
 def _read_notebook(path: Path) -> str:
@@ -237,7 +237,7 @@ def _load_support_table_data(rng: random.Random) -> Any:
 MakeDamagedFile = Callable[[random.Random], bytes]
 
 
-def _make_json_damager(
+def _make_damaged_json_maker(
     data: Callable[[random.Random], Any], write: Callable[[Any], str] | None = None
 ) -> MakeDamagedFile:
     """Return a function that makes a damaged JSON or TOML file: parts of its data, then of its text, are replaced."""
@@ -260,7 +260,7 @@ def _make_damaged_log(rng: random.Random) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _make_bytes_damager(data: Callable[[random.Random], bytes]) -> MakeDamagedFile:
+def _make_damaged_bytes_maker(data: Callable[[random.Random], bytes]) -> MakeDamagedFile:
     """Return a function that makes a damaged binary file: some bytes are changed, removed or inserted."""
 
     def make_damaged_file(rng: random.Random) -> bytes:
@@ -445,18 +445,18 @@ def _damage_text(rng: random.Random, text: str) -> bytes:
     return bytes(data[: rng.randrange(len(data))] if rng.random() < 0.1 else data)
 
 
-def _write_toml(data: Any) -> str:
+def _format_toml(data: Any) -> str:
     """Return plain data as a TOML file, or as JSON if TOML has no form for it."""
     if not isinstance(data, dict):
         return json.dumps(data)
-    return "\n".join(f"{json.dumps(key)} = {_write_toml_value(value)}" for key, value in data.items()) + "\n"
+    return "\n".join(f"{json.dumps(key)} = {_format_toml_value(value)}" for key, value in data.items()) + "\n"
 
 
-def _write_toml_value(value: Any) -> str:
+def _format_toml_value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_write_toml_value(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(key)} = {_format_toml_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_write_toml_value, value))}]"
+        return f"[{', '.join(map(_format_toml_value, value))}]"
     return "inf" if value == float("inf") else "''" if value is None else json.dumps(value)
 
 
@@ -471,32 +471,32 @@ class FileKind:
 
 _GRAPH_SUFFIXES = (".json", ".plan", ".txt", ".log", ".JSON", "", ".1")
 FILE_KINDS: dict[str, FileKind] = {
-    "graph": FileKind(_make_json_damager(_make_graph_data), _read_graph),
-    "any graph": FileKind(_make_json_damager(_make_any_graph_data), _read_any_graph, _GRAPH_SUFFIXES),
+    "graph": FileKind(_make_damaged_json_maker(_make_graph_data), _read_graph),
+    "any graph": FileKind(_make_damaged_json_maker(_make_any_graph_data), _read_any_graph, _GRAPH_SUFFIXES),
     "graph in a log": FileKind(_make_damaged_log, _read_any_graph, (".log", ".txt", "")),
     "packed log": FileKind(
-        _make_bytes_damager(lambda rng: gzip.compress(_choose_log_text(rng).encode()[:20_000])),
+        _make_damaged_bytes_maker(lambda rng: gzip.compress(_choose_log_text(rng).encode()[:20_000])),
         _read_any_graph,
         (".gz",),
     ),
-    "cudnn json": FileKind(_make_json_damager(_choose_cudnn_json), _read_cudnn_json),
-    "target": FileKind(_make_json_damager(_make_target_data), _read_target),
-    "baseline": FileKind(_make_json_damager(lambda _: BASELINE_DATA, _write_toml), _read_baseline),
-    "plan": FileKind(_make_json_damager(_make_plan_data), _read_plan),
-    "frontend": FileKind(_make_json_damager(lambda _: FRONTEND_GRAPH_DATA), _read_frontend_graph),
+    "cudnn json": FileKind(_make_damaged_json_maker(_choose_cudnn_json), _read_cudnn_json),
+    "target": FileKind(_make_damaged_json_maker(_make_target_data), _read_target),
+    "baseline": FileKind(_make_damaged_json_maker(lambda _: BASELINE_DATA, _format_toml), _read_baseline),
+    "plan": FileKind(_make_damaged_json_maker(_make_plan_data), _read_plan),
+    "frontend": FileKind(_make_damaged_json_maker(lambda _: FRONTEND_GRAPH_DATA), _read_frontend_graph),
     "log": FileKind(_make_damaged_log, _read_log_report),
     "breakdown": FileKind(_make_damaged_log, _read_log_breakdown, (".log",)),
     "records": FileKind(_make_damaged_log, _read_log_records),
-    "table": FileKind(_make_json_damager(_load_support_table_data), _read_support_table),
-    "verdict": FileKind(_make_json_damager(_make_verdict_data), _read_verdict),
-    "matrix": FileKind(_make_json_damager(_make_matrix_data), _read_matrix),
-    "trial": FileKind(_make_json_damager(lambda _: TRIAL_DATA), _read_trial),
-    "comparison": FileKind(_make_json_damager(lambda _: COMPARISON_DATA), _read_comparison),
-    "case": FileKind(_make_bytes_damager(_make_audit_case_bytes), _read_audit_case, (".npz",)),
-    "arrays": FileKind(_make_bytes_damager(_make_array_bytes), _read_arrays, (".npz",)),
-    "notebook": FileKind(_make_json_damager(_make_notebook_data), _read_notebook, (".ipynb",)),
+    "table": FileKind(_make_damaged_json_maker(_load_support_table_data), _read_support_table),
+    "verdict": FileKind(_make_damaged_json_maker(_make_verdict_data), _read_verdict),
+    "matrix": FileKind(_make_damaged_json_maker(_make_matrix_data), _read_matrix),
+    "trial": FileKind(_make_damaged_json_maker(lambda _: TRIAL_DATA), _read_trial),
+    "comparison": FileKind(_make_damaged_json_maker(lambda _: COMPARISON_DATA), _read_comparison),
+    "case": FileKind(_make_damaged_bytes_maker(_make_audit_case_bytes), _read_audit_case, (".npz",)),
+    "arrays": FileKind(_make_damaged_bytes_maker(_make_array_bytes), _read_arrays, (".npz",)),
+    "notebook": FileKind(_make_damaged_json_maker(_make_notebook_data), _read_notebook, (".ipynb",)),
     "word": FileKind(
-        _make_bytes_damager(lambda rng: encode_graph(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]()).encode()),
+        _make_damaged_bytes_maker(lambda rng: encode_graph(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]()).encode()),
         _read_encoded_graph,
     ),
 }

@@ -45,7 +45,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
             graph = drawn
             question = Query(graph, rng.choice(TARGETS), version, build=rng.random() < 0.01)
             counts += _judge_and_check_verdict(judge, question, shown=rng.random() < 0.2)
-            counts += _check_graph_without_cudnn(graph, question, rng)
+            counts += _check_lint_and_issues_without_cudnn(graph, question, rng)
             if seed // len(VERSIONS) % 10 == 0:
                 counts += _check_two_processes_agree(judge, other, question)
         if seed // len(VERSIONS) % 10 == 5:
@@ -86,7 +86,7 @@ def _judge_and_check_verdict(judge: Judge, question: Query, *, shown: bool) -> C
     return +counts
 
 
-def _check_graph_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
+def _check_lint_and_issues_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
     """Check that lint, known issues and changes of a graph, which need no cuDNN, are found without an error."""
     names = {tensor.name for tensor in graph.tensors}
     with collect_error_reports() as lines:

@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["AREAS", "VERSIONS", "BrokenGuarantee", "Report", "load_round_function", "run_round", "run_rounds_of_area"]
+__all__ = [
+    "AREAS",
+    "VERSIONS",
+    "BrokenGuarantee",
+    "Report",
+    "import_torture_round_of_area",
+    "run_rounds_of_area",
+    "run_torture_round",
+]
 
 AREAS = (
     *("level0", "interruptions", "graphs", "remedies", "judge", "environment"),
@@ -44,16 +52,16 @@ class Report:
             yield from (f"    {line}" for line in what.splitlines())
 
 
-def load_round_function(area: str) -> RoundFunction:
+def import_torture_round_of_area(area: str) -> RoundFunction:
     """Return the function that runs one round of an area."""
     function: RoundFunction = importlib.import_module(f"tests.torture.{area}").run_random_round
     return function
 
 
-def run_round(area: str, seed: int) -> Counter[str]:
+def run_torture_round(area: str, seed: int) -> Counter[str]:
     """Run one round in its own folder and return its counts."""
     with tempfile.TemporaryDirectory(prefix=f"torture-{area}-") as folder:
-        return load_round_function(area)(seed, Path(folder))
+        return import_torture_round_of_area(area)(seed, Path(folder))
 
 
 def run_rounds_of_area(area: str, seeds: Sequence[int] | Iterator[int], *, until: float = float("inf")) -> Report:
@@ -61,7 +69,7 @@ def run_rounds_of_area(area: str, seeds: Sequence[int] | Iterator[int], *, until
     report = Report(area)
     for seed in seeds:
         try:
-            report.counts += run_round(area, seed)
+            report.counts += run_torture_round(area, seed)
         except Exception:
             report.failures[seed] = traceback.format_exc(limit=-4)
         report.rounds += 1

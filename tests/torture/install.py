@@ -67,11 +67,11 @@ def _install_wheel(root: Path, wheel: Path) -> None:
     """Install a wheel into the version store without pip."""
     with versions._lock_store(root) as (changed, _):
         versions._unpack_wheel_atomically(
-            wheel, changed / INSTALLED_FOLDER_NAME, versions._CUDNN_FILE, versions._make_progress(False)
+            wheel, changed / INSTALLED_FOLDER_NAME, versions._CUDNN_FILE, versions._make_progress_display(False)
         )
 
 
-def _list_store_names(root: Path) -> set[str]:
+def _list_version_store_content(root: Path) -> set[str]:
     return set(os.listdir(root)) - {".lock"} if root.exists() else set()
 
 
@@ -133,7 +133,7 @@ def _write_huge_record(wheel: Path) -> None:
         archive.writestr(f"nvidia_cudnn_jit_cu12-{VERSION}.dist-info/RECORD", bytes(1 << 25))
 
 
-def _make_writer_of_wheel_with_hash(**recorded: str | None) -> Callable[[random.Random, Path], object]:
+def _make_writer_of_wheel_with_recorded_hash(**recorded: str | None) -> Callable[[random.Random, Path], object]:
     return lambda chance, wheel: make_wheel(wheel.parent, recorded={LIBRARY_FILE: recorded["library"]})
 
 
@@ -172,9 +172,9 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
     "huge RECORD": lambda chance, wheel: _write_huge_record(wheel),
     "no RECORD": lambda chance, wheel: zipfile.ZipFile(wheel, "w").close(),
     "RECORD of another": lambda chance, wheel: make_wheel(wheel.parent, version="9.19.0.57").rename(wheel),
-    "hash missing": _make_writer_of_wheel_with_hash(library=None),
-    "hash of another kind": _make_writer_of_wheel_with_hash(library="md5=x"),
-    "hash wrong": _make_writer_of_wheel_with_hash(library=compute_record_hash(b"other")),
+    "hash missing": _make_writer_of_wheel_with_recorded_hash(library=None),
+    "hash of another kind": _make_writer_of_wheel_with_recorded_hash(library="md5=x"),
+    "hash wrong": _make_writer_of_wheel_with_recorded_hash(library=compute_record_hash(b"other")),
     "file missing": lambda chance, wheel: make_wheel(wheel.parent, recorded={"nvidia/gone": "sha256=x"}),
     "no library": lambda chance, wheel: make_wheel(wheel.parent, files={GRAPH_LIBRARY_FILE: b"x"}),
     "no files": lambda chance, wheel: make_wheel(wheel.parent, files={}),
@@ -197,7 +197,7 @@ def check_forged_wheels(chance: random.Random, folder: Path) -> Counter[str]:
         wheel.write_bytes(_damage_bytes(chance, good))
         if _try_to_install(root, wheel):
             files = {name: (root / INSTALLED_FOLDER_NAME / name).read_bytes() for name in JIT_FILES}
-            if files != JIT_FILES or _list_store_names(root) != {INSTALLED_FOLDER_NAME}:
+            if files != JIT_FILES or _list_version_store_content(root) != {INSTALLED_FOLDER_NAME}:
                 raise BrokenGuarantee("a damaged wheel was installed with other files")
             shutil.rmtree(root / INSTALLED_FOLDER_NAME)
             counts["damaged outside the checked parts, installed"] += 1
@@ -214,8 +214,10 @@ def _try_to_install(root: Path, wheel: Path) -> bool:
     except EnvironmentNotReady as error:
         if error.code != "wheel-damaged":
             raise
-        if _list_store_names(root):
-            raise BrokenGuarantee(f"a refused wheel left files: {_list_store_names(root)}: {error}") from error
+        if _list_version_store_content(root):
+            raise BrokenGuarantee(
+                f"a refused wheel left files: {_list_version_store_content(root)}: {error}"
+            ) from error
         return False
     return True
 
@@ -316,17 +318,17 @@ def kill_unpacking_processes(chance: random.Random, folder: Path) -> Counter[str
             raise BrokenGuarantee(f"the unpacking process was not killed but ended with exit code {child.exitcode}")
         counts["unpackings killed"] += 1
         counts["unpackings killed with a staging folder"] += any(
-            name.startswith(".staging") for name in _list_store_names(root)
+            name.startswith(".staging") for name in _list_version_store_content(root)
         )
         for installed in versions.list_installed(root):
             versions.verify(installed)
             counts["intact versions after a kill"] += 1
         if (
-            _list_store_names(root)
+            _list_version_store_content(root)
             - {INSTALLED_FOLDER_NAME}
-            - {name for name in _list_store_names(root) if name.startswith(".staging-")}
+            - {name for name in _list_version_store_content(root) if name.startswith(".staging-")}
         ):
-            raise BrokenGuarantee(f"a killed install left unexpected files: {_list_store_names(root)}")
+            raise BrokenGuarantee(f"a killed install left unexpected files: {_list_version_store_content(root)}")
     _install_wheel(root, wheel)
     _check_only_version_is_intact(root)
     return counts
@@ -339,8 +341,8 @@ def _install_and_remove(root: Path, wheel: Path) -> None:
 
 
 def _check_only_version_is_intact(root: Path) -> None:
-    if _list_store_names(root) - {"nvrtc-cu12"} != {INSTALLED_FOLDER_NAME}:
-        raise BrokenGuarantee(f"unexpected files in the version store: {_list_store_names(root)}")
+    if _list_version_store_content(root) - {"nvrtc-cu12"} != {INSTALLED_FOLDER_NAME}:
+        raise BrokenGuarantee(f"unexpected files in the version store: {_list_version_store_content(root)}")
     [installed] = versions.list_installed(root)
     versions.verify(installed)
 

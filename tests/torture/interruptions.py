@@ -17,7 +17,8 @@ __all__ = ["run_random_round"]
 INTERRUPTIONS_PER_ROUND = 100
 METHODS_IN_PYTHON = "signal,callback,logger,thread"
 WORKS_IN_PYTHON = (
-    "use_descriptors,call_c_functions,capture_query_log,forward_log_to_python_logger,query_refusal_reasons"
+    "create_and_release_descriptors,call_c_functions,capture_query_log,"
+    "forward_log_to_python_logger,query_refusal_reasons"
 )
 WITHOUT_COMPILED_PROGRAM = (
     "from cudnn_backend_py.native import compiled\n"

@@ -42,7 +42,7 @@ def run_random_round(seed: int, _folder: Path) -> Counter[str]:
     """Run queries, some of them interrupted; each verdict must equal the verdict of an uninterrupted judge."""
     find_expected_verdict_summaries()
     with Judge() as one:
-        return _JudgeRound(random.Random(seed), one).run_steps()
+        return _InterruptedJudgeRound(random.Random(seed), one).run_steps()
 
 
 def _make_supported_graph(size: int) -> Graph:
@@ -73,7 +73,7 @@ def _summarize_verdict(verdict: Verdict) -> VerdictSummary:
     return verdict.graph, verdict.graph_text, verdict.sm, verdict.outcome, len(verdict.candidates)
 
 
-class _JudgeRound:
+class _InterruptedJudgeRound:
     """The random steps of one round on one judge."""
 
     def __init__(self, chance: random.Random, one: Judge) -> None:

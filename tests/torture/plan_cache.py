@@ -48,7 +48,7 @@ def run_random_round(seed: int, folder: Path) -> Counter[str]:
 # Damage
 
 
-def _make_record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
+def _make_checkable_cache_record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
     """Return data for a cache entry with a checkable text: it has the stated size and repeats the end of the key."""
     size = chance.randrange(1, most)
     return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
@@ -91,7 +91,7 @@ def damage_cache_entries(chance: random.Random, folder: Path) -> Counter[str]:
     for _ in range(60):
         one, other = chance.sample(PLAN_KEYS, 2)
         for key in (one, other):
-            files.write(key, _make_record(chance, key))
+            files.write(key, _make_checkable_cache_record(chance, key))
         kind = chance.choice((*CONTENT_DAMAGE, *FILE_REPLACEMENTS))
         before = files.path(one).read_bytes()
         if kind in CONTENT_DAMAGE:
@@ -184,7 +184,7 @@ def kill_cache_writers(chance: random.Random, folder: Path, seconds: float) -> C
         _fork_context.Value("q", 0, lock=False),
     )  # without locks, because a killed process would keep its lock
     stop = _fork_context.Event()
-    watcher = _fork_context.Process(target=_record_disk_usage, args=(folder, largest, stop))
+    watcher = _fork_context.Process(target=_record_largest_cache_size, args=(folder, largest, stop))
     watcher.start()
     counts: Counter[str] = Counter()
     writers = [_start_cache_writer(chance, folder, done) for _ in range(WRITER_COUNT)]
@@ -209,7 +209,7 @@ def kill_cache_writers(chance: random.Random, folder: Path, seconds: float) -> C
         watcher.join()
     counts["operations of writers"] += done.value
     files = open_plan_files(folder, CACHE_LIMIT_BYTES)
-    files.write(PLAN_KEYS[0], _make_record(chance, PLAN_KEYS[0]))
+    files.write(PLAN_KEYS[0], _make_checkable_cache_record(chance, PLAN_KEYS[0]))
     names = set(os.listdir(folder))
     if not names <= {".lock", *(f"{key}.plan" for key in PLAN_KEYS)}:
         raise BrokenGuarantee(f"unexpected files in the cache: {sorted(names)}")
@@ -240,7 +240,7 @@ def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
         key = chance.choice(PLAN_KEYS)
         what = chance.random()
         if what < 0.7:
-            files.write(key, _make_record(chance, key, LARGEST_ENTRY_BYTES))
+            files.write(key, _make_checkable_cache_record(chance, key, LARGEST_ENTRY_BYTES))
         elif what < 0.99:
             found = files.read(key)
             assert found is None or _is_record_intact(key, found)
@@ -250,7 +250,7 @@ def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
         done.value += 1  # without a lock, a few are not counted
 
 
-def _record_disk_usage(folder: Path, largest: Any, stop: Any) -> None:
+def _record_largest_cache_size(folder: Path, largest: Any, stop: Any) -> None:
     """Record the largest size of the cache: used space of its own file system, or without one, the sum of its files."""
     own = os.path.ismount(folder.parent)
     while not stop.is_set():
@@ -300,7 +300,9 @@ def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
         if os.path.ismount(folder):
             counts += _write_entries_until_refused(chance, open_plan_files(folder / "plans", CACHE_LIMIT_BYTES))
             counts[f"filled {kind}"] += 1
-    child = _fork_context.Process(target=_fill_with_file_size_limit, args=(place / "limited", chance.getrandbits(32)))
+    child = _fork_context.Process(
+        target=_fill_cache_under_file_size_limit, args=(place / "limited", chance.getrandbits(32))
+    )
     child.start()
     child.join()
     if child.exitcode:
@@ -313,7 +315,7 @@ def _write_entries_until_refused(chance: random.Random, files: KeyedRecordFolder
     refused = 0
     kept: dict[str, dict[str, Any]] = {}
     for key in PLAN_KEYS:
-        record = _make_record(chance, key, 200_000)
+        record = _make_checkable_cache_record(chance, key, 200_000)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             files.write(key, record)
@@ -332,7 +334,7 @@ def _write_entries_until_refused(chance: random.Random, files: KeyedRecordFolder
     return Counter({"writes refused by a full disk": refused})
 
 
-def _fill_with_file_size_limit(folder: Path, seed: int) -> None:
+def _fill_cache_under_file_size_limit(folder: Path, seed: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:

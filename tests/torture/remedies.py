@@ -23,7 +23,7 @@ from cudnn_backend_py.graph.replace import replace_tensors, try_to_make_graph
 from cudnn_backend_py.graph.strides import make_strides_in_order
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.change_sequence import find_change_sequence
-from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
+from cudnn_backend_py.rewrite.dims import find_sets_of_equal_dims, resize_dims
 from cudnn_backend_py.system.version import parse_version_numbers
 from tests.support.randomly_changed_graphs import iterate_random_mutants
 from tests.torture.harness import VERSIONS, BrokenGuarantee
@@ -71,17 +71,19 @@ def make_random_graphs(rng: random.Random, version: str | None) -> Iterator[Grap
         else:
             graph = make_random_graph(rng.randrange(1 << 30), version=numbers)  # type: ignore[arg-type]
             for _ in range(rng.randint(1, 2)):
-                graph = _make_unusual_graph(graph, rng)
+                graph = _add_unusual_feature_to_graph(graph, rng)
         yield graph
 
 
-def _make_unusual_graph(graph: Graph, rng: random.Random) -> Graph:
+def _add_unusual_feature_to_graph(graph: Graph, rng: random.Random) -> Graph:
     """Return the graph with a feature that kernels rarely support, or unchanged if the result would be invalid."""
     tensors = [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
     chosen = rng.sample(tensors, rng.randint(1, len(tensors)))
     what = rng.choice(("alignment", "order", "gaps", "size", "size"))
     if what == "size":
-        classes = [one for one in dict.fromkeys(find_dim_classes(graph).values()) if one.size > 1 and not one.fixed]
+        classes = [
+            one for one in dict.fromkeys(find_sets_of_equal_dims(graph).values()) if one.size > 1 and not one.fixed
+        ]
         if not classes:
             return graph
         one = rng.choice(classes)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from .graphs import GRAPH_FAMILIES
-from .runner import CampaignOptions, run_campaign
+from .runner import RandomGraphCampaignOptions, run_random_graphs_for_a_time
 
 __all__ = ["main"]
 
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, help="output of an earlier campaign; its graphs are not judged again")
     parser.add_argument("--record", type=Path, help="file for the results as JSON")
     given = parser.parse_args()
-    options = CampaignOptions(
+    options = RandomGraphCampaignOptions(
         seconds=given.seconds,
         most=given.most,
         seed=given.seed,
@@ -45,7 +45,7 @@ def main() -> None:
         build=given.build,
         interpret=not given.no_interpreter,
     )
-    found = run_campaign(options, given.output, given.resume)
+    found = run_random_graphs_for_a_time(options, given.output, given.resume)
     print(found.render())
     if given.record is not None:
         given.record.write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from cudnn_backend_py.graph.data_types import SHORT_TYPES
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
-__all__ = ["find_missing_features", "list_graph_features"]
+__all__ = ["find_features_of_no_graph", "list_graph_features"]
 
 _ENUM_FIELDS = {"mode": "mode", "phase": "phase", "distribution": "distribution", "padding_mode": "padding"}
 _EXPECTED_FEATURES: dict[str, Iterable[Any]] = {
@@ -83,7 +83,7 @@ def _name_operation(kind: DescriptorType) -> str:
     return kind.name.removeprefix("OPERATION_")
 
 
-def find_missing_features(counts: Mapping[str, int]) -> dict[str, list[str]]:
+def find_features_of_no_graph(counts: Mapping[str, int]) -> dict[str, list[str]]:
     """Return, by subject (such as "operation"), the members of its enum that no counted graph has."""
     found = {}
     for subject, whole in _EXPECTED_FEATURES.items():

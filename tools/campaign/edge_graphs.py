@@ -15,7 +15,7 @@ from cudnn_backend_py.graph.shapes import compute_scale_dims
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.system.version import VersionTuple
 
-__all__ = ["list_edge_graphs"]
+__all__ = ["make_edge_case_graphs"]
 
 _T, _P = DataType, PointwiseMode
 _BATCHES = (65_535, 65_536)
@@ -24,10 +24,10 @@ _ALIGNMENTS = (1, 2, 4)
 _LENGTHS = (1, 63, 65, 127, 129, 1000)
 
 
-def list_edge_graphs(version: VersionTuple) -> list[tuple[str, Graph]]:
+def make_edge_case_graphs(version: VersionTuple) -> list[tuple[str, Graph]]:
     """Return names and graphs with edge sizes, without those that this package refuses to describe."""
     made = []
-    for name, make in _list_makers(version):
+    for name, make in _list_edge_case_graph_makers(version):
         try:
             made.append((name, make()))
         except GraphError:
@@ -35,7 +35,7 @@ def list_edge_graphs(version: VersionTuple) -> list[tuple[str, Graph]]:
     return made
 
 
-def _list_makers(version: VersionTuple) -> Iterator[tuple[str, Callable[[], Graph]]]:
+def _list_edge_case_graph_makers(version: VersionTuple) -> Iterator[tuple[str, Callable[[], Graph]]]:
     for batch in _BATCHES:
         yield f"matmul, batch {batch}", partial(_make_matmul, batch, 16, 16, 16)
         yield f"row norm, batch {batch}", partial(_make_row_norm, batch, 64)
@@ -62,10 +62,10 @@ def _list_makers(version: VersionTuple) -> Iterator[tuple[str, Callable[[], Grap
     ):
         name = f"{few.name} matmul {'x'.join(map(str, sizes))}, blocks of {size}{', tiled' if reordering else ''}"
         yield name, partial(_make_block_scaled_matmul, few, size, reordering, *sizes)
-    yield from _list_attention_makers(version)
+    yield from _list_attention_graph_makers(version)
 
 
-def _list_attention_makers(version: VersionTuple) -> Iterator[tuple[str, Callable[[], Graph]]]:
+def _list_attention_graph_makers(version: VersionTuple) -> Iterator[tuple[str, Callable[[], Graph]]]:
     usual = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}
     scaled = {"data_type": _T.FP8_E4M3, "head_dim": 128, "mx": True, "output_type": _T.BFLOAT16}
     edges: dict[str, dict[str, Any]] = {

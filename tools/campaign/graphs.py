@@ -15,9 +15,9 @@ from .families.attention import (
     make_unified_attention_backward,
 )
 from .families.convolutions import add_convolution
-from .families.elementwise import add_operation_of_any_mode, add_pointwise_graph, add_reduction_graph
+from .families.elementwise import add_pointwise_graph, add_pointwise_operation_of_any_mode, add_reduction_graph
 from .families.fusions import add_fusion
-from .families.norms import add_batch_norm_suboperation, add_norm, add_norm_backward
+from .families.norms import add_norm, add_norm_backward, add_random_part_of_batch_norm
 from .families.others import (
     add_block_scaled_matmul,
     add_data_movement,
@@ -34,11 +34,11 @@ GRAPH_FAMILIES: dict[str, Callable[[RandomGraphBuilder], Graph | None]] = {
     "convolution": add_convolution,
     "matmul": add_matmul,
     "pointwise": add_pointwise_graph,
-    "mode": add_operation_of_any_mode,
+    "mode": add_pointwise_operation_of_any_mode,
     "reduction": add_reduction_graph,
     "norm": add_norm,
     "norm backward": add_norm_backward,
-    "batch norm": add_batch_norm_suboperation,
+    "batch norm": add_random_part_of_batch_norm,
     "resample": add_resample,
     "moves": add_data_movement,
     "experts": add_expert_matmul,

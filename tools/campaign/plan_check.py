@@ -34,8 +34,8 @@ from cudnn_backend_py.tuning.trial.expectation import compute_expectation
 __all__ = [
     "OutputDifferences",
     "PlanOrRefusal",
+    "build_plan_or_get_refusal",
     "compare_exact_and_perturbed_runs",
-    "find_plan",
     "is_context_lost",
     "run_and_compare",
 ]
@@ -101,7 +101,7 @@ class OutputDifferences:
         return found | ({"memory"} if self.overrun_tensors else set())
 
 
-def find_plan(
+def build_plan_or_get_refusal(
     graph: Graph,
     target: Target,
     *,

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, RestartingChild
+from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, RestartingChildProcess
 from tools.repository import make_child_environment
 
-from .coverage import find_missing_features
+from .coverage import find_features_of_no_graph
 from .graphs import ATTENTION_FAMILIES, GRAPH_FAMILIES
 
-__all__ = ["FAMILY_WEIGHTS", "CampaignOptions", "CampaignResult", "run_campaign"]
+__all__ = ["FAMILY_WEIGHTS", "RandomGraphCampaignOptions", "RandomGraphCampaignResult", "run_random_graphs_for_a_time"]
 
 FAMILY_WEIGHTS = {
     "convolution": 9, "matmul": 7, "pointwise": 6, "mode": 6, "reduction": 4, "norm": 5, "norm backward": 4,
@@ -41,7 +41,7 @@ _MAX_TEXT_LENGTH = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class CampaignOptions:
+class RandomGraphCampaignOptions:
     """Options of a campaign: its time, seed, graph families, target, child processes and limits.
 
     Attributes
@@ -79,7 +79,7 @@ class CampaignOptions:
 
 
 @dataclass
-class CampaignResult:
+class RandomGraphCampaignResult:
     """Result of a campaign: counts by family, coverage, and failures with their smallest graphs."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class CampaignResult:
             "named failures": dict(Counter(f["faults"] for f in self.failures if f.get("faults")).most_common()),
             "failures": list(self._group_failures()),
             "covered": dict(sorted(self.coverage.items())),
-            "not covered": find_missing_features(self.coverage),
+            "not covered": find_features_of_no_graph(self.coverage),
             "engines": dict(self.engines.most_common()),
             "seconds by part": {name: round(spent, 1) for name, spent in self.seconds.items()},
         }
@@ -167,7 +167,7 @@ class CampaignResult:
         lines += [f"{subject}: {', '.join(items)}" for subject, items in by_subject.items()]
         lines += [
             f"no {subject}: {', '.join(names)}"
-            for subject, names in find_missing_features(self.coverage).items()
+            for subject, names in find_features_of_no_graph(self.coverage).items()
             if names
         ]
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
@@ -185,7 +185,9 @@ class CampaignResult:
         return "\n".join(lines)
 
 
-def run_campaign(options: CampaignOptions, output: Path | None = None, resume: Path | None = None) -> CampaignResult:
+def run_random_graphs_for_a_time(
+    options: RandomGraphCampaignOptions, output: Path | None = None, resume: Path | None = None
+) -> RandomGraphCampaignResult:
     """Run random graphs for the given time, and return the results.
 
     Parameters
@@ -200,7 +202,7 @@ def run_campaign(options: CampaignOptions, output: Path | None = None, resume: P
     CudnnBackendError
         The error of the first child of each process if it cannot start at all.
     """
-    campaign, done, began = CampaignResult(), set(), time.monotonic()
+    campaign, done, began = RandomGraphCampaignResult(), set(), time.monotonic()
     for line in resume.read_text(encoding="utf-8").splitlines() if resume is not None and resume.exists() else ():
         record = json.loads(line)
         done.add(record["seed"])
@@ -228,7 +230,7 @@ def run_campaign(options: CampaignOptions, output: Path | None = None, resume: P
     return campaign
 
 
-def _make_random_seeds_and_families(options: CampaignOptions, done: set[int]) -> Iterator[tuple[int, str]]:
+def _make_random_seeds_and_families(options: RandomGraphCampaignOptions, done: set[int]) -> Iterator[tuple[int, str]]:
     families = list(options.families or (name for name in GRAPH_FAMILIES if name != "block scale"))
     weights = [FAMILY_WEIGHTS[name] for name in families]
     for seed in itertools.count(options.seed):
@@ -240,16 +242,16 @@ def _make_random_seeds_and_families(options: CampaignOptions, done: set[int]) ->
 
 
 def _run_graphs_until_deadline(
-    options: CampaignOptions,
+    options: RandomGraphCampaignOptions,
     number: int,
     tasks: Iterator[tuple[int, str]],
     lock: threading.Lock,
-    campaign: CampaignResult,
+    campaign: RandomGraphCampaignResult,
     kept: IO[str],
     until: float,
 ) -> None:
     """Run graphs in one child process after the other until the deadline."""
-    with RestartingChild(_WORKER_FUNCTION, lambda: _make_worker_environment(options, number)) as child:
+    with RestartingChildProcess(_WORKER_FUNCTION, lambda: _make_worker_environment(options, number)) as child:
         while time.monotonic() < until:
             with lock:
                 task = next(tasks, None)
@@ -269,7 +271,7 @@ def _run_graphs_until_deadline(
                 kept.flush()
 
 
-def _make_worker_environment(options: CampaignOptions, number: int) -> dict[str, str]:
+def _make_worker_environment(options: RandomGraphCampaignOptions, number: int) -> dict[str, str]:
     environment = make_child_environment(**ONE_THREAD)
     if options.target is None and options.gpus > 1:
         environment["CUDA_VISIBLE_DEVICES"] = str(number % options.gpus)
@@ -277,7 +279,7 @@ def _make_worker_environment(options: CampaignOptions, number: int) -> dict[str,
 
 
 def _run_graph(
-    child: RestartingChild, options: CampaignOptions, seed: int, family: str, limit_s: float
+    child: RestartingChildProcess, options: RandomGraphCampaignOptions, seed: int, family: str, limit_s: float
 ) -> dict[str, Any]:
     """Run one graph in a child process, and return its record."""
     record: dict[str, Any] = {

@@ -18,7 +18,7 @@ from cudnn_backend_py.known_issues import (
     find_issues_explaining_failure,
     find_issues_failing_before_execution,
 )
-from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
+from cudnn_backend_py.rewrite.reduce import ReducedFailingGraph, reduce_failing_graph
 from cudnn_backend_py.system.serving import AnswerWriter, serve
 from cudnn_backend_py.target import Target, open_target
 
@@ -27,8 +27,8 @@ from .graphs import ATTENTION_FAMILIES, make_random_graph
 from .plan_check import (
     OutputDifferences,
     PlanOrRefusal,
+    build_plan_or_get_refusal,
     compare_exact_and_perturbed_runs,
-    find_plan,
     is_context_lost,
     run_and_compare,
 )
@@ -75,7 +75,7 @@ class _Worker:
         )
         say(about=_list_operation_names(graph), data=kinds, faults=ends)  # before a crash can prevent further output
         began = time.perf_counter()
-        got = find_plan(graph, target, choice=choice, build=request["build"] or target.is_live)
+        got = build_plan_or_get_refusal(graph, target, choice=choice, build=request["build"] or target.is_live)
         seconds["plan"] = time.perf_counter() - began
         line: dict[str, Any] = {"engine": got.engine, "cover": dict(list_graph_features(graph)), "seconds": seconds}
         if got.config is None:
@@ -181,7 +181,9 @@ class _Worker:
             if find_issues_failing_before_execution(smaller, target.sm, target.library.version):
                 return False
             say(trying=graph_to_json(smaller))
-            got = find_plan(smaller, target, choice=random.Random(f"choice {request['seed']}"), engine=engine)
+            got = build_plan_or_get_refusal(
+                smaller, target, choice=random.Random(f"choice {request['seed']}"), engine=engine
+            )
             if got.plan is None:
                 return False
             try:
@@ -201,7 +203,9 @@ class _Worker:
             return True
 
         try:
-            made: ReducedFailure = reduce_failure(graph, kind, has_same_failure, budget_s=request["reduce_s"], most=80)
+            made: ReducedFailingGraph = reduce_failing_graph(
+                graph, kind, has_same_failure, budget_s=request["reduce_s"], most=80
+            )
         except _ContextLostError as error:
             say(reduced={"ended": "a smaller form lost the context"}, lost=str(error.__cause__))
             return

@@ -18,18 +18,18 @@ _REPOSITORY_FOLDER = _CODEGEN_FOLDER.parents[1]
 GENERATED_FOLDER = _REPOSITORY_FOLDER / "cudnn_backend_py" / "generated"
 
 
-def read_pinned_version() -> tuple[int, ...]:
+def read_pinned_cudnn_version() -> tuple[int, ...]:
     """Return the version of the header to read: NEWEST in the Makefile, which is also the installed cuDNN."""
     found = re.search(r"^NEWEST := (.+)$", (_REPOSITORY_FOLDER / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert found, "the Makefile has no line NEWEST := VERSION"
     return parse_version_numbers(found[1])
 
 
-PINNED_VERSION = read_pinned_version()
+PINNED_VERSION = read_pinned_cudnn_version()
 _WHEEL_FOLDERS = ("nvidia/cudnn", "nvidia/cudnn_jit")
 
 
-def find_header() -> Path:
+def find_cudnn_header() -> Path:
     """Return the path of cudnn_graph.h in a wheel of this Python; if there are several, that of the pinned version."""
     folders = [
         Path(entry) / folder / "include" for entry in sys.path if os.path.isabs(entry) for folder in _WHEEL_FOLDERS
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--header", type=Path, help="path of the cudnn_graph.h to read")
     parser.add_argument("--output", type=Path, default=GENERATED_FOLDER, help="folder to write or check")
     options = parser.parse_args(arguments)
-    wanted, problems = generate_files(options.header or find_header())
+    wanted, problems = generate_files(options.header or find_cudnn_header())
     for problem in problems:
         print(f"problem: {problem}", file=sys.stderr)
     if options.check:

@@ -261,7 +261,7 @@ def _read_attribute_entry(text: str) -> DocumentedAttribute:
     output = re.search(r"(Read|Get)-only attribute", text)
     return DocumentedAttribute(
         types=types or None,
-        count=_read_count(text),
+        count=_read_element_count(text),
         role="output" if output else None,
         required=_read_whether_required(text),
         element=kinds or None,
@@ -287,5 +287,5 @@ _COUNT_PATTERNS: tuple[tuple[str, tuple[int, int | None]], ...] = (
 )
 
 
-def _read_count(text: str) -> tuple[int, int | None] | None:
+def _read_element_count(text: str) -> tuple[int, int | None] | None:
     return next((count for pattern, count in _COUNT_PATTERNS if re.search(pattern, text)), None)

@@ -40,7 +40,7 @@ def generate_all_files(model: GeneratedModel) -> dict[str, str]:
         "operations.py": _write_operations_module,
         "prototypes.py": _write_prototypes_module,
     }
-    out = {name: _format_python(name, source(model), model) for name, source in sources.items()}
+    out = {name: _format_python_module(name, source(model), model) for name, source in sources.items()}
     out["REPORT.md"] = insert_hash(make_header_upgrade_report(model), "<!-- {} -->")
     out["graph.schema.json"] = insert_hash(_make_graph_schema(model), '  "$comment": "{}",')
     return out
@@ -64,7 +64,7 @@ def insert_hash(text: str, comment: str = "# {}") -> str:
     return f"{first}\n{comment.format(_HASH_MARK + digest)}\n{rest}"
 
 
-def _format_python(name: str, body: str, model: GeneratedModel) -> str:
+def _format_python_module(name: str, body: str, model: GeneratedModel) -> str:
     banner = (
         f"# Generated from cudnn_graph.h {_format_version(model.header.version)} and facts.toml. Do not edit.\n"
         f"# Command: {CODEGEN_COMMAND}\n"
@@ -174,7 +174,7 @@ class CudnnEnum(IntEnum, metaclass=_CudnnEnumType):
             ENUMS[c_type] = cls
 
     @classmethod
-    def find_nearest(cls, name: object) -> Self | None:
+    def find_most_similar_name(cls, name: object) -> Self | None:
         """Return the member with the nearest name to a misspelt name or a C name, in any case; None if none is near."""
         from difflib import get_close_matches  # for errors alone
 

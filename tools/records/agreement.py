@@ -15,7 +15,7 @@ from cudnn_backend_py.target import Profile
 from tests.support.varied_graphs import VARIED_GRAPHS
 
 
-def judge_varied_graphs(target: str | Profile | None) -> dict[str, Any]:
+def judge_graphs_of_many_kinds(target: str | Profile | None) -> dict[str, Any]:
     """Return for each graph the outcome and, by heuristics mode, the supported engine configs in cuDNN's order."""
     found = {}
     for name, make in VARIED_GRAPHS.items():
@@ -41,7 +41,7 @@ if __name__ == "__main__":
 
     Path(sys.argv[2]).write_text(
         json.dumps(
-            {"cudnn": library().version_text, "target": sys.argv[1], "graphs": judge_varied_graphs(sys.argv[1])},
+            {"cudnn": library().version_text, "target": sys.argv[1], "graphs": judge_graphs_of_many_kinds(sys.argv[1])},
             indent=1,
         )
         + "\n"

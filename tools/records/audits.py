@@ -25,7 +25,7 @@ from cudnn_backend_py.audit.report import AuditReport
 from cudnn_backend_py.execution.timing import without_garbage_collection
 from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.system.child import make_call_command
-from cudnn_backend_py.why.cost import StepTime, format_overhead, judge_overhead, measure_step_time
+from cudnn_backend_py.why.cost import StepTime, format_overhead, judge_overhead_of_paired_runs, measure_step_time
 from tests.support.audited_programs import CORRECT_PROGRAMS, PROGRAMS_WITH_KNOWN_ISSUES
 
 __all__ = ["audit_program", "audit_programs", "measure_audit_cost", "run_audit_command"]
@@ -100,7 +100,7 @@ def audit_program_and_its_stored_cases(name: str, versions: Sequence[str], reduc
         }
 
 
-def summarize_audit_for_record(row: dict[str, Any]) -> dict[str, Any]:
+def summarize_audited_program(row: dict[str, Any]) -> dict[str, Any]:
     """Return an audited program's findings without file paths and report texts, to store in logs/."""
     report = row["report"]
     found = {name: row[name] for name in ("name", "ok", "seconds", "fault", "is_nan", "modes") if name in row}
@@ -157,7 +157,7 @@ def audit_programs(
 # cost of audits
 
 
-def _make_workloads() -> dict[str, Callable[[], Any]]:
+def _make_audited_workloads() -> dict[str, Callable[[], Any]]:
     """Return, by workload name, a function that runs one round of the workload."""
     import torch
 
@@ -236,7 +236,7 @@ def _make_convolution_step() -> Callable[[], None]:
     made = graph.conv_fprop(image=pack["x"], weight=pack["w"], padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     made.set_output(True).set_dim(list(y.shape)).set_stride(list(y.stride()))
     buffers = {pack["x"]: x, pack["w"]: w, made: y}
-    audited_programs._build_and_execute(cudnn, graph, buffers)
+    audited_programs._build_and_execute_graph(cudnn, graph, buffers)
     workspace = torch.empty(max(1, graph.get_workspace_size()), dtype=torch.uint8, device="cuda")
     handle = audited_programs._get_shared_handle(cudnn)
     return lambda: graph.execute(buffers, workspace, handle=handle)
@@ -255,7 +255,7 @@ def measure_audit_cost(
     from cudnn_backend_py.audit import audit
     from cudnn_backend_py.audit.look import COST, EVERY
 
-    for name, loop in _make_workloads().items():
+    for name, loop in _make_audited_workloads().items():
         if names and name not in names:
             continue
         rounds = 1
@@ -271,13 +271,13 @@ def measure_audit_cost(
             )
             rounds = max(1, round(rounds * min(4.0, max(1.0, 1.2 * pays / block_s))))
             times, sampled, report = _time_blocks_with_and_without_audit(loop, rounds, time_calls, EVERY, COST, folder)
-        found = judge_overhead(*times, MAX_COST_SHARE)
+        found = judge_overhead_of_paired_runs(*times, MAX_COST_SHARE)
         yield {
             "program": name,
-            "counting": judge_overhead(*counting, MAX_COST_SHARE),
+            "counting": judge_overhead_of_paired_runs(*counting, MAX_COST_SHARE),
             "audited": found,
-            "without_a_sample": _measure_overhead_of_pairs(times, [count == 0 for count in sampled]),
-            "with_samples": _measure_overhead_of_pairs(times, [count > 0 for count in sampled]),
+            "without_a_sample": _compute_audit_overhead_of_time_pairs(times, [count == 0 for count in sampled]),
+            "with_samples": _compute_audit_overhead_of_time_pairs(times, [count > 0 for count in sampled]),
             "own_account": round(report.cost, 5),
             "counted_ns": round(1e9 * report.counted_s / max(1, report.calls)),
             "setup_s": round(report.setup_s, 3),
@@ -291,12 +291,12 @@ def measure_audit_cost(
         }
 
 
-def _measure_overhead_of_pairs(
+def _compute_audit_overhead_of_time_pairs(
     times: tuple[list[StepTime], list[StepTime]], chosen: Sequence[bool]
 ) -> dict[str, Any] | None:
     """Return the audit's overhead from the chosen pairs of times without and with it; None if none is chosen."""
     some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
-    return judge_overhead(some[0], some[1], MAX_COST_SHARE) if any(chosen) else None
+    return judge_overhead_of_paired_runs(some[0], some[1], MAX_COST_SHARE) if any(chosen) else None
 
 
 def _time_blocks_with_and_without_audit(
@@ -399,7 +399,7 @@ def main() -> int:
             print(row["name"], "ok" if row["ok"] else "NOT", row["seconds"], row.get("faults"), asked_of, flush=True)
             if not row["ok"]:
                 print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
-        record["programs"] = [summarize_audit_for_record(row) for row in rows]
+        record["programs"] = [summarize_audited_program(row) for row in rows]
     else:  # 'counting' needs no GPU
         record["unsampled_ns"] = measure_unsampled_call_cost()
         print(f"an unsampled call takes more, in ns: {record['unsampled_ns']}", flush=True)

@@ -40,7 +40,7 @@ from tests.support.interpreting import make_typical_inputs
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 from tools.records.operations_page import AGREES, REFUSED
 
-__all__ = ["compute_error_limit", "run_graph", "run_in_child"]
+__all__ = ["compute_error_limit", "run_graph", "run_typical_graph_in_child"]
 
 RECORD_KIND = "operations"
 WORKER_COUNT = 8
@@ -69,10 +69,10 @@ def run_graph(name: str) -> dict[str, Any]:
     configs = [config for answer in answers for config in answer.configs]
     if not configs:
         return {"said": REFUSED, "words": "\n".join(answer.answer.text for answer in answers)[:MAX_MESSAGE_LENGTH]}
-    return _run_first_config(graph, configs, make_typical_inputs(graph))
+    return _run_first_buildable_config(graph, configs, make_typical_inputs(graph))
 
 
-def _run_first_config(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, Any]) -> dict[str, Any]:
+def _run_first_buildable_config(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, Any]) -> dict[str, Any]:
     """Run the first engine config that can be built, and compare its outputs."""
     words = ""
     for config in configs:
@@ -119,7 +119,7 @@ def _compare_outputs(graph: Graph, got: Mapping[str, Any], want: Mapping[str, An
     return {"said": "; ".join(beyond) or AGREES, "outputs": outputs}
 
 
-def run_in_child(name: str) -> dict[str, Any]:
+def run_typical_graph_in_child(name: str) -> dict[str, Any]:
     """Run a graph in a separate process and return the outcome."""
     try:
         done = run_python(
@@ -147,7 +147,7 @@ def main() -> None:
         return
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     with ThreadPoolExecutor(WORKER_COUNT) as pool:
-        graphs = dict(zip(TYPICAL_GRAPHS, pool.map(run_in_child, TYPICAL_GRAPHS), strict=True))
+        graphs = dict(zip(TYPICAL_GRAPHS, pool.map(run_typical_graph_in_child, TYPICAL_GRAPHS), strict=True))
     print(write_record({**make_measurement_record_header(RECORD_KIND, facts), "graphs": graphs}, arguments.record))
 
 

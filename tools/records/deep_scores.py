@@ -34,7 +34,7 @@ from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.known_issues import KnownIssueWarning, find_known_issues
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
-from tools.campaign.plan_check import find_plan, run_plan
+from tools.campaign.plan_check import build_plan_or_get_refusal, run_plan
 
 __all__ = ["SCORE_LEVELS", "VeryLowScoresCase", "make_very_low_scores_cases", "run_very_low_scores_case"]
 
@@ -104,7 +104,7 @@ def make_very_low_scores_cases(version: tuple[int, ...]) -> list[VeryLowScoresCa
     ]
 
 
-def _make_low_scores_data(case: VeryLowScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+def _make_inputs_with_low_scores(case: VeryLowScoresCase, level: float) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Return Q, K, V, dO and bias with every score near `level`, and keyword arguments of the float64 reference."""
     draw = np.random.default_rng([int(-level), case.seq_q, case.seq_kv])
     kind, scale = DataType[case.data_type], case.head_dim**-0.5
@@ -150,7 +150,7 @@ def run_very_low_scores_case(case: VeryLowScoresCase, target: Target) -> dict[st
     graph = case.graph(version)
     found: dict[str, Any] = {"name": case.name, "case": astuple(case)}
     found["faults"] = sorted({fault.code for fault in find_known_issues(graph, target.sm, version)})
-    answer = find_plan(graph, target)
+    answer = build_plan_or_get_refusal(graph, target)
     if answer.plan is None:
         return found | {"outcome": "refused", "words": answer.words[-200:]}
     found["engine"], found["levels"] = answer.engine, {}
@@ -166,7 +166,7 @@ def run_very_low_scores_case(case: VeryLowScoresCase, target: Target) -> dict[st
 
 
 def _run_and_compare(case: VeryLowScoresCase, graph: Graph, plan: Any, level: float) -> str:
-    numbers, options = _make_low_scores_data(case, level)
+    numbers, options = _make_inputs_with_low_scores(case, level)
     wanted = _compute_reference_outputs(case, numbers, options)
     lengths = {name: options[name].reshape(1, 1, 1, 1) for name in ("seq_len_q", "seq_len_kv") if name in options}
     given: dict[str | int, Any] = {}
@@ -209,11 +209,11 @@ def run_cases_in_children(
     todo, until = list(cases), time.monotonic() + seconds
     parts = [todo[start : start + _CASES_PER_CHILD] for start in range(0, len(todo), _CASES_PER_CHILD)]
     with ThreadPoolExecutor(workers) as pool:
-        for found in pool.map(lambda part: _run_groups_in_children(part, until), parts):
+        for found in pool.map(lambda part: _run_case_groups_in_children(part, until), parts):
             yield from found
 
 
-def _run_groups_in_children(cases: list[VeryLowScoresCase], until: float) -> list[dict[str, Any]]:
+def _run_case_groups_in_children(cases: list[VeryLowScoresCase], until: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])

@@ -31,7 +31,7 @@ def trace_driver_calls(file: Path) -> int:
         return subprocess.run([sys.executable, "-m", __spec__.name], env=environment, check=False).returncode
 
 
-def build_one_graph_per_family() -> None:
+def build_one_plan_per_graph_family() -> None:
     """Judge one graph of each family on this process's GPU, and build its plan."""
     from cudnn_backend_py import CudnnBackendError, OperationGraph, build_plan, open_target
     from cudnn_backend_py.verification.graphs import FAMILIES, make_verification_graphs
@@ -58,4 +58,4 @@ def build_one_graph_per_family() -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         raise SystemExit(trace_driver_calls(Path(sys.argv[1])))
-    build_one_graph_per_family()
+    build_one_plan_per_graph_family()

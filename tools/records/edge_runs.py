@@ -34,9 +34,14 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.known_issues import find_issues_explaining_failure
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
-from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, EdgeCase, make_case_inputs
+from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, EdgeCase, make_edge_case_inputs
 
-__all__ = ["RANDOM_PROBLEMS_PER_FAMILY", "list_random_problem_names", "make_edge_run_record", "run_cases_in_children"]
+__all__ = [
+    "RANDOM_PROBLEMS_PER_FAMILY",
+    "list_random_problem_names",
+    "make_record_of_edge_cases",
+    "run_cases_in_children",
+]
 
 Array = NDArray[Any]
 P, T = PointwiseMode, DataType
@@ -184,7 +189,7 @@ def run_edge_case(case: EdgeCase, folder: Path | None = None) -> CaseRecord:
     if isinstance(plans, str):
         outcome, _, words = plans.partition(": ")
         return {"outcome": outcome, "words": words}
-    values: dict[Any, Array] = {**make_case_inputs(case, graph)}
+    values: dict[Any, Array] = {**make_edge_case_inputs(case, graph)}
     exact, want = (interpret(graph, values, rounding=rounding) for rounding in (False, True))
     record: CaseRecord = {"outcome": "agrees", "engines": [plan.tag.split("_")[0] for plan in plans], "elements": 0}
     kept: dict[str, Any] = {}
@@ -214,7 +219,7 @@ def list_random_problem_names(count: int) -> list[str]:
     return [f"random/{family}/{number}" for number in range(count) for family in ("convolution", "norm")]
 
 
-def run_random_problem(name: str) -> CaseRecord:
+def run_random_operation_problem(name: str) -> CaseRecord:
     """Run the first problem that an engine supports of a seeded series; compare it with PyTorch and the interpreter."""
     import torch
 
@@ -292,7 +297,7 @@ def _run_waiting_cases(waiting: list[str], records: list[CaseRecord], folder: Pa
             command = [sys.executable, "-W", "ignore", "-m", "tools.records.edge_runs", "--serve"]
             command += ["--output", str(folder)] if folder else []
             child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        answer = _run_in_child(child, name)
+        answer = _run_case_in_child(child, name)
         if answer is None:
             records.append({"name": name, "outcome": "failed", "words": f"the process died: {child.wait()}"})
             child = None
@@ -305,7 +310,7 @@ def _run_waiting_cases(waiting: list[str], records: list[CaseRecord], folder: Pa
         _stop_child(child)
 
 
-def _run_in_child(child: subprocess.Popen[str], name: str) -> CaseRecord | None:
+def _run_case_in_child(child: subprocess.Popen[str], name: str) -> CaseRecord | None:
     assert child.stdin is not None
     assert child.stdout is not None
     try:
@@ -337,16 +342,22 @@ def _run_requested_cases(folder: Path | None) -> None:
     for line in sys.stdin:
         name = line.rstrip("\n")
         try:
-            record = run_random_problem(name) if name.startswith("random/") else run_edge_case(cases[name], folder)
+            record = (
+                run_random_operation_problem(name) if name.startswith("random/") else run_edge_case(cases[name], folder)
+            )
         except Exception as error:  # a failing run is a result as well
             record = {"outcome": "failed", "words": f"{type(error).__name__}: {error}"[:600]}
         print(_RECORD_MARK + json.dumps(record), flush=True)
 
 
-def make_edge_run_record(records: Iterable[CaseRecord]) -> CaseRecord:
+def make_record_of_edge_cases(records: Iterable[CaseRecord]) -> CaseRecord:
     """Return the record of a run: the results of all cases and random problems."""
     by_name = {record["name"]: record for record in records}
-    cases = {name: _shorten_record(by_name[name]) for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name in by_name}
+    cases = {
+        name: _summarize_record_in_one_line(by_name[name])
+        for name in (*EDGE_CASES, *REFUSED_EDGE_CASES)
+        if name in by_name
+    }
     problems = {
         name: _make_stored_random_case_record(record)
         for name, record in sorted(by_name.items())
@@ -362,7 +373,7 @@ def make_edge_run_record(records: Iterable[CaseRecord]) -> CaseRecord:
     }
 
 
-def _shorten_record(record: CaseRecord) -> str:
+def _summarize_record_in_one_line(record: CaseRecord) -> str:
     """Return one line of text on a case: the outcome, the engines that ran it, and the differences."""
     more = record.get("words", "") if record["outcome"] in ("differs", "failed") else ""
     return " ".join([record["outcome"], *record.get("engines", ()), *([str(more)[:600]] if more else [])])
@@ -375,7 +386,7 @@ def _make_stored_random_case_record(record: CaseRecord) -> CaseRecord:
     return {**{key: record[key] for key in kept if key in record}, "shares": shares, **passed_over}
 
 
-def _main() -> None:
+def _record_edge_case_runs() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("record", nargs="?", type=Path)
     parser.add_argument("--output", type=Path, help="folder in which to store results")
@@ -395,10 +406,10 @@ def _main() -> None:
     if given.output:
         text = "".join(json.dumps(record) + "\n" for record in records)
         (given.output / "records.jsonl").write_text(text, encoding="utf-8")
-    record = make_edge_run_record(records)
+    record = make_record_of_edge_cases(records)
     write_record(record, given.record)
     print(json.dumps(record["counts"], indent=1))
 
 
 if __name__ == "__main__":
-    _main()
+    _record_edge_case_runs()

@@ -10,7 +10,7 @@ from cudnn_backend_py.diagnose.evidence import PUBLISHED_RESULTS
 from cudnn_backend_py.system.version import format_version_numbers, parse_version_numbers
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.verification.graphs import FAMILIES
-from tools.hardware_evidence import KIND_COMPARED, KIND_KNOWN_ISSUES, KIND_RUN, EvidenceRow, read_table
+from tools.hardware_evidence import KIND_COMPARED, KIND_KNOWN_ISSUES, KIND_RUN, HardwareEvidenceRow, read_table
 from tools.records.published_rows import TARGET_BY_GPU_NAME
 from tools.repository import ROOT
 
@@ -42,7 +42,7 @@ _RESULT_TEXTS = {KIND_COMPARED: "same", KIND_RUN: "right", KIND_KNOWN_ISSUES: "t
 _TABLE_COLUMNS = (*FAMILIES, "known issues")
 
 
-def make_hardware_evidence_page(rows: Iterable[EvidenceRow] | None = None) -> str:
+def make_hardware_evidence_page(rows: Iterable[HardwareEvidenceRow] | None = None) -> str:
     """Return the page for the given rows, by default for the stored table."""
     found = [*read_table(), *_list_published_rows()] if rows is None else list(rows)
     known = {profile.sm for profile in list_profiles()} | {row.sm for row in found}
@@ -71,7 +71,7 @@ def _format_published_results() -> str:
     return "\n".join(lines)
 
 
-def _list_published_rows() -> list[EvidenceRow]:
+def _list_published_rows() -> list[HardwareEvidenceRow]:
     """Return the number of published results by architecture, version and direction of attention."""
     counts: Counter[tuple[int, str, str]] = Counter()
     for path in (ROOT / "logs").glob(_BENCHMARK_RECORDS):
@@ -86,7 +86,7 @@ def _list_published_rows() -> list[EvidenceRow]:
             family = _DIRECTIONS[result.backward] if result.is_attention else "convolution"
             counts[result.sm, version, family] += 1
     return [
-        EvidenceRow(sm, version, 0, family, _KIND_PUBLISHED, "", "", count, count, "")
+        HardwareEvidenceRow(sm, version, 0, family, _KIND_PUBLISHED, "", "", count, count, "")
         for (sm, version, family), count in counts.items()
     ]
 
@@ -95,7 +95,7 @@ def _format_line(*cells: str) -> str:
     return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 
-def _format_cell(rows: list[EvidenceRow]) -> str:
+def _format_cell(rows: list[HardwareEvidenceRow]) -> str:
     parts = []
     for kind, word in _RESULT_TEXTS.items():
         of_kind = [row for row in rows if row.kind == kind]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from cudnn_backend_py.diagnose.evidence import make_form_key
+from cudnn_backend_py.diagnose.evidence import make_graph_key_without_sizes
 from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.target import find_profile
@@ -18,7 +18,7 @@ _AGREES = "agrees"
 
 
 def make_operation_runs_json() -> str:
-    """Return JSON with the GPU runs whose results agree with the interpreter, one run per line.
+    """Return JSON with the GPU runs that agree with the interpreter, one run per line.
 
     Refusals are left out, as one of the records is of a JIT wheel, which has fewer engines, and so is attention, which
     is compared by its options.
@@ -34,6 +34,11 @@ def make_operation_runs_json() -> str:
             graph = TYPICAL_GRAPHS[name].make()
             if _AGREES in result.values() and read_attention(graph) is None:
                 tag = EngineChoice.parse(result["plan"]).tag
-                row = {"form": make_form_key(graph), **where, "tag": tag, "source": f"logs/{path.name}, {name}"}
+                row = {
+                    "form": make_graph_key_without_sizes(graph),
+                    **where,
+                    "tag": tag,
+                    "source": f"logs/{path.name}, {name}",
+                }
                 lines.append(json.dumps(row))
     return "[\n" + ",\n".join(lines) + "\n]\n"

@@ -16,7 +16,7 @@ from typing import Any
 from cudnn_backend_py.diagnose import Matrix, Outcome, matrix
 from cudnn_backend_py.diagnose.surveys.inputs import find_version_number
 
-__all__ = ["NOT_MEASURED", "SUPPORT_TABLE_PATH", "describe_support", "read_support_table"]
+__all__ = ["NOT_MEASURED", "SUPPORT_TABLE_PATH", "describe_supporting_versions", "read_support_table"]
 
 SUPPORT_TABLE_PATH = Path(__file__).parents[2] / "docs" / "tables" / "operation-support.json"
 NOT_MEASURED = "not measured yet"
@@ -28,7 +28,7 @@ def read_support_table() -> Matrix:
     return Matrix.from_dict(json.loads(SUPPORT_TABLE_PATH.read_text(encoding="utf-8")))
 
 
-def describe_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
+def describe_supporting_versions(found: Matrix, graphs: Sequence[str], target: str) -> str:
     """Return a table cell: the cuDNN versions in which a target supports at least one of the graphs."""
     graphs = [graph for graph in graphs if graph in found.graphs]
     if not graphs:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.interpreter import OPERATIONS as INTERPRETED
-from cudnn_backend_py.plans.refusals import find_innermost_reason_of_longest_chain, read_refusals
+from cudnn_backend_py.plans.refusals import find_deepest_reason_among_configs, read_refusals
 from tests.support.typical_graphs import (
     BLOCK_SCALED_ENGINES,
     FRONTEND_METHODS,
@@ -18,7 +18,7 @@ from tests.support.typical_graphs import (
     OPERATION_KINDS,
     TYPICAL_GRAPHS,
 )
-from tools.records.operation_support import NOT_MEASURED, describe_support, read_support_table
+from tools.records.operation_support import NOT_MEASURED, describe_supporting_versions, read_support_table
 from tools.repository import ROOT
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "RECORD_PATHS",
     "REFUSED",
     "UNMEASURED",
-    "describe_outcome",
+    "describe_gpu_run_outcome",
     "make_operations_page",
     "read_gpu_and_version",
     "read_gpu_run_outcomes",
@@ -79,7 +79,7 @@ def read_gpu_and_version(facts: Mapping[str, Any]) -> str:
 _NEEDED_VERSION_PATTERN = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
 
 
-def describe_outcome(found: Mapping[str, Any]) -> str:
+def describe_gpu_run_outcome(found: Mapping[str, Any]) -> str:
     """Return a recorded outcome as short text: `agrees`, the reason of a refusal, or that there is no record."""
     if not found:
         return UNMEASURED
@@ -88,7 +88,7 @@ def describe_outcome(found: Mapping[str, Any]) -> str:
     needs = _NEEDED_VERSION_PATTERN.search(found["words"])
     if needs:
         return f"needs {needs[1]}"
-    reason = find_innermost_reason_of_longest_chain(read_refusals(found["words"]))
+    reason = find_deepest_reason_among_configs(read_refusals(found["words"]))
     words = (found["words"] if reason is None else reason.statement).splitlines()[0]
     return f"refused: `{words.removeprefix('cudnn-status: ')}`"
 
@@ -96,7 +96,7 @@ def describe_outcome(found: Mapping[str, Any]) -> str:
 def _describe_gpu_runs(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
     """Return the number of graphs of an operation that agree with the interpreter on a GPU, and other outcomes."""
     names = [name for name, case in TYPICAL_GRAPHS.items() if case.kind is kind]
-    said = [describe_outcome(graphs.get(name, {})) for name in names]
+    said = [describe_gpu_run_outcome(graphs.get(name, {})) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
     needed = [f"needs {KINDS_FOR_OTHER_GPUS[kind]}"] if kind in KINDS_FOR_OTHER_GPUS else []
     return "; ".join([f"{said.count(AGREES)} of {len(names)}", *needed, *others])
@@ -168,7 +168,7 @@ def make_support_table() -> str:
     ]
     for kind in sorted(OPERATION_KINDS):
         graphs = [name for name, case in TYPICAL_GRAPHS.items() if case.kind is kind]
-        cells = (describe_support(found, graphs, target) for target in found.targets)
+        cells = (describe_supporting_versions(found, graphs, target) for target in found.targets)
         lines.append(_format_table_row(kind.name.removeprefix("OPERATION_"), *cells))
     return "\n".join(lines)
 
@@ -184,7 +184,7 @@ def make_block_scales_table() -> str:
 
 def _describe_largest_error(found: Mapping[str, Any]) -> str:
     """Return the largest relative error of a graph that agrees with the interpreter, or another outcome."""
-    said = describe_outcome(found)
+    said = describe_gpu_run_outcome(found)
     return f"{max(item['relative'] for item in found['outputs'].values()):.0e}" if said == AGREES else said
 
 

@@ -28,24 +28,24 @@ def judge_published_results(judge: Judge | None = None) -> dict[str, tuple[str, 
     own = judge or Judge(limit_s=_TIME_LIMIT_S)
     found: dict[str, tuple[str, str]] = {}
     for row in PUBLISHED_RESULTS:
-        answer = _judge_row(own, row)
+        answer = _judge_published_result(own, row)
         before = found.get(row.result, answer)
         found[row.result] = min(before, answer, key=lambda one: _WORST_FIRST.index(one[0]))
     return found
 
 
-def _judge_row(judge: Judge, row: PublishedResult) -> tuple[str, str]:
+def _judge_published_result(judge: Judge, row: PublishedResult) -> tuple[str, str]:
     if row.unjudgeable:
         return UNJUDGEABLE, row.unjudgeable
     try:
         question = Query(row.graph(), row.target, row.version_name, row.modes, build=row.build, causes=False)
     except EnvironmentNotReady:
         return NOT_INSTALLED, row.version_name
-    difference = _find_difference(row, judge.run_query(question))
+    difference = _describe_difference_from_published(row, judge.run_query(question))
     return (DISAGREES, difference) if difference else (AGREES, "")
 
 
-def _find_difference(row: PublishedResult, verdict: Verdict) -> str:
+def _describe_difference_from_published(row: PublishedResult, verdict: Verdict) -> str:
     """Return how a verdict differs from a published result; empty where it does not."""
     if verdict.outcome is Outcome.NOT_JUDGED or verdict.supported != row.supported:
         return f"the verdict is: {verdict.outcome}"

@@ -20,7 +20,7 @@ from cudnn_backend_py.diagnose import Judge, Query
 TARGET_BY_GPU_NAME = {"NVIDIA GB200": ("gb200", 100), "NVIDIA GB300": ("b300", 103)}
 
 
-def read_published_csv_rows(path: Path) -> Iterator[dict[str, str]]:
+def read_frontend_benchmark_rows(path: Path) -> Iterator[dict[str, str]]:
     """Yield the CSV rows as dicts; skip repeated header lines."""
     header: list[str] = []
     with path.open(newline="", encoding="utf-8") as file:
@@ -61,7 +61,7 @@ def main() -> None:
     seen: dict[str, str] = {}
     counts: Counter[str] = Counter()
     with Judge() as judging:
-        for row in read_published_csv_rows(source):
+        for row in read_frontend_benchmark_rows(source):
             target, sm = TARGET_BY_GPU_NAME[row["gpu_name"]]
             number = int(float(row["cudnn_backend_version"]))
             version = (number // 10000, number // 100 % 100, number % 100)

@@ -15,7 +15,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder
 from cudnn_backend_py.generated.enums import ConvolutionMode, NormMode
 from cudnn_backend_py.graph.formats import round_to_data_type
 
-__all__ = ["RandomProblem", "compute_largest_error_ratio", "make_random_convolutions", "make_random_norms"]
+__all__ = ["RandomOperationProblem", "compute_largest_error_ratio", "make_random_convolutions", "make_random_norms"]
 
 Array = NDArray[Any]
 N, T = NormMode, DataType
@@ -23,7 +23,7 @@ ROUNDING_ERRORS = {T.HALF: 2.0**-11, T.BFLOAT16: 2.0**-8, T.FLOAT: 2.0**-24}  # 
 
 
 @dataclass
-class RandomProblem:
+class RandomOperationProblem:
     """A graph with its inputs, and for each output PyTorch's result and the sum of the magnitudes of its terms."""
 
     title: str
@@ -35,7 +35,7 @@ class RandomProblem:
 
 
 def compute_largest_error_ratio(
-    found: Array, want: Array, size: Array, problem: RandomProblem, kind: DataType
+    found: Array, want: Array, size: Array, problem: RandomOperationProblem, kind: DataType
 ) -> float:
     """Return the largest ratio of an error to its allowed error.
 
@@ -64,7 +64,7 @@ def _convert_to_numpy(values: torch.Tensor | None) -> Array:
 # convolutions
 
 
-def make_random_convolutions(number: int) -> Iterator[RandomProblem]:
+def make_random_convolutions(number: int) -> Iterator[RandomOperationProblem]:
     """Yield random convolutions or their gradients without end, with `number` as seed."""
     random = np.random.default_rng([number, 1])
     which = ("forward", "data", "filter")[number % 3]
@@ -72,7 +72,7 @@ def make_random_convolutions(number: int) -> Iterator[RandomProblem]:
         yield _make_random_convolution(random, which)
 
 
-def _make_random_convolution(random: np.random.Generator, which: str) -> RandomProblem:
+def _make_random_convolution(random: np.random.Generator, which: str) -> RandomOperationProblem:
     def choose_randomly(*values: Any) -> Any:
         return values[int(random.integers(len(values)))]
 
@@ -134,7 +134,9 @@ def _make_random_convolution(random: np.random.Generator, which: str) -> RandomP
         }
 
     title = f"{which} {kind.name} x {list(x_dims)} w {list(w_dims)} {sides} {layout}{' turned' if turned else ''}"
-    return RandomProblem(title, g.graph(), {name: values[name].numpy() for name in read}, compute_reference, kind, True)
+    return RandomOperationProblem(
+        title, g.graph(), {name: values[name].numpy() for name in read}, compute_reference, kind, True
+    )
 
 
 # norms
@@ -142,7 +144,7 @@ def _make_random_convolution(random: np.random.Generator, which: str) -> RandomP
 _NORM_MODES = (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BATCH_NORM)
 
 
-def make_random_norms(number: int) -> Iterator[RandomProblem]:
+def make_random_norms(number: int) -> Iterator[RandomOperationProblem]:
     """Yield random norms or their gradients without end, with `number` as seed."""
     random = np.random.default_rng([number, 2])
     mode = _NORM_MODES[number % 5]
@@ -151,7 +153,7 @@ def make_random_norms(number: int) -> Iterator[RandomProblem]:
         yield _make_random_norm(random, mode, which)
 
 
-def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -> RandomProblem:
+def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -> RandomOperationProblem:
     def choose_randomly(*values: Any) -> Any:
         return values[int(random.integers(len(values)))]
 
@@ -254,7 +256,7 @@ def _make_random_norm(random: np.random.Generator, mode: NormMode, which: str) -
             tensor.name: (_convert_to_numpy(want), _convert_to_numpy(much)) for tensor, (want, much) in found.items()
         }
 
-    return RandomProblem(title, g.graph(), inputs, compute_reference, kind)
+    return RandomOperationProblem(title, g.graph(), inputs, compute_reference, kind)
 
 
 def _make_random_norm_backward(
@@ -270,7 +272,7 @@ def _make_random_norm_backward(
     statistics: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
     apply: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
     epsilon: float,
-) -> RandomProblem:
+) -> RandomOperationProblem:
     x, scale = torch.from_numpy(inputs["x"]), torch.from_numpy(inputs["scale"])
     mean, variance = statistics(x)
     inverse = 1 / (variance + epsilon).sqrt()
@@ -298,4 +300,4 @@ def _make_random_norm_backward(
             tensor.name: (_convert_to_numpy(want), _convert_to_numpy(much)) for tensor, (want, much) in found.items()
         }
 
-    return RandomProblem(title, g.graph(), inputs, compute_reference, image.data_type)
+    return RandomOperationProblem(title, g.graph(), inputs, compute_reference, image.data_type)

@@ -26,11 +26,11 @@ from cudnn_backend_py.diagnose.verdict import Outcome, Verdict
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.plans.candidate import EVERY_ENGINE
-from cudnn_backend_py.plans.refusals import find_innermost_reason_of_longest_chain
+from cudnn_backend_py.plans.refusals import find_deepest_reason_among_configs
 from cudnn_backend_py.system.version import Version, parse_version_numbers
-from tools.campaign.edge_graphs import list_edge_graphs
+from tools.campaign.edge_graphs import make_edge_case_graphs
 from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
-from tools.records.transitions import explain_transition
+from tools.records.transitions import explain_support_change
 
 TARGETS = ("sm80", "sm89", "sm90", "sm100", "sm120")
 ALL_TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120", "sm121")
@@ -39,7 +39,7 @@ _VERDICT_TIME_LIMIT_S = 300.0
 _KIND_OF_CHANGE = re.compile("rule|known issue|documented change|")
 
 
-def make_named_graph(seed: int) -> tuple[str, Graph]:
+def make_random_graph_and_name(seed: int) -> tuple[str, Graph]:
     """Return a seeded random graph and its name; it has only operations that the oldest cuDNN version has."""
     families = [name for name in GRAPH_FAMILIES if name != "mode"]
     family = families[seed % len(families)]
@@ -54,7 +54,7 @@ def _remove_numbers_from_cause(verdict: Verdict) -> str:
 
 def check_engines_of_refused_graph(seed: int, targets: Sequence[str], versions: Sequence[str]) -> dict[str, Any]:
     """Check every engine for a graph on each target where the heuristics refuse it."""
-    name, graph = make_named_graph(seed)
+    name, graph = make_random_graph_and_name(seed)
     version = versions[0] if versions else None
     outcomes, counts = Counter[str](), Counter[str]()
     found = []
@@ -82,14 +82,14 @@ def check_engines_of_refused_graph(seed: int, targets: Sequence[str], versions: 
     return {"outcomes": outcomes, "refusals": counts, "found": found}
 
 
-def make_named_edge_graph(number: int) -> tuple[str, Graph]:
+def make_edge_case_graph_and_name(number: int) -> tuple[str, Graph]:
     """Return the name and graph of an edge case by number."""
-    return _list_edge_graphs_once()[number]
+    return _list_edge_case_graphs_once()[number]
 
 
 @cache
-def _list_edge_graphs_once() -> list[tuple[str, Graph]]:
-    return list_edge_graphs(_OLDEST_VERSION)
+def _list_edge_case_graphs_once() -> list[tuple[str, Graph]]:
+    return make_edge_case_graphs(_OLDEST_VERSION)
 
 
 @cache
@@ -102,7 +102,7 @@ def compare_outcomes_of_versions(
     seed: int,
     targets: Sequence[str],
     versions: Sequence[str],
-    make: Callable[[int], tuple[str, Graph]] = make_named_graph,
+    make: Callable[[int], tuple[str, Graph]] = make_random_graph_and_name,
 ) -> dict[str, Any]:
     """Compare outcomes between successive judging versions; return each change with its cause and what it is."""
     name, graph = make(seed)
@@ -118,8 +118,8 @@ def compare_outcomes_of_versions(
                 continue
             supporting, refusing = (old, new) if verdicts[old].supported else (new, old)
             refused = _get_judge(refusing).run_query(Query(graph, target, refusing))
-            reason = find_innermost_reason_of_longest_chain(refused.candidates)
-            became = explain_transition(
+            reason = find_deepest_reason_among_configs(refused.candidates)
+            became = explain_support_change(
                 graph, refused.sm, *(Version(*parse_version_numbers(one)) for one in (supporting, refusing))
             )
             transitions.append(
@@ -147,7 +147,7 @@ def compare_outcomes_of_versions(
 
 def check_architecture_of_kernels(seed: int, targets: Sequence[str], versions: Sequence[str]) -> dict[str, Any]:
     """Build a plan for a graph on one of the targets, and read the GPU architecture of its code."""
-    name, graph = make_named_graph(seed)
+    name, graph = make_random_graph_and_name(seed)
     target = targets[seed % len(targets)]
     version = versions[0] if versions else None
     verdict = judge(Query(graph, target, version, causes=False, build=True), limit_s=_VERDICT_TIME_LIMIT_S)
@@ -162,7 +162,9 @@ def check_architecture_of_kernels(seed: int, targets: Sequence[str], versions: S
     return {"built": int(built is not None), "plans": Counter([f"{target} {state}"]), "cannot load": cannot_load}
 
 
-def _judge_seeds(check: Callable[[int], dict[str, Any]], seeds: Sequence[int], processes: int) -> Iterator[Any]:
+def _check_seeds_in_processes(
+    check: Callable[[int], dict[str, Any]], seeds: Sequence[int], processes: int
+) -> Iterator[Any]:
     """Yield the result of each seed in order, from a pool of processes if there are several."""
     if processes == 1:
         yield from map(check, seeds)
@@ -186,7 +188,7 @@ def _add_result_to_record(record: dict[str, Any], part: dict[str, Any]) -> None:
 _SUBJECTS: dict[str, tuple[Callable[..., dict[str, Any]], Sequence[str]]] = {
     "engines": (check_engines_of_refused_graph, TARGETS),
     "versions": (compare_outcomes_of_versions, TARGETS),
-    "edges": (partial(compare_outcomes_of_versions, make=make_named_edge_graph), TARGETS),
+    "edges": (partial(compare_outcomes_of_versions, make=make_edge_case_graph_and_name), TARGETS),
     "code": (check_architecture_of_kernels, ALL_TARGETS),
 }
 
@@ -208,17 +210,18 @@ def main() -> None:
     check, targets = _SUBJECTS[given.subject]
     count = given.count * (10 if given.subject == "code" else 1)  # some graphs have no plan
     if given.subject == "edges":
-        count = given.count = min(given.count, len(_list_edge_graphs_once()) - given.first)
+        count = given.count = min(given.count, len(_list_edge_case_graphs_once()) - given.first)
     answer: dict[str, Any] = {}
     judge_graph = partial(check, targets=given.target or targets, versions=given.version)
-    for part in _judge_seeds(judge_graph, range(given.first, given.first + count), given.processes):
+    for part in _check_seeds_in_processes(judge_graph, range(given.first, given.first + count), given.processes):
         _add_result_to_record(answer, part)
         if answer.get("built") == given.count:
             break
     record = {
         "schema": "cudnn-backend-py/random-verdicts",
         "subject": given.subject,
-        "cudnn": given.version or [judge(Query(make_named_graph(given.first)[1], "sm90", causes=False)).cudnn],
+        "cudnn": given.version
+        or [judge(Query(make_random_graph_and_name(given.first)[1], "sm90", causes=False)).cudnn],
         "graphs": given.count,
         "first": given.first,
         "processes": given.processes,

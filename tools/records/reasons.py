@@ -20,9 +20,9 @@ from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.system.version import parse_version_numbers
 from tests.support.randomly_changed_graphs import iterate_random_mutants
-from tools.website.reasons import make_search_key
+from tools.website.reasons import make_reason_search_key
 
-__all__ = ["REASONS_TABLE_PATH", "collect_reasons", "judge_random_graphs", "list_reasons"]
+__all__ = ["REASONS_TABLE_PATH", "collect_reasons_of_random_graphs", "judge_random_graphs", "list_reasons"]
 
 REASONS_TABLE_PATH = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
@@ -45,9 +45,9 @@ def judge_random_graphs(seed: int, version: str | None = None) -> Iterator[tuple
                 yield question, judge.run_query(question)
 
 
-def collect_reasons(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
+def collect_reasons_of_random_graphs(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
     """Add reasons of random graphs to the table until the time is over; return the number of queries."""
-    rows = {make_search_key(row["text"]): row for row in table["reasons"]}
+    rows = {make_reason_search_key(row["text"]): row for row in table["reasons"]}
     end = time.monotonic() + seconds
     queries = 0
     for question, verdict in judge_random_graphs(seed, version):
@@ -61,7 +61,7 @@ def collect_reasons(table: dict[str, Any], seed: int, version: str | None, secon
                 "versions": [],
                 "sm": [],
             }
-            row = rows.setdefault(make_search_key(reason.text), fresh)
+            row = rows.setdefault(make_reason_search_key(reason.text), fresh)
             row["operations"] = sorted(kinds & set(row["operations"]))
             row["versions"] = sorted({*row["versions"], verdict.cudnn.partition("+")[0]}, key=parse_version_numbers)
             row["sm"] = sorted({*row["sm"], verdict.sm})
@@ -82,7 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     empty: dict[str, Any] = {"schema": TABLE_SCHEMA, "version": 1, "asked": 0, "reasons": []}
     table = json.loads(options.output.read_text()) if options.output.exists() else empty
-    queries = collect_reasons(table, options.seed, options.version, 60 * options.minutes)
+    queries = collect_reasons_of_random_graphs(table, options.seed, options.version, 60 * options.minutes)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join("  " + json.dumps(row) for row in table.pop("reasons"))
     head = json.dumps(table, indent=1).removesuffix("\n}")

@@ -20,7 +20,7 @@ from typing import Any
 
 from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Query, Verdict, judge, render_text
-from cudnn_backend_py.diagnose.causes.options import AttentionOptions, read_options
+from cudnn_backend_py.diagnose.causes.options import AttentionOptions, read_attention_options
 from cudnn_backend_py.diagnose.surveys.attention import GRAPH_FORMS, TARGETS, SupportTable, attention_rows
 from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.native import library
@@ -31,9 +31,9 @@ __all__ = [
     "EFFECT_PATTERN",
     "TableCell",
     "check_remedies",
-    "list_all_cells",
     "list_refused_cells",
-    "make_query",
+    "list_support_table_cells",
+    "make_query_of_table_cell",
     "read_remedy",
 ]
 
@@ -62,7 +62,7 @@ def build_remedy_graphs(question: Query, said: str) -> list[Graph]:
     if set(titles) <= offered.keys():
         return [offered[title] for title in titles]
     version = tuple(map(int, (question.setup.version or library().version_text).split(".")))
-    options = read_options(question.graph, version)  # type: ignore[arg-type]
+    options = read_attention_options(question.graph, version)  # type: ignore[arg-type]
     assert options is not None, said
     gone = list_options_to_remove(options, said)
     left = [[key for key in options.found if not options.add_needed_options([key]) & set(some)] for some in gone]
@@ -122,12 +122,12 @@ def list_refused_cells(table: SupportTable) -> list[TableCell]:
     ]
 
 
-def list_all_cells() -> list[TableCell]:
+def list_support_table_cells() -> list[TableCell]:
     """Return every cell of the attention support table: each row's graph, in each form, for each target."""
     return [(name, form, target) for name in ATTENTION_ROWS for form in GRAPH_FORMS for target in TARGETS]
 
 
-def make_query(cell: TableCell, version: str, *, build: bool = False) -> Query | None:
+def make_query_of_table_cell(cell: TableCell, version: str, *, build: bool = False) -> Query | None:
     """Return the query of a table cell, or None if the package refuses to build its graph."""
     name, form, target = cell
     own = None if version == library().version_text else version
@@ -146,12 +146,12 @@ def _select_cells_to_check(version: str) -> list[TableCell]:
     stored = _SUPPORT_TABLE_FOLDER / f"attention-support-{version}.json"
     if stored.is_file():
         return list_refused_cells(SupportTable.from_json(stored.read_text(encoding="utf-8")))
-    return list_all_cells()
+    return list_support_table_cells()
 
 
 def _check_remedies_of_cell(cell: TableCell, version: str, *, build: bool) -> tuple[str, int, str]:
     """Check the remedies of a support-table cell; return "holds" or why not, the number of queries, and any failure."""
-    question = make_query(cell, version, build=build)
+    question = make_query_of_table_cell(cell, version, build=build)
     if question is None:
         return "no such graph", 0, ""
     verdict = judge(question)
@@ -187,7 +187,7 @@ def check_remedies_of_version(version: str, *, build: bool, sample: int | None, 
     }
 
 
-def _check_versions(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _check_remedies_of_versions(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for version in arguments.versions:
         if not arguments.only_built:
             yield check_remedies_of_version(version, build=False, sample=arguments.sample, workers=arguments.workers)
@@ -207,7 +207,7 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     record = make_measurement_record_header("remedies")
     record["rounds"] = []
-    for one in _check_versions(arguments):
+    for one in _check_remedies_of_versions(arguments):
         record["rounds"].append(one)
         text = write_record(record, arguments.output)
     print(text)

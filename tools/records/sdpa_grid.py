@@ -68,7 +68,7 @@ CASE_VARIATIONS: tuple[tuple[dict[str, Any], ...], ...] = (
 )
 
 
-def make_random_cases(number: int, seed: int = 18) -> list[dict[str, Any]]:
+def make_sdpa_cases(number: int, seed: int = 18) -> list[dict[str, Any]]:
     """Return SDPA calls: a plain one, each single variation of it, then random combinations of up to three."""
     found = [dict(BASE_CASE)] + [{**BASE_CASE, **choice} for aspect in CASE_VARIATIONS for choice in aspect]
     chance = random.Random(seed)
@@ -218,7 +218,7 @@ def main(path: str, number: int = 320) -> None:
 
     # this makes torch set its priority order
     torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.half, device="cuda")] * 3)
-    cases = make_random_cases(number)
+    cases = make_sdpa_cases(number)
     answers = [_query_usable_backends_or_error(case, torch) for case in cases]
     major, minor = torch.cuda.get_device_capability()
     record = {

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cudnn_backend_py.info import find_commit
+from cudnn_backend_py.info import find_git_commit
 from tests.support.chromium import Browser
 from tests.support.pages import CODE_BLOCKS, REPOSITORY_ROOT
 
@@ -273,7 +273,7 @@ def main() -> None:
         installed = round(time.monotonic() - begun, 1)
         environment = {
             **os.environ,
-            "CUDNN_BACKEND_COMMIT": find_commit(REPOSITORY_ROOT),
+            "CUDNN_BACKEND_COMMIT": find_git_commit(REPOSITORY_ROOT),
             "PATH": f"{home / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(options.torch.resolve() if options.torch else ""),
             "XDG_CACHE_HOME": str(home / "cache"),

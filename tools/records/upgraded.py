@@ -56,7 +56,7 @@ def run_with_version(version: str, path: Path) -> str:
     return run_python(["-c", CHILD_PROGRAM, str(path)], environment=environment, check=True).stdout
 
 
-def find_changed_graphs(random_graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -> list[str]:
+def find_graphs_with_changed_outcome(random_graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -> list[str]:
     """Return the names of graphs with different output from two versions."""
     path, found = folder / "graph.json", []
     for name, graph in random_graphs.items():
@@ -66,7 +66,7 @@ def find_changed_graphs(random_graphs: Mapping[str, Graph], old: str, new: str, 
     return found
 
 
-def summarize_change(change: Change) -> dict[str, object]:
+def summarize_outcome_change(change: Change) -> dict[str, object]:
     """Return how a graph's outcome changed between two versions, without the engine configs."""
     return {
         "effect": change.effect,
@@ -84,7 +84,7 @@ def main() -> None:
     seconds = round(time.monotonic() - began, 1)
     unchanged = {one.graph: all_graphs[one.graph] for one in found.changes if one.effect is Effect.UNCHANGED}
     with tempfile.TemporaryDirectory() as folder:
-        others = find_changed_graphs(unchanged, old, new, Path(folder))
+        others = find_graphs_with_changed_outcome(unchanged, old, new, Path(folder))
     data = {
         "schema": "cudnn-backend-py/upgrade-record",
         "target": JUDGED_TARGET,
@@ -94,7 +94,7 @@ def main() -> None:
         "counts": {kind.value: count for kind, count in found.counts.items()},
         "unchanged, not the same byte by byte": others,
         "differs": Counter(item.what for one in found.changes for item in one.differences),
-        "changes": {one.graph: summarize_change(one) for one in found.changes},
+        "changes": {one.graph: summarize_outcome_change(one) for one in found.changes},
     }
     Path(file).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 

@@ -40,12 +40,12 @@ def make_random_and_attention_graphs() -> dict[str, Graph]:
     return {name: replace(graph, name=name) for name, graph in found.items()}
 
 
-def compute_time_ratio(us: TimePair | None) -> float | None:
+def compute_new_to_old_time_ratio(us: TimePair | None) -> float | None:
     """Return the time of the new version relative to the old one."""
     return None if us is None or us[0] is None or us[1] is None else us[1] / us[0]
 
 
-def round_ratio(name: str, ratios: Mapping[str, float | None]) -> float | None:
+def get_rounded_time_ratio(name: str, ratios: Mapping[str, float | None]) -> float | None:
     """Return the ratio of a graph with three decimals, None if it was not measured."""
     found = ratios.get(name)
     return None if found is None else round(found, 3)
@@ -61,12 +61,12 @@ def time_graphs_in_new_processes(
 ) -> dict[str, float | None]:
     """Return by graph the ratio of new to old time, measured in new processes."""
     return {
-        name: compute_time_ratio(us)
+        name: compute_new_to_old_time_ratio(us)
         for name, us in _time_all_graphs(list(names), random_graphs, versions, AT_ONCE, until, str)
     }
 
 
-def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+def time_graphs_and_make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Time graphs again in new processes, those with changed times first, until the time is over; return the record."""
     until = time.monotonic() + seconds
     old, new = (
@@ -74,7 +74,7 @@ def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float
     )
     random_graphs = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}
     timed = {one["graph"]: one["times"] for one in checked["changes"] if one["times"] is not None}
-    first = {name: compute_time_ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}
+    first = {name: compute_new_to_old_time_ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}
     changed = find_graphs_with_changed_time(first)
     names = sorted(first, key=lambda name: name not in changed)
     again = time_graphs_in_new_processes(names, random_graphs, (old, new), until)
@@ -85,8 +85,8 @@ def make_upgrade_record(folder: Path, checked: Mapping[str, Any], seconds: float
             "differs": [item["what"] for item in one["differences"]],
             "same code": one["same_code"],
             "times": one["times"],
-            "new / old": [round_ratio(one["graph"], ratios) for ratios in (first, again)],
-            "old / old": round_ratio(one["graph"], same),
+            "new / old": [get_rounded_time_ratio(one["graph"], ratios) for ratios in (first, again)],
+            "old / old": get_rounded_time_ratio(one["graph"], same),
         }
         for one in checked["changes"]
     }
@@ -116,7 +116,9 @@ def main() -> None:
             save_graph(graph, Path(folder) / f"{name.replace(' ', '-')}.json")
         return
     checked, file, seconds = more
-    record = make_upgrade_record(Path(folder), json.loads(Path(checked).read_text(encoding="utf-8")), float(seconds))
+    record = time_graphs_and_make_upgrade_record(
+        Path(folder), json.loads(Path(checked).read_text(encoding="utf-8")), float(seconds)
+    )
     write_record(record, Path(file))
     print({name: record[name] for name in record if name != "changes"})
 

@@ -28,7 +28,7 @@ from tools.website.pages import (
     make_reasons_page,
     make_source_files_page,
 )
-from tools.website.reasons import make_lookup_table
+from tools.website.reasons import make_reason_lookup_table
 
 DATA_FOLDER = "tests/library/diagnose/data"
 #: Files that exist only in the site; the page of tables links to them.
@@ -114,6 +114,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     header = GENERATED_PAGES["cudnn_backend_py/generated/REPORT.md"]
     texts[header] = f"---\nsearch:\n  boost: 0.2\n---\n\n{texts[header]}"  # long lists of names, last in search results
+    reasons = json.dumps(make_reason_lookup_table(), ensure_ascii=False)
     texts |= {
         "gallery.md": make_graph_gallery_page(),
         "reference/commands.md": make_commands_page(),
@@ -127,7 +128,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             {"schema": "cudnn-backend-py/operations", "version": 1, "operations": list_operations()}
         ),
         "llms.txt": "",  # written by on_post_build
-        "assets/reasons-data.js": f"window.cudnnReasons = {json.dumps(make_lookup_table(), ensure_ascii=False)};\n",
+        "assets/reasons-data.js": f"window.cudnnReasons = {reasons};\n",
     }
     texts["tutorials/notebook.md"], pictures = _read_notebook()
     for name, picture in pictures.items():

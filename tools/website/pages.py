@@ -14,7 +14,7 @@ import click
 
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
-from cudnn_backend_py.diagnose.causes.rule_texts import convert_roles_to_markdown
+from cudnn_backend_py.diagnose.causes.rule_texts import convert_sphinx_roles_to_markdown
 from cudnn_backend_py.diagnose.framework_messages import (
     COMMANDS,
     LOG_INSTRUCTIONS,
@@ -153,7 +153,7 @@ _CODE_SUFFIXES = (".py", ".c", ".h", ".cpp", ".cu")
 def _read_first_line(path: Path) -> str:
     """Return the first line of a module's docstring, or the first sentence of a C file's first comment."""
     if path.suffix == ".py":
-        return convert_roles_to_markdown(_read_docstring(path).partition("\n")[0])
+        return convert_sphinx_roles_to_markdown(_read_docstring(path).partition("\n")[0])
     text = path.read_text(encoding="utf-8")
     comment = re.match(r"/\*.*?\*/|(?://[^\n]*\n)+", text, re.DOTALL)
     words = " ".join(re.sub(r"^(/\*|\*/| \*|//)|\*/$", "", comment[0] if comment else "", flags=re.MULTILINE).split())
@@ -198,7 +198,7 @@ def make_reasons_page() -> str:
         f"{len(found):,} reasons of cuDNN {', '.join(versions)} for refused graphs, by the rule that reads them. Their "
         "numbers are those of one example graph; `cudnn-backend explain` finds the cause for your own graph.\n"
     ]
-    parts.append(_make_message_section())
+    parts.append(_make_program_message_section())
     for rule in list_rules():
         mine = [entry for entry in found if entry.rule == rule.name]
         parts.append(f"\n## {rule.title} {{ #{rule.anchor} }}\n\n{rule.text}\n")
@@ -206,7 +206,7 @@ def make_reasons_page() -> str:
     return "".join(parts)
 
 
-def _make_message_section() -> str:
+def _make_program_message_section() -> str:
     """Return the section of messages of other programs: the meaning, and how each program shows cuDNN's reasons."""
     how = "".join(f"\n| {name or 'any other'} | {text} |" for name, text in LOG_INSTRUCTIONS.items())
     parts = [f"\n## Messages of programs {{ #messages }}\n\n| program | cuDNN's own reasons |\n|---|---|{how}\n"]

@@ -1,6 +1,6 @@
 """The site's entries for cuDNN's reasons, each with the rule that explains it.
 
-In the browser, ``docs/assets/reasons.js`` looks up the entry of a text in the data of :func:`make_lookup_table`.
+In the browser, ``docs/assets/reasons.js`` looks up the entry of a text in the data of :func:`make_reason_lookup_table`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py.diagnose.causes.phrases import REASON_PHRASES
-from cudnn_backend_py.diagnose.causes.rule_texts import RULE_BY_STATUS, RuleText, find_rule_name, read_rules
+from cudnn_backend_py.diagnose.causes.rule_texts import (
+    RULE_BY_STATUS,
+    RuleText,
+    find_rule_name_for_reason,
+    read_rule_texts,
+)
 from cudnn_backend_py.diagnose.framework_messages import MESSAGE_ENTRIES, STATUS_ENTRIES, MessagePattern
 
 __all__ = [
@@ -22,15 +27,15 @@ __all__ = [
     "RuleHeading",
     "list_reason_entries",
     "list_rules",
-    "make_lookup_table",
     "make_message_anchor",
-    "make_search_key",
+    "make_reason_lookup_table",
+    "make_reason_search_key",
 ]
 
 REASONS_TABLE_PATH = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
 
 
-def make_search_key(text: str) -> str:
+def make_reason_search_key(text: str) -> str:
     """Return a key of a reason without numbers, spaces and punctuation."""
     return " ".join("0" if word[0].isdigit() else word for word in re.findall(r"[a-z_]+|\d+", text.lower()))
 
@@ -74,7 +79,9 @@ class ReasonEntry:
 @cache
 def list_rules() -> tuple[RuleHeading, ...]:
     """Return the headings of the page, in the order in which rules are applied."""
-    return tuple(RuleHeading(one.name, one.title, _convert_rule_docstring_to_markdown(one)) for one in read_rules())
+    return tuple(
+        RuleHeading(one.name, one.title, _convert_rule_docstring_to_markdown(one)) for one in read_rule_texts()
+    )
 
 
 def _convert_rule_docstring_to_markdown(rule: RuleText) -> str:
@@ -87,24 +94,32 @@ def _convert_rule_docstring_to_markdown(rule: RuleText) -> str:
 @cache
 def list_reason_entries() -> tuple[ReasonEntry, ...]:
     """Return an entry for every reason of the table."""
-    return tuple(_make_entries(json.loads(REASONS_TABLE_PATH.read_text(encoding="utf-8"))))
+    return tuple(_make_reason_entries(json.loads(REASONS_TABLE_PATH.read_text(encoding="utf-8"))))
 
 
-def _make_entries(table: dict[str, Any]) -> Iterator[ReasonEntry]:
+def _make_reason_entries(table: dict[str, Any]) -> Iterator[ReasonEntry]:
     taken: set[str] = set()
     for row in table["reasons"]:
         words = "-".join(re.findall(r"[a-z0-9]+", row["text"].lower())[:10])[:60].strip("-")
         anchor = next(name for n in range(1, 1000) if (name := f"{words}-{n}" if n > 1 else words) not in taken)
         taken.add(anchor)
         more = (tuple(row["operations"]), tuple(row["versions"]), tuple(row["sm"]))
-        yield ReasonEntry(row["status"], row["text"], *more, find_rule_name(row["status"], row["text"]), anchor)
+        yield ReasonEntry(
+            row["status"], row["text"], *more, find_rule_name_for_reason(row["status"], row["text"]), anchor
+        )
 
 
-def make_lookup_table() -> dict[str, Any]:
+def make_reason_lookup_table() -> dict[str, Any]:
     """Return the browser's search data: keys of reasons, and patterns of rules."""
     by_name = {rule.name: rule for rule in list_rules()}
     reasons = [
-        [make_search_key(one.text), make_search_key(one.statement), one.anchor, one.statement, by_name[one.rule].title]
+        [
+            make_reason_search_key(one.text),
+            make_reason_search_key(one.statement),
+            one.anchor,
+            one.statement,
+            by_name[one.rule].title,
+        ]
         for one in list_reason_entries()
     ]
     statuses = [[status, by_name[name].anchor, by_name[name].title] for status, name in RULE_BY_STATUS.items()]

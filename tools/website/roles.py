@@ -6,7 +6,7 @@ from typing import Any
 
 import griffe
 
-from cudnn_backend_py.diagnose.causes.rule_texts import convert_roles_to_markdown
+from cudnn_backend_py.diagnose.causes.rule_texts import convert_sphinx_roles_to_markdown
 
 __all__ = ["DocstringRoleExtension"]
 
@@ -16,4 +16,4 @@ class DocstringRoleExtension(griffe.Extension):
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = convert_roles_to_markdown(obj.docstring.value)
+            obj.docstring.value = convert_sphinx_roles_to_markdown(obj.docstring.value)

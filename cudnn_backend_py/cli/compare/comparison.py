@@ -42,7 +42,7 @@ from ...system.untrusted_files import read_json
 from ...target import find_profile, require_gpu
 from ...terminal import BorderlessTextTable, open_console, render_as_text
 from ...tuning.statistics import Timing
-from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
+from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, PlanTimer
 from .contenders import (
     TORCH_BACKENDS,
     make_buffers,
@@ -52,11 +52,11 @@ from .contenders import (
     prepare_torch_operators,
 )
 from .figures import RecordTables, draw_point_chart, load_figure_class
-from .problems import DIRECTIONS, Direction, build_problem_graph, count_flops, format_problem
+from .problems import DIRECTIONS, Direction, build_attention_graph, count_flops, format_attention_problem
 from .timing import (
     KEEP_BUSY_US,
-    call_in_context,
     make_batch_in_context,
+    make_call_in_context,
     measure_gpu_times,
     measure_host_times,
     summarize_microseconds,
@@ -71,12 +71,12 @@ __all__ = [
     "find_fastest",
     "format_markdown",
     "format_text",
+    "make_attention_grid",
     "make_cases_in_both_directions",
     "make_comparison_cases",
-    "make_grid_problems",
-    "make_standard_problems",
+    "make_standard_attention_problems",
     "make_time_table",
-    "read_log_cases",
+    "read_attention_cases_from_log",
     "read_record",
     "run_compare_command",
     "run_comparison",
@@ -106,16 +106,16 @@ class ComparisonCase:
     graph: Graph | None = None
     reason_without_torch: str = ""
 
-    def build_graph_for_version(self, plans: TimedPlans) -> Graph:
+    def build_graph_for_version(self, plans: PlanTimer) -> Graph:
         """Return the case's graph for the cuDNN version and GPU of the timed plans."""
         if self.graph is not None:
             return self.graph
         assert self.problem is not None
         major, minor, patch = plans.child_properties["version"]
-        return build_problem_graph(self.problem, self.direction, (major, minor, patch), plans.child_properties["sm"])
+        return build_attention_graph(self.problem, self.direction, (major, minor, patch), plans.child_properties["sm"])
 
 
-def make_grid_problems(
+def make_attention_grid(
     tokens: tuple[int, ...] = FULL_GRID_TOKENS, sequences: tuple[int, ...] = SEQUENCE_LENGTHS
 ) -> Iterator[Attention]:
     """Yield attention problems: head dims 64 and 128, causal or not, few and many tokens, some with grouped heads."""
@@ -125,34 +125,34 @@ def make_grid_problems(
             for total in tokens:
                 for seq in sequences:
                     if seq <= total:
-                        yield _make_dense_problem(total // seq, heads, seq, head_dim, causal=causal)
+                        yield _make_dense_attention(total // seq, heads, seq, head_dim, causal=causal)
     for seq in sequences[1:]:
         if seq <= tokens[-1]:
-            yield _make_dense_problem(tokens[-1] // seq, 16, seq, 128, causal=True, kv_heads=4)
+            yield _make_dense_attention(tokens[-1] // seq, 16, seq, 128, causal=True, kv_heads=4)
 
 
-def make_standard_problems() -> Iterator[Attention]:
+def make_standard_attention_problems() -> Iterator[Attention]:
     """Yield 40 attention problems: the grid, head dims 96 and 256, float16, a long sequence, cross attention."""
-    yield from make_grid_problems()
+    yield from make_attention_grid()
     for seq in SEQUENCE_LENGTHS[1:]:
-        yield _make_dense_problem(16384 // seq, 32, seq, 64, kv_heads=8, data_type=DataType.HALF)
-        yield _make_dense_problem(16384 // seq, 16, seq, 96, causal=True)
-        yield _make_dense_problem(16384 // seq, 8, seq, 256, causal=True)
-    yield _make_dense_problem(1, 16, 16384, 128, causal=True)
-    yield _make_dense_problem(4, 16, 4096, 64, seq_kv=128)
-    yield _make_dense_problem(2, 16, 1024, 128, seq_kv=8192)
-    yield _make_dense_problem(64, 12, 197, 64, data_type=DataType.HALF)
+        yield _make_dense_attention(16384 // seq, 32, seq, 64, kv_heads=8, data_type=DataType.HALF)
+        yield _make_dense_attention(16384 // seq, 16, seq, 96, causal=True)
+        yield _make_dense_attention(16384 // seq, 8, seq, 256, causal=True)
+    yield _make_dense_attention(1, 16, 16384, 128, causal=True)
+    yield _make_dense_attention(4, 16, 4096, 64, seq_kv=128)
+    yield _make_dense_attention(2, 16, 1024, 128, seq_kv=8192)
+    yield _make_dense_attention(64, 12, 197, 64, data_type=DataType.HALF)
 
 
-def _make_dense_problem(batch: int, heads: int, seq_q: int, head_dim: int, **options: Any) -> Attention:
+def _make_dense_attention(batch: int, heads: int, seq_q: int, head_dim: int, **options: Any) -> Attention:
     """Return a dense problem in memory order (batch, sequence, heads, head dim), in bfloat16 by default."""
     options = {"data_type": DataType.BFLOAT16, **options}
     return Attention(batch=batch, heads=heads, seq_q=seq_q, head_dim=head_dim, **options)
 
 
 SHAPE_GRIDS: dict[str, Callable[[], Iterable[Attention]]] = {
-    "--grid=whole": make_standard_problems,
-    "--grid=little": lambda: make_grid_problems(SMALL_GRID_TOKENS, SEQUENCE_LENGTHS[:2]),
+    "--grid=whole": make_standard_attention_problems,
+    "--grid=little": lambda: make_attention_grid(SMALL_GRID_TOKENS, SEQUENCE_LENGTHS[:2]),
 }
 
 
@@ -165,17 +165,19 @@ def make_comparison_cases(what: str) -> list[ComparisonCase]:
         ``log-file``; ``compare-no-attention`` where no graph of a log is attention.
     """
     grid = SHAPE_GRIDS.get(what)
-    return read_log_cases(what) if grid is None else make_cases_in_both_directions(grid())
+    return read_attention_cases_from_log(what) if grid is None else make_cases_in_both_directions(grid())
 
 
 def make_cases_in_both_directions(problems: Iterable[Attention]) -> list[ComparisonCase]:
     """Return a forward and a backward case for each problem."""
     return [
-        ComparisonCase(format_problem(problem), direction, problem) for problem in problems for direction in DIRECTIONS
+        ComparisonCase(format_attention_problem(problem), direction, problem)
+        for problem in problems
+        for direction in DIRECTIONS
     ]
 
 
-def read_log_cases(path: str) -> list[ComparisonCase]:
+def read_attention_cases_from_log(path: str) -> list[ComparisonCase]:
     """Return the distinct attention graphs of a cuDNN log.
 
     Raises
@@ -191,10 +193,12 @@ def read_log_cases(path: str) -> list[ComparisonCase]:
             continue
         p = use.problem
         direction: Direction = "backward" if use.backward else "forward"
-        plain, why = _convert_to_dense_problem(p)
+        plain, why = _convert_to_dense_attention(p)
         seq = f"{p.seq_q}/{p.seq_kv}" if p.seq_kv != p.seq_q else str(p.seq_q)
         name = (
-            format_problem(plain) if plain else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
+            format_attention_problem(plain)
+            if plain
+            else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
         )
         found.append(ComparisonCase(f"graph {number}: {name}", direction, plain, item.graph, why))
     if not found:
@@ -223,7 +227,7 @@ _OPTIONS_OF_NO_PLAIN_PROBLEM = (
 )
 
 
-def _convert_to_dense_problem(p: Attention) -> tuple[Attention | None, str]:
+def _convert_to_dense_attention(p: Attention) -> tuple[Attention | None, str]:
     """Return the equivalent dense problem that torch and flash-attn accept, or the reason why there is none."""
     options = [name for name in (*_OPTIONS_OF_NO_PLAIN_PROBLEM, "page_size") if getattr(p, name)]
     if p.left_bound is not None or p.right_bound not in (None, 0):
@@ -237,7 +241,7 @@ def _convert_to_dense_problem(p: Attention) -> tuple[Attention | None, str]:
     if options:
         return None, f"of torch's backends none is compared: {', '.join(options)}"
     more = {"kv_heads": p.kv_heads, "seq_kv": p.seq_kv, "data_type": p.data_type}
-    return _make_dense_problem(p.batch, p.heads, p.seq_q, p.head_dim, causal=p.right_bound == 0, **more), ""
+    return _make_dense_attention(p.batch, p.heads, p.seq_q, p.head_dim, causal=p.right_bound == 0, **more), ""
 
 
 # Measuring
@@ -292,11 +296,11 @@ def _make_contenders_of_this_package(
             made()
         except CudnnBackendError:  # this shape has no class here
             continue
-        plans[f"ours, {shapes}"] = _describe_last_plan()
+        plans[f"ours, {shapes}"] = _describe_latest_operator_plan()
         yield f"ours, {shapes}", made, None
 
 
-def _describe_last_plan() -> str:
+def _describe_latest_operator_plan() -> str:
     """Return the engine config of the operators' latest plan, and the largest sizes if it serves many shapes."""
     pool = get_shared_pool()
     held = pool.find(pool.list_keys()[-1])
@@ -325,7 +329,7 @@ def _make_torch_contenders(
 
 
 def _make_comparison_row(
-    case: ComparisonCase, children: Mapping[str, TimedPlans], rounds: int, has_torch: bool
+    case: ComparisonCase, children: Mapping[str, PlanTimer], rounds: int, has_torch: bool
 ) -> dict[str, Any]:
     plans: dict[str, str] = {}
     notes = [case.reason_without_torch] if case.reason_without_torch else []
@@ -349,7 +353,7 @@ def _make_comparison_row(
             if "host" in one:
                 host[title + suffix] = one["host"]
     clock.append(time.perf_counter())
-    on_gpu = {name: call_in_context(context, call) for name, (call, context) in calls.items()}
+    on_gpu = {name: make_call_in_context(context, call) for name, (call, context) in calls.items()}
     timed = measure_gpu_times(on_gpu, rounds, ahead_us=KEEP_BUSY_US) if on_gpu else {}
     gpu |= {name: summarize_microseconds(timing) for name, timing in timed.items()}
     short = {
@@ -370,15 +374,15 @@ def _make_comparison_row(
     }
 
 
-def _format_cudnn_version_title(child: TimedPlans) -> str:
+def _format_cudnn_version_title(child: PlanTimer) -> str:
     return f"cuDNN {child.child_properties['cudnn']}"
 
 
-def _build_plan(child: TimedPlans, case: ComparisonCase) -> BuiltPlans:
+def _build_plan(child: PlanTimer, case: ComparisonCase) -> BuiltPlans:
     return child.build(case.build_graph_for_version(child))
 
 
-def _time_built_configs(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
+def _time_built_configs(built: BuiltPlans, child: PlanTimer, rounds: int) -> list[dict[str, Any]]:
     """Time the built engine configs, and return them with their times."""
     times = child.measure(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
     return [
@@ -412,7 +416,7 @@ def find_fastest(times: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [first, *(name for name in others if not best.beats(Timing(**times[name])))]
 
 
-def _make_row_without_gpu(case: ComparisonCase, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
+def _make_row_without_gpu(case: ComparisonCase, children: Mapping[str, PlanTimer]) -> dict[str, Any]:
     """Return the table row for a described GPU: the plans in the order of the heuristics, without times."""
     plans, notes = {}, [case.reason_without_torch] if case.reason_without_torch else []
     with ThreadPoolExecutor(len(children)) as pool:
@@ -539,7 +543,7 @@ def run_comparison(
     with ExitStack() as held:
         children = {
             name: held.enter_context(
-                TimedPlans(None if name == DEFAULT_VERSION else name, wanted.target, wanted.configs)
+                PlanTimer(None if name == DEFAULT_VERSION else name, wanted.target, wanted.configs)
             )
             for name in dict.fromkeys(wanted.versions)
         }
@@ -560,13 +564,13 @@ def run_comparison(
                 rows.append(_make_row_without_gpu(case, children))
             else:
                 rows.append(_make_comparison_row(case, children, wanted.rounds, record["torch"] is not None))
-                _release_memory()
+                _release_torch_gpu_memory()
             keep(make_partial_record())
         return make_partial_record()
 
 
 def _describe_earlier_run(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the run whose record is continued: date, commit, number of cores."""
+    """Describe the run with the record that is continued: date, commit, number of cores."""
     return {name: record.get(name) for name in ("date", "commit", "cores", "seconds")} | {"rows": len(record["rows"])}
 
 
@@ -583,7 +587,7 @@ def _describe_torch_and_gpu() -> dict[str, Any]:
     return {**facts, "torch_cudnn": torch.backends.cudnn.version()}
 
 
-def _release_memory() -> None:
+def _release_torch_gpu_memory() -> None:
     """Release torch's cached memory for other processes."""
     with suppress(ImportError):
         import torch
@@ -655,13 +659,13 @@ def format_markdown(record: Mapping[str, Any]) -> str:
             both = [f"{one} / {two}" if two else one for one, two in zip(gpu, host, strict=True)]
             rows.append((row["shape"], row["direction"], *both, _format_reported_plans(row)))
         lines += format_markdown_table(("shape", "direction", *names, "plans"), rows, right=names)
-    lines += _list_missing_rows(record, "* ")
+    lines += _format_uncompared_rows_by_reason(record, "* ")
     if "command" in record:
         lines += ["", f"`{record['command']}`"]
     return "\n".join(lines) + "\n"
 
 
-def _list_missing_rows(record: Mapping[str, Any], bullet: str) -> list[str]:
+def _format_uncompared_rows_by_reason(record: Mapping[str, Any], bullet: str) -> list[str]:
     """Return the rows that were not compared, grouped by reason."""
     counted: dict[str, list[str]] = {}
     for row in record["rows"]:
@@ -671,11 +675,11 @@ def _list_missing_rows(record: Mapping[str, Any], bullet: str) -> list[str]:
         f"{bullet}{note} ({rows[0] if len(rows) == 1 else f'{len(rows)} rows, the first {rows[0]}'})"
         for note, rows in counted.items()
     ]
-    lines += [f"{bullet}{line}" for line in _list_unstarted_cases(record)]
+    lines += [f"{bullet}{line}" for line in _format_unstarted_case_count(record)]
     return ["", *lines] if lines else []
 
 
-def _list_unstarted_cases(record: Mapping[str, Any]) -> list[str]:
+def _format_unstarted_case_count(record: Mapping[str, Any]) -> list[str]:
     left = record.get("cases", 0) - len(record["rows"])
     return [f"{left} of {record.get('cases')} cases were not started: the time limit was reached"] if left > 0 else []
 
@@ -692,7 +696,7 @@ def format_text(record: Mapping[str, Any]) -> str:
     """Return tables, plans, versions, and the command line that repeats the comparison."""
     lines = (
         *_format_report_head(record, bold="marked *"),
-        *_list_missing_rows(record, ""),
+        *_format_uncompared_rows_by_reason(record, ""),
         f"again: {record['command']}",
     )
     return render_as_text(*make_comparison_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
@@ -753,7 +757,7 @@ def run_compare_command(
     with console.status("") if is_terminal(sys.stderr) else nullcontext() as status:
         step = str if status is None else lambda text: status.update(f"comparing {text}")
         record = run_comparison(wanted, step=step, earlier=earlier, keep=keep)
-    for line in _list_unstarted_cases(record):
+    for line in _format_unstarted_case_count(record):
         console.print(f"{line}; --resume continues the record")
     if plot is not None:
         draw_comparison(record, plot)

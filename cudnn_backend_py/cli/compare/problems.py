@@ -10,13 +10,13 @@ from ...graph.attention import Attention, sdpa_backward, sdpa_forward
 from ...graph.data_types import DATA_TYPES
 from ...system.version import VersionTuple
 
-__all__ = ["DIRECTIONS", "Direction", "build_problem_graph", "count_flops", "format_problem"]
+__all__ = ["DIRECTIONS", "Direction", "build_attention_graph", "count_flops", "format_attention_problem"]
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
-def format_problem(p: Attention) -> str:
+def format_attention_problem(p: Attention) -> str:
     """Return a short name such as ``b1 h16/4 s16384 d128 causal bf16``."""
     heads = str(p.heads) if p.kv_heads == p.heads else f"{p.heads}/{p.kv_heads}"
     seq = str(p.seq_q) if p.seq_kv == p.seq_q else f"{p.seq_q}/{p.seq_kv}"
@@ -29,7 +29,7 @@ def count_flops(p: Attention, direction: Direction) -> float:
     return one_way * (2.5 if direction == "backward" else 1.0)
 
 
-def build_problem_graph(p: Attention, direction: Direction, version: VersionTuple, sm: int) -> Graph:
+def build_attention_graph(p: Attention, direction: Direction, version: VersionTuple, sm: int) -> Graph:
     """Return the graph for a cuDNN version and an architecture; the forward pass writes statistics."""
     if direction == "backward":
         return sdpa_backward(p, version=version, sm=sm)

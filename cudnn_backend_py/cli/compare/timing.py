@@ -12,8 +12,8 @@ from ...tuning.statistics import Timing
 
 __all__ = [
     "KEEP_BUSY_US",
-    "call_in_context",
     "make_batch_in_context",
+    "make_call_in_context",
     "measure_gpu_times",
     "measure_host_times",
     "summarize_microseconds",
@@ -74,7 +74,7 @@ def make_batch_in_context(context: Callable[[], Any], call: Callable[[], Any]) -
     return run
 
 
-def call_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Callable[[], Any]:
+def make_call_in_context(context: Callable[[], Any], call: Callable[[], Any]) -> Callable[[], Any]:
     """Return a function that makes one call inside a new context manager."""
 
     def run() -> None:

@@ -11,13 +11,25 @@ from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, find_attention_dims, join_names
-from ...rewrite.dims import DimClass, resize_dims
+from ...rewrite.dims import EqualDims, resize_dims
 from ..verdict import Basis, Cause
-from .case import RefusalCase, blame_change, blame_exact_change, format_quote, format_statement, get_data_type_word
-from .rules import _is_tensor_named, format_supporting_targets_remedy, name_head_dims, register_phrase_rule
-from .together import REFUSED_ALONE_DETAIL, blame_combined_options, blame_options, blame_other_options
+from .case import (
+    RefusalCase,
+    blame_change,
+    blame_result_preserving_change,
+    format_reason_quote,
+    format_reason_statement,
+    get_data_type_word,
+)
+from .rules import _is_tensor_named, format_head_dim_names, format_supporting_targets_remedy, register_phrase_rule
+from .together import (
+    REFUSED_ALONE_DETAIL,
+    blame_combined_options,
+    blame_options_if_named_one_is_supported,
+    blame_refused_attention_options,
+)
 
-__all__ = ["blame_options"]
+__all__ = ["blame_refused_attention_options"]
 
 
 @register_phrase_rule
@@ -50,7 +62,7 @@ class _RefusedHeadDims:
 
     case: RefusalCase
     reason: Reason
-    dims: list[DimClass]
+    dims: list[EqualDims]
     limits: set[int]
     multiple: int | None
 
@@ -60,19 +72,19 @@ class _RefusedHeadDims:
         return max(one.size for one in self.dims)
 
     @property
-    def largest(self) -> list[DimClass]:
+    def largest(self) -> list[EqualDims]:
         """The largest head dims: of Q and K, of V, or both if they are equal."""
         return [one for one in self.dims if one.size == self.size]
 
     @property
-    def wrong(self) -> list[DimClass]:
+    def wrong(self) -> list[EqualDims]:
         """The head dims that are not the required multiple; if all are, the largest ones."""
         return [one for one in self.dims if self.multiple and one.size % self.multiple] or self.largest
 
-    def blame(self, dims: list[DimClass], needed: str, basis: Basis, detail: str = "", remedy: str = "") -> Cause:
+    def blame(self, dims: list[EqualDims], needed: str, basis: Basis, detail: str = "", remedy: str = "") -> Cause:
         """Return a cause that names these head dims, their common size, and the needed one."""
-        headline = f"{name_head_dims(self.case.graph, dims)} {dims[0].size}, {needed}"
-        return Cause("head-dim", headline + format_quote(self.reason), basis, detail, remedy)
+        headline = f"{format_head_dim_names(self.case.graph, dims)} {dims[0].size}, {needed}"
+        return Cause("head-dim", headline + format_reason_quote(self.reason), basis, detail, remedy)
 
     def format_upper_limit(self, limit: int) -> str:
         """Return the upper limit of a head dim, for a headline."""
@@ -88,15 +100,10 @@ def _explain_by_reducing_one_head_dim(refused: _RefusedHeadDims) -> Cause | None
     if alone is None:
         return None
     what, found, limit = re.split(r": | -> ", alone.title)
-    rest = [
-        one
-        for one in refused.dims
-        if one.size != int(limit) and not _does_change_concern_head_dims(alone, case.graph, one)
-    ]
-    next_to = f" next to {rest[0].size} of {name_head_dims(case.graph, rest)[12:-3]}" if rest else ""
-    headline = (
-        f"{what} is {found}, at most {limit} is supported{next_to} on sm_{case.target.sm}{format_quote(refused.reason)}"
-    )
+    rest = [one for one in refused.dims if one.size != int(limit) and not _concerns_head_dims(alone, case.graph, one)]
+    next_to = f" next to {rest[0].size} of {format_head_dim_names(case.graph, rest)[12:-3]}" if rest else ""
+    quote = format_reason_quote(refused.reason)
+    headline = f"{what} is {found}, at most {limit} is supported{next_to} on sm_{case.target.sm}{quote}"
     detail = f"with {alone.title}, and nothing else changed, cuDNN supports the graph"
     return Cause("head-dim", headline, Basis.MEASURED, detail, f"{alone.title} ({alone.effect})")
 
@@ -149,7 +156,7 @@ def _explain_by_stated_limit(refused: _RefusedHeadDims) -> Cause | None:
 _HEAD_DIM_EXPLANATIONS: tuple[Callable[[_RefusedHeadDims], Cause | None], ...] = (
     _explain_by_reducing_one_head_dim,
     _explain_by_padding,
-    lambda refused: blame_other_options(refused.case, "head dim"),
+    lambda refused: blame_options_if_named_one_is_supported(refused.case, "head dim"),
     _explain_by_required_multiple,
     lambda refused: blame_combined_options(refused.case, "head dim") if refused.limits else None,
     _explain_by_verified_limit,
@@ -157,7 +164,7 @@ _HEAD_DIM_EXPLANATIONS: tuple[Callable[[_RefusedHeadDims], Cause | None], ...] =
 )
 
 
-def _does_change_concern_head_dims(change: Change, graph: Graph, one: DimClass) -> bool:
+def _concerns_head_dims(change: Change, graph: Graph, one: EqualDims) -> bool:
     """Return whether a change concerns one of these head dims."""
     names = {graph.tensor(uid).name for uid, _ in one.axes}
     return not names.isdisjoint(change.tensors)
@@ -190,14 +197,14 @@ def explain_low_precision(case: RefusalCase, reason: Reason) -> Cause | None:
     found = " and ".join(named).replace(" data type", f" {'has' if len(small) == 1 else 'have'} data type", 1)
     wide = [t for t in case.graph.outputs if t.data_type in HALF_TYPES]
     found += f" and the output {join_names(wide)} {get_data_type_word(wide[0].data_type)}" if wide else ""
-    if said := blame_other_options(case, "data type") or blame_combined_options(case, "data type"):
+    if said := blame_options_if_named_one_is_supported(case, "data type") or blame_combined_options(case, "data type"):
         return said
-    if near := blame_exact_change(case, reason):
+    if near := blame_result_preserving_change(case, reason):
         return near
     others = case.supporting_architectures
     if others:
         needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
-        headline = f"{found}, {needed}{format_quote(reason)}"
+        headline = f"{found}, {needed}{format_reason_quote(reason)}"
         return Cause(
             "data-type",
             headline,
@@ -209,8 +216,12 @@ def explain_low_precision(case: RefusalCase, reason: Reason) -> Cause | None:
     if change is not None:
         return blame_change("data-type", case, change, reason if _TYPE_WORDS.search(reason.text) else None)
     if not _TYPE_WORDS.search(reason.text):
-        return Cause("refused", f"cuDNN: {format_statement(reason)}", Basis.RULE, "quoted; nothing else was measured")
-    return Cause("data-type", f"{found}; cuDNN refuses it on sm_{case.target.sm}{format_quote(reason)}", Basis.RULE)
+        return Cause(
+            "refused", f"cuDNN: {format_reason_statement(reason)}", Basis.RULE, "quoted; nothing else was measured"
+        )
+    return Cause(
+        "data-type", f"{found}; cuDNN refuses it on sm_{case.target.sm}{format_reason_quote(reason)}", Basis.RULE
+    )
 
 
 # Reasons about types or architectures, as opposed to reasons about, for example, the dims of scales.
@@ -231,12 +242,12 @@ def explain_option(case: RefusalCase, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    found = blame_options(case)
+    found = blame_refused_attention_options(case)
     if found is not None or not case.is_attention:  # the biases of other graphs are operations
         return found
     named = [tensor for tensor in case.graph.tensors if _is_tensor_named(tensor, reason.text)]
     what = f"{join_names(named)}: " if named else ""
-    words = format_statement(reason)
+    words = format_reason_statement(reason)
     others = case.supporting_architectures
     if others:
         headline = f"{what}{words}; sm_{case.target.sm} was queried, the graph is supported on {', '.join(others)}"

@@ -76,15 +76,15 @@ def explain_scale_dims(case: RefusalCase) -> Cause | None:
     change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
     if change is None:
         return None
-    headline, advice = describe_found_and_needed_values(case.graph, change), change.advice
+    headline, remedy = describe_found_and_needed_values(case.graph, change), change.advice
     if not _is_operation_graph_accepted(change.graph, case.target):
         aligned = next(align_tensors_to_element_size(change.graph), None)
         if aligned is None or not _is_operation_graph_accepted(aligned.graph, case.target):
             return None
         headline += f"; and also {describe_found_and_needed_values(change.graph, aligned)}"
-        advice += f"; and {aligned.advice}"
+        remedy += f"; and {aligned.advice}"
     detail = "with these dims cuDNN accepts the operation graph; whether an engine supports it was not asked"
-    return Cause("shape", headline, Basis.MEASURED, detail, advice, "not asked")
+    return Cause("shape", headline, Basis.MEASURED, detail, remedy, "not asked")
 
 
 def _is_operation_graph_accepted(graph: Graph, target: Target) -> bool:

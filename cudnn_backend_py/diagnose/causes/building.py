@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ...graph.ir import Graph
 from ...rewrite.changes import Change, iterate_changes
 from ..verdict import Basis, Cause
-from .case import RefusalCase, describe_found_and_needed_values, format_quote, order_reasons
+from .case import RefusalCase, describe_found_and_needed_values, format_reason_quote, order_reasons
 from .rules import format_supporting_targets_remedy
 from .together import OPTION_CHANGE_KINDS
 
@@ -58,7 +58,7 @@ def explain_build_failure(case: RefusalCase) -> Cause | None:
     if found is None and not others:
         return None
     reasons = order_reasons(case.refused)
-    quoted = format_quote(reasons[0]) if reasons else ""
+    quoted = format_reason_quote(reasons[0]) if reasons else ""
     where = f"on sm_{case.target.sm} no plan can be built"
     if found is None:
         headline = f"{where}, for {', '.join(others)} one can{quoted}"
@@ -93,7 +93,7 @@ def _find_buildable_variation(case: RefusalCase) -> _GraphVariation | None:
         if (
             one.change.title not in case.wrong_claims
             and case.supports(one.change.graph)
-            and case.store_change_if_exact(one.change)
+            and case.store_result_preserving_change(one.change)
         ):
             return one
     return None

@@ -24,8 +24,8 @@ from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.unusual import Deviation
 from ...target import Target, open_target
 from ..fork import run_in_fork
-from ..verdict import Basis, Candidate, Cause, RemedyCheck
-from .options import AttentionOptions, read_options
+from ..verdict import ANOTHER_FORM, Basis, Candidate, Cause, RemedyCheck
+from .options import AttentionOptions, read_attention_options
 from .phrases import is_about_other_architecture, is_vague, name_data_types_given_as_numbers
 from .refused_part import RefusedOptions, find_refused_options
 
@@ -33,15 +33,15 @@ __all__ = [
     "ARCHITECTURE_TARGETS",
     "FORM_CHANGES",
     "BuildResult",
-    "PlanBudget",
+    "PlanBuildBudget",
     "RefusalCase",
     "blame_change",
-    "blame_exact_change",
-    "compute_plan_cost",
+    "blame_result_preserving_change",
+    "compute_build_attempt_cost",
     "describe_found_and_needed_values",
-    "format_best_quote",
-    "format_quote",
-    "format_statement",
+    "format_most_readable_reason_quote",
+    "format_reason_quote",
+    "format_reason_statement",
     "get_data_type_word",
     "is_known_to_fail_building",
     "is_supported",
@@ -86,7 +86,7 @@ class BuildResult(NamedTuple):
 _COMPILED_PLAN_COST = 7  # the cost of a plan that compiles, which takes up to a second; one that does not takes 0.1 s
 
 
-def compute_plan_cost(*, built: bool, behavior_notes: Iterable[str]) -> int:
+def compute_build_attempt_cost(*, built: bool, behavior_notes: Iterable[str]) -> int:
     """Return the cost of an attempt to build a plan: 1, or more if it succeeded by compiling kernels."""
     return _COMPILED_PLAN_COST if built and BehaviorNote.RUNTIME_COMPILATION.name in behavior_notes else 1
 
@@ -107,11 +107,11 @@ def try_build(graph: Graph, target: Target, modes: Sequence[str]) -> BuildResult
         except CudnnBackendError:
             continue
         notes = (note.name for note in config.behavior_notes)
-        return BuildResult(True, failed + compute_plan_cost(built=True, behavior_notes=notes))
+        return BuildResult(True, failed + compute_build_attempt_cost(built=True, behavior_notes=notes))
     return BuildResult(False, len(configs))
 
 
-class PlanBudget:
+class PlanBuildBudget:
     """The number of plans that may still be built for variations; a count, not a time, gives equal results everywhere.
 
     Parameters
@@ -123,7 +123,7 @@ class PlanBudget:
     def __init__(self, left: int = 15) -> None:
         self.left = left
 
-    def count_build(self, built: BuildResult) -> None:
+    def subtract_build_cost(self, built: BuildResult) -> None:
         """Subtract the cost of an attempt to build a plan."""
         self.left -= built.cost
 
@@ -163,7 +163,7 @@ class RefusalCase:
     modes: Sequence[str]
     measure: bool = True
     variations_left: int = _MAX_VARIATIONS
-    budget: PlanBudget | None = None
+    budget: PlanBuildBudget | None = None
     step: Callable[[str], object] = str
     count: Callable[[int], object] = int
     crashing_variations: frozenset[int] = frozenset()
@@ -189,7 +189,7 @@ class RefusalCase:
 
         That is, where it refuses the same problem, built again, for other reasons than the graph.
         """
-        found = read_options(self.graph, self.target.library.version) if self.measure else None
+        found = read_attention_options(self.graph, self.target.library.version) if self.measure else None
         again = None if found is None else found.graph(found.found)
         if found is None or again is None:
             return None
@@ -226,7 +226,7 @@ class RefusalCase:
             return self.passes_support_check(graph, target)
         self.step(f"plan, of variation {_MAX_VARIATIONS - self.variations_left} of the graph")
         found = run_in_fork(lambda: try_build(graph, target or self.target, self.modes), lambda: BuildResult(False, 1))
-        self.budget.count_build(found)
+        self.budget.subtract_build_cost(found)
         return found.found
 
     def passes_support_check(self, graph: Graph, target: Target | None = None) -> bool:
@@ -256,10 +256,10 @@ class RefusalCase:
         return (
             change.title not in self.wrong_claims
             and all(map(self.supports, change.graphs))
-            and self.store_change_if_exact(change)
+            and self.store_result_preserving_change(change)
         )
 
-    def store_change_if_exact(self, change: Change) -> bool:
+    def store_result_preserving_change(self, change: Change) -> bool:
         """Store a change for verification if it is exact; always return True."""
         if change.effect == "exact":
             self.claims[change.title] = change
@@ -346,9 +346,9 @@ FORM_CHANGES = {
     "lengths": "lengths of sequences have other dims than (n, 1, 1, 1)",
     "bias_dims": "a bias of these dims, or its gradient, does not fit",
     "explicit_padding": "the convolution pads the sides of its image differently",
-    "composite": "supported only in another form",
+    "composite": ANOTHER_FORM,
     "view": "an operation only changes the view of memory",
-    "unified": "supported only in another form",
+    "unified": ANOTHER_FORM,
 }
 _COMPUTE_TYPE_TITLE = re.compile(r"(?:(.+): )?computation in (.+) -> (.+)")
 _PADDING_TITLE = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
@@ -363,7 +363,7 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
     """Describe a change by values found and needed: "bias is float32, float16 is needed"."""
     if change.kind == "ragged_stats":
         return f"{', '.join(change.tensors)} has no ragged offsets, and the sequences are ragged"
-    ranks = _find_largest_ranks(graph, change.graph)
+    ranks = _find_largest_tensor_rank_per_graph(graph, change.graph)
     if change.kind == "flatten" and ranks[0] != ranks[1]:
         return f"tensors have {ranks[0]} dims, {ranks[1]} are needed"
     if said := FORM_CHANGES.get(change.kind):
@@ -393,7 +393,7 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
     return "; ".join(parts[:3]) or change.title
 
 
-def _find_largest_ranks(old: Graph, new: Graph) -> tuple[int, ...]:
+def _find_largest_tensor_rank_per_graph(old: Graph, new: Graph) -> tuple[int, ...]:
     """Return the largest number of dims of a tensor in each of two graphs."""
     return tuple(max(tensor.rank for tensor in graph.tensors) for graph in (old, new))
 
@@ -450,14 +450,14 @@ def _name_layout(tensor: Tensor) -> str:
 SILENT_TEXT = "said nothing more"  # how this package's own text in place of an empty one ends
 
 
-def format_statement(reason: Reason) -> str:
+def format_reason_statement(reason: Reason) -> str:
     """Return a reason's text on one line, without the source location that cuDNN adds."""
     return " ".join(reason.statement.split()).partition(" at: ")[0].rstrip(".")
 
 
-def format_quote(reason: Reason) -> str:
+def format_reason_quote(reason: Reason) -> str:
     """Return the reason's statement for a headline; empty for a bare C++ condition."""
-    words = format_statement(reason)
+    words = format_reason_statement(reason)
     numbers = name_data_types_given_as_numbers(words)
     return f" (cuDNN: {words}{f'; {numbers}' if numbers else ''})" if _is_prose_message(words) else ""
 
@@ -472,12 +472,12 @@ def _is_prose_message(words: str) -> bool:
     return not silent and re.match(r"[A-Za-z][\w'/()-]* [\w'/()<>=-]+ ", words) is not None
 
 
-def format_best_quote(case: RefusalCase, reason: Reason) -> str:
+def format_most_readable_reason_quote(case: RefusalCase, reason: Reason) -> str:
     """Return the quoted reason; if it is not a sentence, quote the first other reason about this graph that is one."""
-    return format_quote(reason) or next(filter(None, map(format_quote, case.specific_reasons)), "")
+    return format_reason_quote(reason) or next(filter(None, map(format_reason_quote, case.specific_reasons)), "")
 
 
-def blame_exact_change(case: RefusalCase, reason: Reason) -> Cause | None:
+def blame_result_preserving_change(case: RefusalCase, reason: Reason) -> Cause | None:
     """Return the cause proven by an exact change; see :meth:`RefusalCase.find_exact_change`."""
     change = case.find_exact_change()
     codes = {"alignment": "alignment", "layout": "layout"}
@@ -491,10 +491,18 @@ _WORDS_OF_CAUSES = {
 }
 
 
+_FORM_CAUSE_CODES = ("composite", "unified")
+
+
 def format_reason_quote_for_cause_code(code: str, reason: Reason) -> str:
-    """Return the quoted reason; empty if it does not mention what causes with this code are about."""
-    words = _WORDS_OF_CAUSES.get(code)
-    return format_quote(reason) if words is None or re.search(words, format_statement(reason)) else ""
+    """Return the quoted reason; empty if it does not mention what causes with this code are about.
+
+    A reason that demands an architecture is not quoted for another form of the same, which lifts the demand.
+    """
+    said, words = format_reason_statement(reason), _WORDS_OF_CAUSES.get(code)
+    if code in _FORM_CAUSE_CODES and re.search(_WORDS_OF_CAUSES["architecture"], said):
+        return ""
+    return format_reason_quote(reason) if words is None or re.search(words, said) else ""
 
 
 def blame_change(code: str, case: RefusalCase, change: Change, reason: Reason | None = None) -> Cause:

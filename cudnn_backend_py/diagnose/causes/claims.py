@@ -15,10 +15,12 @@ from ..verdict import Cause
 if TYPE_CHECKING:
     from ...interpreter.compare import Comparison
 
-__all__ = ["compare_solution_results", "verify_exact_changes"]
+__all__ = ["compare_results_with_changed_graph", "verify_changes_preserve_results"]
 
 
-def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tuple[Cause, frozenset[str]]:
+def verify_changes_preserve_results(
+    graph: Graph, cause: Cause, claims: Mapping[str, Change]
+) -> tuple[Cause, frozenset[str]]:
     """Check that a cause's exact changes preserve the results; return the cause and the titles of those that do not.
 
     Parameters
@@ -29,7 +31,9 @@ def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change
     parts, wrong = [], set()
     for part in cause.remedy.split("; or "):
         change = claims.get(part)
-        found = None if change is None else compare_solution_results(graph, ChangeSequence.from_change(change))
+        found = (
+            None if change is None else compare_results_with_changed_graph(graph, ChangeSequence.from_change(change))
+        )
         if change is not None and found is None:
             wrong.add(part)
         unreported = found is not None and found.state == "not compared"
@@ -37,7 +41,7 @@ def verify_exact_changes(graph: Graph, cause: Cause, claims: Mapping[str, Change
     return replace(cause, remedy="; or ".join(parts)), frozenset(wrong)
 
 
-def compare_solution_results(graph: Graph, solution: ChangeSequence | None) -> Comparison | None:
+def compare_results_with_changed_graph(graph: Graph, solution: ChangeSequence | None) -> Comparison | None:
     """Compare the results of the changed and the original graph; if they differ, report that and return None."""
     from ...interpreter.compare import Comparison, compare
 

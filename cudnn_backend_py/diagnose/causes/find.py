@@ -18,25 +18,31 @@ from ...graph.guard import call_and_report_errors, collect_error_reports, report
 from ...graph.ir import Graph, Op, Parameters
 from ...graph.strides import has_overlapping_elements
 from ...known_issues import find_known_issues
-from ...plans.refusals import Reason, find_innermost_reason_of_longest_chain
+from ...plans.refusals import Reason, find_deepest_reason_among_configs
 from ...rewrite.changes import AttentionDims, Change, find_attention_dims, iterate_changes
-from ...rewrite.unusual import OTHER_RESULTS, find_deviations
+from ...rewrite.unusual import OTHER_RESULTS, find_unusual_properties
 from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Basis, Candidate, Cause, RemedyCheck
-from .attention import blame_options
+from .attention import blame_refused_attention_options
 from .block_scales import FIRST_SM_WITH_BLOCK_SCALES, explain_block_scale, explain_scale_dims, has_block_scales
 from .building import explain_build_failure
 from .case import (
     FORM_CHANGES,
-    PlanBudget,
+    PlanBuildBudget,
     RefusalCase,
     blame_change,
     describe_found_and_needed_values,
-    format_statement,
+    format_reason_statement,
 )
-from .claims import verify_exact_changes
-from .phrases import find_change_kinds, find_queried_device_properties, find_rules, is_vague
+from .claims import verify_changes_preserve_results
+from .other_types import name_other_supported_types
+from .phrases import (
+    find_change_kinds_suggested_by_reason,
+    find_queried_device_properties,
+    find_rules_for_reason,
+    is_vague,
+)
 from .rules import (
     PHRASE_RULES,
     RULES,
@@ -55,9 +61,9 @@ from .unusual import are_only_operations_refused, blame_unusual_properties, name
 __all__ = [
     "DEVICE_NEEDED_CODE",
     "UNJUDGED_CAUSE_CODES",
-    "find_build_cause",
+    "find_build_failure_cause",
     "find_cause",
-    "find_graph_cause",
+    "find_graph_refusal_cause",
     "list_suspicious_properties",
     "name_refused_operations",
 ]
@@ -92,7 +98,7 @@ def find_cause(
         a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
     build
         Whether a variation counts only if a plan of it can be built; how many are is bounded by a
-        :class:`.case.PlanBudget`. If that measures no cause, variations count that pass their support check.
+        :class:`.case.PlanBuildBudget`. If that measures no cause, variations count that pass their support check.
     step
         Called with each variation that is built, before it is.
     """
@@ -100,12 +106,12 @@ def find_cause(
     cause = _apply_message_rules(case)
     if cause is not None:
         return _add_remedy_check_note(case, cause)
-    case, found = _find_cause_with_affordable_check(case, _find_most_certain_cause)
-    cause = _name_missing_matmul(case, found)
+    case, found = _find_cause_by_build_or_support_check(case, _find_most_certain_cause)
+    cause = _name_missing_matmul_in_cause(case, found)
     return _add_remedy_check_note(case, _blame_missing_device_or_keep_cause(case, cause))
 
 
-def _find_cause_with_affordable_check(
+def _find_cause_by_build_or_support_check(
     case: RefusalCase, find: Callable[[RefusalCase], Cause | None]
 ) -> tuple[RefusalCase, Cause | None]:
     """Search for the cause; where plans measure none, variations need only pass their support check.
@@ -120,7 +126,7 @@ def _find_cause_with_affordable_check(
     return (unbuilt, other) if other is not None and other.basis is Basis.MEASURED else (case, cause)
 
 
-def find_build_cause(
+def find_build_failure_cause(
     failed: Sequence[Candidate],
     graph: Graph,
     target: Target,
@@ -136,7 +142,7 @@ def find_build_cause(
     failed
         Those candidates, with the reasons why their plans cannot be built.
     measure, step
-        As for :func:`find_cause`; the search is bounded by a :class:`.case.PlanBudget`.
+        As for :func:`find_cause`; the search is bounded by a :class:`.case.PlanBuildBudget`.
     """
     case = _make_refusal_case(failed, graph, target, modes, measure, True, step)
     found = _find_cause_in_fork(case, lambda one: _apply_rule(explain_build_failure, one))
@@ -155,7 +161,7 @@ def _make_refusal_case(
     step: Callable[[str], object],
 ) -> RefusalCase:
     may = measure and not target.is_live
-    return RefusalCase(refused, graph, target, modes, may, budget=PlanBudget() if build else None, step=step)
+    return RefusalCase(refused, graph, target, modes, may, budget=PlanBuildBudget() if build else None, step=step)
 
 
 def _add_remedy_check_note(case: RefusalCase, cause: Cause | None) -> Cause | None:
@@ -193,7 +199,7 @@ def _format_issues_on_other_architectures(case: RefusalCase, remedy: str) -> str
     return f" ({'; '.join(texts)})" if texts else ""
 
 
-def find_graph_cause(
+def find_graph_refusal_cause(
     reasons: Sequence[Reason],
     graph: Graph,
     target: Target,
@@ -206,7 +212,7 @@ def find_graph_cause(
     """Return why cuDNN refused the operation graph itself; None if no rule matches its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = _make_refusal_case(refused, graph, target, modes, measure, build, step)
-    cause = _add_remedy_check_note(*_find_cause_with_affordable_check(case, _find_graph_cause_in_process))
+    cause = _add_remedy_check_note(*_find_cause_by_build_or_support_check(case, _find_graph_refusal_cause_without_fork))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
@@ -218,7 +224,8 @@ def _find_cause_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause |
 
     def find_cause_and_error_reports(one: RefusalCase) -> tuple[Cause | None, list[str], dict[str, Change]]:
         with collect_error_reports() as lines:
-            return find(one), lines, one.claims
+            found = find(one)
+            return found and name_other_supported_types(one, found), lines, one.claims
 
     late: list[str] = []
     deadly: frozenset[int] = frozenset()
@@ -238,7 +245,7 @@ def _find_cause_in_fork(case: RefusalCase, find: Callable[[RefusalCase], Cause |
     for line in [*late, *lines]:
         report_error_line(line)
     if cause is not None and claims:
-        cause, wrong = verify_exact_changes(case.graph, cause, claims)
+        cause, wrong = verify_changes_preserve_results(case.graph, cause, claims)
         if wrong:
             return _find_cause_in_fork(dataclasses.replace(case, wrong_claims=case.wrong_claims | wrong), find)
     return cause
@@ -254,21 +261,21 @@ def _apply_rule(rule: Callable[..., Cause | None], *given: RefusalCase | Reason)
     return call_and_report_errors(f"the rule {get_rule_name(rule)}", None, rule, *given)
 
 
-def _find_graph_cause_in_process(case: RefusalCase) -> Cause | None:
+def _find_graph_refusal_cause_without_fork(case: RefusalCase) -> Cause | None:
     if nearest := _apply_rule(explain_misalignment, case) or _apply_rule(explain_overlap, case):
         return nearest
     said = _apply_phrase_rules(case)
     is_open = said is None or said.code == "data-type" or said.basis is not Basis.MEASURED
     if is_open and (scales := _apply_rule(explain_scale_dims, case)):
         return scales
-    if nearer := _blame_unusual_properties_unless_named(case, said):
+    if nearer := _blame_unusual_properties_unless_in_cause(case, said):
         return nearer
     return (
         said if said is not None and said.basis is Basis.MEASURED else _apply_rule(_blame_single_change, case) or said
     )
 
 
-def _blame_unusual_properties_unless_named(case: RefusalCase, said: Cause | None) -> Cause | None:
+def _blame_unusual_properties_unless_in_cause(case: RefusalCase, said: Cause | None) -> Cause | None:
     """Return the refused unusual properties as the cause, unless a measured cause already covers them; else None."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
     if measured and call_and_report_errors(
@@ -292,11 +299,11 @@ def _blame_unusual_properties_unless_named(case: RefusalCase, said: Cause | None
     return dataclasses.replace(measured, headline=headline, remedy="; or ".join(remedies))
 
 
-def _name_missing_matmul(case: RefusalCase, cause: Cause | None) -> Cause | None:
+def _name_missing_matmul_in_cause(case: RefusalCase, cause: Cause | None) -> Cause | None:
     """Name the missing matmul in the cause if the only remedy found removes an operation that needs a matmul."""
     if cause is None or not cause.remedy.startswith("without the operation"):
         return cause
-    lacking = (explain_no_product(case, one) for one in case.reasons if "no_product" in find_rules(one.text))
+    lacking = (explain_no_product(case, one) for one in case.reasons if "no_product" in find_rules_for_reason(one.text))
     return next((dataclasses.replace(cause, headline=one.headline) for one in lacking if one), cause)
 
 
@@ -306,12 +313,12 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
         if nearest := _apply_rule(rule, case):
             return nearest
     said = _apply_phrase_rules(case)
-    if nearer := _blame_unusual_properties_unless_named(case, said):
+    if nearer := _blame_unusual_properties_unless_in_cause(case, said):
         return _add_alternative_changes_to_cause(case, nearer)
     if said is not None and said.basis is Basis.MEASURED:
         return _add_alternative_changes_to_cause(case, said)
     found = (
-        _apply_rule(blame_options, case)
+        _apply_rule(blame_refused_attention_options, case)
         or _apply_rule(explain_pattern_removed, case)
         or _apply_rule(_blame_single_change, case)
         or _apply_rule(_blame_architecture, case)
@@ -337,7 +344,7 @@ def _add_alternative_changes_to_cause(case: RefusalCase, cause: Cause) -> Cause:
         Any version.
     """
     return call_and_report_errors(
-        "the search for other changes that help", cause, _add_alternative_changes_if_measured, case, cause
+        "the search for other changes that help", cause, _add_alternative_changes_to_measured_cause, case, cause
     )
 
 
@@ -348,7 +355,7 @@ _COMBINABLE_CAUSE_CODES = (
 )  # codes of causes that may be refused only together with something else
 
 
-def _add_alternative_changes_if_measured(case: RefusalCase, cause: Cause) -> Cause:
+def _add_alternative_changes_to_measured_cause(case: RefusalCase, cause: Cause) -> Cause:
     if case.is_attention:
         return _add_remedy_of_switching_determinism(case, cause)
     if cause.basis is not Basis.MEASURED or cause.code not in _COMBINABLE_CAUSE_CODES:
@@ -401,7 +408,7 @@ def _apply_phrase_rules(case: RefusalCase) -> Cause | None:
     first: Cause | None = None
     tried: set[str] = set()
     for reason in case.specific_reasons:
-        for name in find_rules(str(reason)):
+        for name in find_rules_for_reason(str(reason)):
             # The rule for architectures is applied last, as a change of the graph is a better remedy.
             if name in tried or name == get_rule_name(explain_architecture):
                 continue
@@ -479,7 +486,7 @@ def _list_enum_parameters(op: Op) -> list[tuple[str, Enum]]:
 
 def _has_unknown_block_scales(graph: Graph) -> bool:
     """Return whether the graph has block scales with a block size that no cuBLASLt format has."""
-    return any(one.key.startswith("blocks ") for one in find_deviations(graph))
+    return any(one.key.startswith("blocks ") for one in find_unusual_properties(graph))
 
 
 # Kinds that are tried where no rule knows the phrase.
@@ -537,7 +544,7 @@ def _blame_architecture(case: RefusalCase) -> Cause | None:
     named = [
         one
         for one in case.reasons
-        if not is_vague(one.text) and get_rule_name(explain_architecture) in find_rules(str(one))
+        if not is_vague(one.text) and get_rule_name(explain_architecture) in find_rules_for_reason(str(one))
     ]
     reasons = [*named, *case.specific_reasons]
     return explain_architecture(case, reasons[0]) if reasons else None
@@ -559,7 +566,7 @@ def _blame_change_and_architecture(case: RefusalCase) -> Cause | None:
     Since
         Any version.
     """
-    hinted = [kind for reason in case.specific_reasons for kind in find_change_kinds(reason.text)]
+    hinted = [kind for reason in case.specific_reasons for kind in find_change_kinds_suggested_by_reason(reason.text)]
     kinds = sorted(_KINDS_ELSEWHERE, key=lambda kind: hinted.index(kind) if kind in hinted else len(hinted))
     judged: list[Graph] = []
     for change in iterate_changes(case.graph, kinds) if case.measure else ():
@@ -618,14 +625,14 @@ def blame_most_specific_reason(case: RefusalCase) -> Cause | None:
     if not innermost:
         return _blame_missing_engine(case)
     specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.specific_reasons]
-    reason = find_innermost_reason_of_longest_chain(specific or case.refused)
+    reason = find_deepest_reason_among_configs(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)
     which = (
         f"of {count} of {len(case.refused)} engine configs" if len(case.refused) > 1 else "of the only engine config"
     )
-    headline = f"no cause found; the most specific reason {which}: {format_statement(reason)}"
-    is_about_architectures = get_rule_name(explain_architecture) in find_rules(str(reason))
+    headline = f"no cause found; the most specific reason {which}: {format_reason_statement(reason)}"
+    is_about_architectures = get_rule_name(explain_architecture) in find_rules_for_reason(str(reason))
     if is_about_architectures and case.measure and not case.supporting_architectures:
         headline += "; yet this version does not support the graph on other architectures either"
     return Cause("refused", headline, Basis.GUESS, "the most specific of cuDNN's reasons, quoted")

@@ -21,7 +21,7 @@ from ...graph.data_types import DATA_TYPES, HALF_TYPES
 from ...graph.strides import make_strides_in_order
 from ...system.version import VersionTuple
 
-__all__ = ["AttentionOption", "AttentionOptions", "read_options"]
+__all__ = ["AttentionOption", "AttentionOptions", "read_attention_options"]
 
 _LAYOUT_NAMES = ("bshd", "bhsd", "sbhd")
 _PLAIN_HEAD_DIM, _SEQUENCE_MULTIPLE = 64, 128  # a head dim every kernel has, and what a plain sequence is a multiple of
@@ -88,7 +88,9 @@ class AttentionOptions:
         for key, option in self.found.items():
             plain |= {} if key in kept else option.plain
         try:
-            problem = _adapt_bias_and_strides(dataclasses.replace(self._problem, **{**plain, **fields}), self._problem)
+            problem = _adapt_bias_and_strides_to_new_sizes(
+                dataclasses.replace(self._problem, **{**plain, **fields}), self._problem
+            )
             make = sdpa_backward if self._use.backward else sdpa_forward
             form = "unified" if self._use.form == "unified" else "composite"
             return make(problem, implementation=form, version=self._version, allow_hazards=True)  # type: ignore[arg-type]
@@ -96,7 +98,7 @@ class AttentionOptions:
             return None
 
 
-def read_options(graph: Graph, version: VersionTuple) -> AttentionOptions | None:
+def read_attention_options(graph: Graph, version: VersionTuple) -> AttentionOptions | None:
     """Return the options of the attention problem that a graph solves; None if it is not attention."""
     use = read_attention(graph)
     return None if use is None else AttentionOptions(use, version)
@@ -118,7 +120,7 @@ def _make_strides(problem: Attention, layout: Any, name: str) -> tuple[int, ...]
     return dataclasses.replace(problem, layout=layout).strides(name)
 
 
-def _adapt_bias_and_strides(problem: Attention, old: Attention) -> Attention:
+def _adapt_bias_and_strides_to_new_sizes(problem: Attention, old: Attention) -> Attention:
     """Adapt the bias dims and strides of a problem to its sizes, where they differ from the sizes of `old`."""
     if problem.bias is not None and old.bias is not None:
         whole = (problem.batch, problem.heads, problem.seq_q, problem.seq_kv)

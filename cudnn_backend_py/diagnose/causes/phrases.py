@@ -11,9 +11,9 @@ __all__ = [
     "DEVICE_NEED_BY_PATTERN",
     "REASON_PHRASES",
     "ReasonPhrase",
-    "find_change_kinds",
+    "find_change_kinds_suggested_by_reason",
     "find_queried_device_properties",
-    "find_rules",
+    "find_rules_for_reason",
     "is_about_other_architecture",
     "is_vague",
     "name_data_types_given_as_numbers",
@@ -117,12 +117,12 @@ DEVICE_NEED_BY_PATTERN = {phrase.pattern: phrase.needs for phrase in REASON_PHRA
 _DEVICE_PHRASES = [phrase for phrase in REASON_PHRASES if phrase.needs]
 
 
-def find_rules(text: str) -> tuple[str, ...]:
+def find_rules_for_reason(text: str) -> tuple[str, ...]:
     """Return the names of the rules for a reason, without duplicates, in the order of application."""
     return tuple(dict.fromkeys(one.rule for one in REASON_PHRASES if one.rule and re.search(one.pattern, text)))
 
 
-def find_change_kinds(text: str) -> tuple[str, ...]:
+def find_change_kinds_suggested_by_reason(text: str) -> tuple[str, ...]:
     """Return the kinds of change that a reason suggests, the likeliest first."""
     hinted = (one.kinds for one in REASON_PHRASES if one.kinds and re.search(one.pattern, text))
     return tuple(dict.fromkeys(kind for kinds in hinted for kind in kinds))
@@ -151,15 +151,15 @@ def is_about_other_architecture(text: str, sm: int) -> bool:
     "Only supported on Blackwell" is no such reason: it says what is needed. "On sm12x only supported with ..." is one.
     """
     said = text.partition(" at: ")[0]
-    named = _list_named_families(said)
+    named = _list_named_architecture_families(said)
     demand = _DEMAND_PATTERN.search(said)
     is_demand = re.search(r"(?i)or (?:above|newer|later)", said) or (
-        demand is not None and _list_named_families(said[demand.start() :])
+        demand is not None and _list_named_architecture_families(said[demand.start() :])
     )
     return bool(named) and not is_demand and not set(named) & set(_OWN_FAMILIES.get(sm // 10, ()))
 
 
-def _list_named_families(text: str) -> list[int]:
+def _list_named_architecture_families(text: str) -> list[int]:
     return [family for family, pattern in _FAMILY_PATTERNS.items() if re.search(pattern, text, re.IGNORECASE)]
 
 

@@ -13,7 +13,14 @@ from . import attention  # noqa: F401  # its module registers rules too
 from .phrases import REASON_PHRASES
 from .rules import PHRASE_RULES, RULES, get_rule_name
 
-__all__ = ["RULE_BY_STATUS", "RuleText", "convert_roles_to_markdown", "find_rule", "find_rule_name", "read_rules"]
+__all__ = [
+    "RULE_BY_STATUS",
+    "RuleText",
+    "convert_sphinx_roles_to_markdown",
+    "find_rule_name_for_reason",
+    "find_rule_text",
+    "read_rule_texts",
+]
 
 _ROLE_PATTERN = re.compile(r":\w+:`(~?)([^`]+)`")
 
@@ -21,7 +28,7 @@ _ROLE_PATTERN = re.compile(r":\w+:`(~?)([^`]+)`")
 RULE_BY_STATUS = {"CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT": "shared_memory_per_block_insufficient"}
 
 
-def convert_roles_to_markdown(text: str) -> str:
+def convert_sphinx_roles_to_markdown(text: str) -> str:
     """Return a docstring as Markdown: roles as code, names after ``~`` without modules, single backticks."""
     text = _ROLE_PATTERN.sub(
         lambda match: f"`{match[2].rpartition('.')[2] if match[1] else match[2].lstrip('.')}`", text
@@ -75,14 +82,14 @@ _NO_RULE_TEXT = RuleText(
 
 
 def _read_rule_text(name: str, docstring: str) -> RuleText:
-    head, _, rest = convert_roles_to_markdown(inspect.cleandoc(docstring)).partition("\n\n")
+    head, _, rest = convert_sphinx_roles_to_markdown(inspect.cleandoc(docstring)).partition("\n\n")
     parts = re.findall(r"^(Problem|Evidence|Remedy|Since)\n((?:    .*\n?|\n)+)", f"{rest}\n", re.MULTILINE)
     title = " ".join(head.split()).removesuffix(".")
     return RuleText(name, title, {part: " ".join(text.split()) for part, text in parts})
 
 
 @cache
-def read_rules() -> tuple[RuleText, ...]:
+def read_rule_texts() -> tuple[RuleText, ...]:
     """Return the texts of all rules in order of application, then those for reasons without a rule."""
     by_status = [function for function in RULES if get_rule_name(function) in RULE_BY_STATUS.values()]
     named = dict.fromkeys(phrase.rule for phrase in REASON_PHRASES if phrase.rule)
@@ -95,12 +102,12 @@ def read_rules() -> tuple[RuleText, ...]:
     )
 
 
-def find_rule(name: str) -> RuleText:
+def find_rule_text(name: str) -> RuleText:
     """Return the text of the rule with the given name."""
-    return next(one for one in read_rules() if one.name == name)
+    return next(one for one in read_rule_texts() if one.name == name)
 
 
-def find_rule_name(status: str, text: str) -> str:
+def find_rule_name_for_reason(status: str, text: str) -> str:
     """Return the name of the first rule that matches a reason; ``device``, ``vague`` or ``none`` otherwise."""
     if status in RULE_BY_STATUS:
         return RULE_BY_STATUS[status]

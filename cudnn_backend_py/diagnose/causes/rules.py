@@ -25,7 +25,7 @@ from ...rewrite.changes.forms import find_reductions_before_other_operations
 from ...rewrite.changes.layout import align_tensors_to_element_size
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.shapes import add_missing_norm_tensors
-from ...rewrite.unusual import find_deviations
+from ...rewrite.unusual import find_unusual_properties
 from ...system.version import format_cuda_version_number
 from ...target import Target, open_target
 from ..engines import find_missing_engine_libraries
@@ -35,17 +35,17 @@ from .case import (
     SILENT_TEXT,
     RefusalCase,
     blame_change,
-    blame_exact_change,
+    blame_result_preserving_change,
     describe_found_and_needed_values,
-    format_best_quote,
-    format_quote,
+    format_most_readable_reason_quote,
+    format_reason_quote,
     format_reason_quote_for_cause_code,
-    format_statement,
+    format_reason_statement,
     get_data_type_word,
     is_supported,
 )
 from .phrases import is_vague
-from .together import blame_combined_options, blame_options
+from .together import blame_combined_options, blame_refused_attention_options
 
 __all__ = [
     "PHRASE_RULES",
@@ -54,9 +54,9 @@ __all__ = [
     "explain_architecture",
     "explain_no_product",
     "explain_pattern_removed",
+    "format_head_dim_names",
     "format_supporting_targets_remedy",
     "get_rule_name",
-    "name_head_dims",
 ]
 
 
@@ -83,7 +83,9 @@ def register_phrase_rule(function: PhraseRule) -> PhraseRule:
     return function
 
 
-def _find_first_reason(refused: Sequence[Candidate], status: str, words: str = "") -> tuple[Candidate, Reason] | None:
+def _find_first_reason_with_status(
+    refused: Sequence[Candidate], status: str, words: str = ""
+) -> tuple[Candidate, Reason] | None:
     for candidate in refused:
         for reason in candidate.reasons:
             if reason.status.endswith(status) and words in reason.text:
@@ -125,7 +127,7 @@ def explain_shared_memory_per_block_insufficient(case: RefusalCase) -> Cause | N
         The status exists since cuDNN 9.0.
     """
     target = case.target
-    found = _find_first_reason(case.refused, "SHARED_MEMORY_INSUFFICIENT")
+    found = _find_first_reason_with_status(case.refused, "SHARED_MEMORY_INSUFFICIENT")
     if found is None:
         return None
     limit = int(target.profile.properties["maxSharedMemoryPerBlockOptin"])
@@ -190,12 +192,12 @@ def explain_pattern_removed(case: RefusalCase) -> Cause | None:
     """
     target = case.target
     found, detail = (
-        _find_first_reason(case.refused, "GRAPH_PATTERN", "no longer supported"),
+        _find_first_reason_with_status(case.refused, "GRAPH_PATTERN", "no longer supported"),
         "stated by cuDNN",
     )
     reordered = [tensor.name for tensor in case.graph.tensors if tensor.reordering is TensorReordering.F16x16]
     if found is None and reordered and target.library.version >= _FIRST_VERSION_WITHOUT_SMALL_SEQUENCES:
-        found = _find_first_reason(case.refused, "GRAPH_PATTERN", "mha patterns only support")
+        found = _find_first_reason_with_status(case.refused, "GRAPH_PATTERN", "mha patterns only support")
         detail = f"tensor {reordered[0]!r} is stored in F16x16 order, which only the removed kernels read"
     if found is None:
         return None
@@ -220,7 +222,7 @@ def explain_driver_library_unusable(case: RefusalCase) -> Cause | None:
     Since
         Seen with 9.19.
     """
-    found = _find_first_reason(case.refused, "RUNTIME_PREREQUISITE_MISSING", "libcuda")
+    found = _find_first_reason_with_status(case.refused, "RUNTIME_PREREQUISITE_MISSING", "libcuda")
     if found is None:
         return None
     driver = case.target.library.driver
@@ -247,7 +249,7 @@ def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
         return None
     library, major = case.target.library, needed[1].partition(".")[0]
     built = format_cuda_version_number(library.cuda_version)
-    headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{format_quote(reason)}"
+    headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{format_reason_quote(reason)}"
     install = f"cudnn-backend cudnn install {library.version} --cuda {major}"
     remedy = f"use its build for CUDA {major} ({install})"
     if not case.target.is_live and "cublaslt" in reason.text.lower():
@@ -324,7 +326,9 @@ def _blame_dims_and_architecture(case: RefusalCase, reason: Reason) -> Cause | N
         how = " with other dims" if more is None else " with other dims and another type of the scales"
         contrasts = [describe_found_and_needed_values(case.graph, change)]
         contrasts += [] if more is None else [describe_found_and_needed_values(change.graph, more)]
-        headline = f"{format_architecture_support(case, others, how=how)}: {'; '.join(contrasts)}{format_quote(reason)}"
+        headline = (
+            f"{format_architecture_support(case, others, how=how)}: {'; '.join(contrasts)}{format_reason_quote(reason)}"
+        )
         steps = [change.title, *([] if more is None else [more.title])]
         remedy = f"{format_supporting_targets_remedy(others)}; and {'; and '.join(steps)}"
         return Cause("shape", headline, Basis.MEASURED, "the graph with these changes was judged there", remedy)
@@ -504,7 +508,7 @@ def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
     )
 
 
-def name_head_dims(graph: Graph, classes: Sequence[object]) -> str:
+def format_head_dim_names(graph: Graph, classes: Sequence[object]) -> str:
     """Return a phrase such as "head dim of q, k is" for tensors in memory."""
     uids = {uid for one in classes for uid, _ in one.axes}  # type: ignore[attr-defined]
     names = [tensor for tensor in graph.tensors if tensor.uid in uids and not tensor.virtual]
@@ -525,7 +529,7 @@ def explain_data_type(case: RefusalCase, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    if near := blame_exact_change(case, reason):
+    if near := blame_result_preserving_change(case, reason):
         return near
     change = case.find_remedy("data_type")
     if change is None or len(change.tensors) > 1:  # a virtual tensor may be all that does not fit
@@ -535,16 +539,18 @@ def explain_data_type(case: RefusalCase, reason: Reason) -> Cause | None:
         small = any(case.graph.tensor(name).data_type in LOW_PRECISION_TYPES for name in change.tensors)
         return (small and blame_combined_options(case, "data type")) or blame_change("data-type", case, change, reason)
     if "mathPrec" in reason.text and (found := _list_unusual_compute_types(case.graph)):
-        return Cause("data-type", f"{found} (cuDNN's condition: {format_statement(reason)})", Basis.RULE, reason.text)
+        return Cause(
+            "data-type", f"{found} (cuDNN's condition: {format_reason_statement(reason)})", Basis.RULE, reason.text
+        )
     memory = [tensor for tensor in case.graph.tensors if not tensor.virtual and not tensor.by_value]
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
         kinds.setdefault(get_data_type_word(tensor.data_type), []).append(tensor)
     found = "; ".join(f"{join_names(tensors)} {kind}" for kind, tensors in kinds.items())
-    if quote := format_quote(reason):
+    if quote := format_reason_quote(reason):
         headline = f"data types are not supported: {found}{quote}"
     else:
-        said = format_statement(reason)
+        said = format_reason_statement(reason)
         condition = "" if said.endswith(SILENT_TEXT) else f" (cuDNN's condition: {said})"
         headline = f"cuDNN refuses a data type{condition}; in memory: {found}"
     return Cause("data-type", headline, Basis.RULE, reason.text)
@@ -582,12 +588,12 @@ def explain_layout(case: RefusalCase, reason: Reason) -> Cause | None:
     if ranks and ranks[-1] < _MIN_PRODUCT_RANK:
         shown = ", ".join(f"{t.name} {list(t.dims)}" for t in case.graph.tensors[:4] if not t.virtual)
         headline = f"tensors have {ranks[-1]} dims ({shown}), 3 or more are needed"
-        return Cause("layout", headline + format_quote(reason), Basis.RULE, reason.text, "leading dims of 1")
-    if not format_quote(reason):
+        return Cause("layout", headline + format_reason_quote(reason), Basis.RULE, reason.text, "leading dims of 1")
+    if not format_reason_quote(reason):
         return None  # a bare condition on strides is about other things as well
     strided = [t for t in case.graph.tensors if not t.virtual and not t.by_value and t.rank > 1]
     shown = "; ".join(f"{t.name} {list(t.strides)}" for t in strided[:5])
-    return Cause("layout", f"strides are not supported: {shown}{format_quote(reason)}", Basis.RULE, reason.text)
+    return Cause("layout", f"strides are not supported: {shown}{format_reason_quote(reason)}", Basis.RULE, reason.text)
 
 
 _MIN_PRODUCT_RANK = 3  # dims of what is multiplied
@@ -636,13 +642,15 @@ def explain_alignment(case: RefusalCase, reason: Reason) -> Cause | None:
             remedy = f"{remedy}; and{' for this JIT wheel' if is_partial else ''} {more.advice}"
             return Cause("alignment", headline, Basis.MEASURED, "with both changed, cuDNN supports the graph", remedy)
         if case.measure:
-            headline = f"{contrast}{format_quote(reason)}; with that, cuDNN refuses the graph for another reason"
+            headline = f"{contrast}{format_reason_quote(reason)}; with that, cuDNN refuses the graph for another reason"
             remedy += ", and judge again: cuDNN then gives the other reason"
         else:
-            headline = f"{contrast}{format_quote(reason)}"
+            headline = f"{contrast}{format_reason_quote(reason)}"
         return Cause("alignment", headline, Basis.RULE, reason.text, remedy)
     low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
-    return Cause("alignment", f"{low.name} has alignment {low.alignment} bytes{format_quote(reason)}", Basis.RULE)
+    return Cause(
+        "alignment", f"{low.name} has alignment {low.alignment} bytes{format_reason_quote(reason)}", Basis.RULE
+    )
 
 
 def explain_misalignment(case: RefusalCase) -> Cause | None:
@@ -660,7 +668,7 @@ def explain_misalignment(case: RefusalCase) -> Cause | None:
     change = next(align_tensors_to_element_size(case.graph), None)
     if change is None or not case.supports(change.graph):
         return None
-    case.store_change_if_exact(change)
+    case.store_result_preserving_change(change)
     said = next((reason for reason in case.specific_reasons if "alignment" in reason.text), None)
     return blame_change("alignment", case, change, said)
 
@@ -774,10 +782,10 @@ def explain_shape(case: RefusalCase, reason: Reason) -> Cause | None:
     change = _find_rank_change(case) or case.find_remedy("pad_head_dim", "pad_channels", "pad_sequence", "heads")
     if change is not None:
         return blame_change("shape", case, change, reason)
-    if not format_quote(reason):
+    if not format_reason_quote(reason):
         return None
     found = _format_attention_dims(case.graph)
-    headline = f"the dims are not supported{f': {found}' if found else ''}{format_quote(reason)}"
+    headline = f"the dims are not supported{f': {found}' if found else ''}{format_reason_quote(reason)}"
     return Cause("shape", headline, Basis.RULE, reason.text)
 
 
@@ -813,7 +821,7 @@ def explain_two_graphs(case: RefusalCase, reason: Reason | None = None) -> Cause
     names += f" and {len(others) - 4} more" if len(others) > 4 else ""
     where = "after" if main.name in before else "before"
     said = [one for one in (*([reason] if reason else []), *case.specific_reasons) if not is_vague(one.text)]
-    quoted = next(filter(None, map(format_quote, said)), "")
+    quoted = next(filter(None, map(format_reason_quote, said)), "")
     headline = f"{names} {where} {main.name} ({main.display_name()}): not supported in one graph with it"
     detail = "each of the two graphs was judged by itself"
     return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title)
@@ -845,12 +853,12 @@ def explain_read_reduction(case: RefusalCase, reason: Reason) -> Cause | None:
         if all(step or one.passes_support_check(one.graph) for one, step in zip(parts, more, strict=True)):
             steps = [step.advice for step in more if step]
             forms = dict.fromkeys(step.partition(": ")[0] for step in steps)
-            advice = "; and ".join([change.title, *(steps if len(steps) == 1 else (f"in them {one}" for one in forms))])
-            return Cause("operation", headline, Basis.MEASURED, "each of the graphs was judged by itself", advice)
+            remedy = "; and ".join([change.title, *(steps if len(steps) == 1 else (f"in them {one}" for one in forms))])
+            return Cause("operation", headline, Basis.MEASURED, "each of the graphs was judged by itself", remedy)
     return Cause("operation", headline, Basis.RULE, reason.text)
 
 
-def _explain_property_and_two_graphs(case: RefusalCase, reason: Reason) -> Cause | None:
+def _explain_need_for_other_value_and_two_graphs(case: RefusalCase, reason: Reason) -> Cause | None:
     """A property of one tensor is unusual, and operations must be in a separate graph; neither change alone helps.
 
     Problem
@@ -864,7 +872,7 @@ def _explain_property_and_two_graphs(case: RefusalCase, reason: Reason) -> Cause
     """
     if case.is_attention or not case.measure:
         return None
-    for one in find_deviations(case.graph)[:_MAX_PROPERTIES_WITH_SPLIT]:
+    for one in find_unusual_properties(case.graph)[:_MAX_PROPERTIES_WITH_SPLIT]:
         changed = one.undo(case.graph) if one.aspect != "operation" and one.effect != "idea" else None
         if changed is None:
             continue
@@ -873,7 +881,9 @@ def _explain_property_and_two_graphs(case: RefusalCase, reason: Reason) -> Cause
         if not (cut := explain_two_graphs(dataclasses.replace(case, graph=changed), reason)):
             continue
         headline = f"{one.describe_needed_value()}; and also {cut.headline}"
-        return dataclasses.replace(cut, headline=headline, remedy=f"{one.format_replacement()}; and {cut.remedy}")
+        return dataclasses.replace(
+            cut, headline=headline, remedy=f"{one.format_change_that_undoes_it()}; and {cut.remedy}"
+        )
     return None
 
 
@@ -893,25 +903,25 @@ def explain_operation(case: RefusalCase, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    if found := blame_options(case):  # nearer, and some graphs without an operation kill cuDNN
+    if found := blame_refused_attention_options(case):  # nearer, and some graphs without an operation kill cuDNN
         return found
     same = case.find_remedy(
         *FORM_CHANGES, keep=lambda change: change.effect == "exact"
     )  # nearer than to leave something out
     if same is not None:
         return blame_change("operation", case, same, reason)
-    if near := blame_exact_change(case, reason):
+    if near := blame_result_preserving_change(case, reason):
         return near
     inner = None if case.is_attention else case.find_remedy("intermediate_type")
     if inner is not None:
         return blame_change("data-type", case, inner, reason)
-    if said := explain_two_graphs(case, reason) or _explain_property_and_two_graphs(case, reason):
+    if said := explain_two_graphs(case, reason) or _explain_need_for_other_value_and_two_graphs(case, reason):
         return said
     dropped = case.find_remedies("drop_operation")
     named = (change.title.removeprefix("without the operation").removeprefix("s") for change in dropped)
     names = [text.partition(", which")[0].strip() for text in named]
     names = list(dict.fromkeys(names))[:3]
-    quoted = format_best_quote(case, reason)
+    quoted = format_most_readable_reason_quote(case, reason)
     if names:
         verb = "do not fit together" if len(names) > 1 else "does not fit into this graph"
         headline = f"operation{'s' if len(names) > 1 else ''} {' and '.join(names)} {verb}{quoted}"

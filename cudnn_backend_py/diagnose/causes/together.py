@@ -9,7 +9,7 @@ from ...graph import Graph
 from ...rewrite.changes import Change, iterate_changes
 from ...rewrite.unusual import OTHER_RESULTS
 from ..verdict import Basis, Cause
-from .case import RefusalCase, format_quote, format_statement
+from .case import RefusalCase, format_reason_quote, format_reason_statement
 from .options import AttentionOption, AttentionOptions
 from .refused_part import RefusedOptions, find_refused_options
 
@@ -17,8 +17,8 @@ __all__ = [
     "OPTION_CHANGE_KINDS",
     "REFUSED_ALONE_DETAIL",
     "blame_combined_options",
-    "blame_options",
-    "blame_other_options",
+    "blame_options_if_named_one_is_supported",
+    "blame_refused_attention_options",
 ]
 
 # Kinds of changes that leave out an option of attention.
@@ -28,7 +28,7 @@ REFUSED_ALONE_DETAIL = "judged in attention without other options: refused with 
 _REFUSED_TOGETHER_DETAIL = "judged with all of these: refused; without any one of them: supported"
 
 
-def blame_options(case: RefusalCase) -> Cause | None:
+def blame_refused_attention_options(case: RefusalCase) -> Cause | None:
     """Return the cause with the options refused alone or in combination; None if unknown or all are supported.
 
     Problem
@@ -48,9 +48,11 @@ def blame_options(case: RefusalCase) -> Cause | None:
     parts = [_describe_refused_option_set(case, options, one, blame) for one in blame.sets]
     patterns = [options.found[key].pattern for key in blame.options]
     fitting = [
-        one for one in case.specific_reasons if any(re.search(pattern, format_statement(one)) for pattern in patterns)
+        one
+        for one in case.specific_reasons
+        if any(re.search(pattern, format_reason_statement(one)) for pattern in patterns)
     ]
-    headline = "; and also ".join(parts) + next(filter(None, map(format_quote, fitting)), "")
+    headline = "; and also ".join(parts) + next(filter(None, map(format_reason_quote, fitting)), "")
     remedies = [_format_options_remedy(case, options, blame)]
     if others := case.supporting_architectures:
         headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
@@ -132,16 +134,20 @@ def _describe_supported_option_sizes(
     return f"at most {low * _HEAD_DIM_STEP} is"
 
 
-def blame_other_options(case: RefusalCase, key: str) -> Cause | None:
+def blame_options_if_named_one_is_supported(case: RefusalCase, key: str) -> Cause | None:
     """Return the cause if cuDNN refuses other options, and not the option that its reason names."""
     blame = case.refused_options
-    return None if blame is None or not blame.options or key in blame.options else blame_options(case)
+    return None if blame is None or not blame.options or key in blame.options else blame_refused_attention_options(case)
 
 
 def blame_combined_options(case: RefusalCase, key: str) -> Cause | None:
     """Return the cause if the option that the reason names is refused only in combination with others."""
     blame = case.refused_options
-    return blame_options(case) if blame is not None and any(key in one and len(one) > 1 for one in blame.sets) else None
+    return (
+        blame_refused_attention_options(case)
+        if blame is not None and any(key in one and len(one) > 1 for one in blame.sets)
+        else None
+    )
 
 
 # graphs that are no attention problem known here
@@ -192,7 +198,7 @@ def _iterate_option_removals(graph: Graph) -> Iterator[Change]:
 
 
 def _format_first_specific_quote(case: RefusalCase) -> str:
-    return next(filter(None, map(format_quote, case.specific_reasons)), "")
+    return next(filter(None, map(format_reason_quote, case.specific_reasons)), "")
 
 
 def _remove_options(graph: Graph, kept: frozenset[str]) -> Graph | None:

@@ -14,12 +14,12 @@ from ...rewrite.changes import Change
 from ...rewrite.unusual import (
     OTHER_RESULTS,
     Deviation,
-    find_deviations,
-    find_operations_causing_deviations,
-    undo_deviations,
+    find_operations_causing_unusual_properties,
+    find_unusual_properties,
+    undo_unusual_properties,
 )
 from ..verdict import Basis, Cause
-from .case import RefusalCase, format_quote, format_statement
+from .case import RefusalCase, format_reason_quote, format_reason_statement
 from .refused_part import RefusedOptions, SupportQuery, find_refused_options
 from .rules import explain_two_graphs
 
@@ -136,7 +136,7 @@ def _find_refused_properties(case: RefusalCase) -> tuple[RefusedOptions, dict[st
     if not case.measure or case.budget is not None or case.is_attention:
         return None
     if case.unusual is None:
-        options = {one.key: one for one in find_deviations(case.graph)[:_MAX_UNUSUAL_PROPERTIES]}
+        options = {one.key: one for one in find_unusual_properties(case.graph)[:_MAX_UNUSUAL_PROPERTIES]}
         case.unusual = (_find_refused_property_sets(case, options), options)
     blame, options = case.unusual
     return (blame, options) if blame is not None and blame.options else None
@@ -149,7 +149,7 @@ def _find_refused_property_sets(case: RefusalCase, options: dict[str, Deviation]
     def judge_with_properties(kept: frozenset[str]) -> bool | None:
         nonlocal deadly
         if kept not in answers:
-            graph = undo_deviations(case.graph, [one for key, one in options.items() if key not in kept])
+            graph = undo_unusual_properties(case.graph, [one for key, one in options.items() if key not in kept])
             late = deadly or len(answers) > _MAX_VARIATIONS
             answers[kept] = None if graph is None or late else case.passes_support_check(graph)
             deadly = deadly or case.judged_variations in case.crashing_variations
@@ -169,7 +169,7 @@ def _find_refused_property_sets(case: RefusalCase, options: dict[str, Deviation]
 def _find_smallest_refused_sets(
     case: RefusalCase, options: dict[str, Deviation], run_query: SupportQuery
 ) -> RefusedOptions | None:
-    needs = find_operations_causing_deviations(case.graph, list(options.values()))
+    needs = find_operations_causing_unusual_properties(case.graph, list(options.values()))
     if run_query(frozenset()) is True:
         return find_refused_options(options, needs, run_query)
     for natural in reversed(options):  # that the rest of the graph cannot be without
@@ -201,9 +201,9 @@ def _quote_first_message_on_properties(case: RefusalCase, one: Sequence[Deviatio
     fitting = (
         reason
         for reason in case.specific_reasons
-        if any(re.search(pattern, format_statement(reason)) for pattern in patterns)
+        if any(re.search(pattern, format_reason_statement(reason)) for pattern in patterns)
     )
-    return next(filter(None, map(format_quote, fitting)), "")
+    return next(filter(None, map(format_reason_quote, fitting)), "")
 
 
 def _format_property_replacements(
@@ -215,13 +215,13 @@ def _format_property_replacements(
     found = [one for one in found if OTHER_RESULTS not in one.title] or found
     cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
     for one in cures[:_MAX_REMEDIES]:
-        if (changed := undo_deviations(case.graph, [one])) is not None:
-            case.store_change_if_exact(Change("usual", one.title, one.effect, (), (changed,)))
+        if (changed := undo_unusual_properties(case.graph, [one])) is not None:
+            case.store_result_preserving_change(Change("usual", one.title, one.effect, (), (changed,)))
     if cures:
-        return "; or ".join(dict.fromkeys(one.format_replacement() for one in cures[:_MAX_REMEDIES]))
+        return "; or ".join(dict.fromkeys(one.format_change_that_undoes_it() for one in cures[:_MAX_REMEDIES]))
     together = [one[0] for one in sets]
     if any(OTHER_RESULTS in one.title for one in together):
         return ""
-    changed = undo_deviations(case.graph, together)
+    changed = undo_unusual_properties(case.graph, together)
     helps = changed is not None and case.passes_support_check(changed)
-    return "; and ".join(dict.fromkeys(one.format_replacement() for one in together)) if helps else ""
+    return "; and ".join(dict.fromkeys(one.format_change_that_undoes_it() for one in together)) if helps else ""

@@ -78,12 +78,12 @@ class _SupportPage:
         for name, row in attention_rows().items():
             if row.direction == direction and name in self.tables[-1].cells:
                 many, one = self._format_cell(name, row, "composite"), self._format_cell(name, row, "unified")
-                if self._does_support_depend_on_form(name, row):
+                if self._is_support_different_by_graph_form(name, row):
                     single = self._format_cell(name, row, "single operations")
                     many += f"; with single operations for masks and softmax: {single}"
                 yield f"| {name.partition(': ')[2]} | {_format_options(row.options)} | {many} | {one} |"
 
-    def _does_support_depend_on_form(self, name: str, row: AttentionRow) -> bool:
+    def _is_support_different_by_graph_form(self, name: str, row: AttentionRow) -> bool:
         """Whether composite graphs are supported differently from graphs with single mask and softmax operations."""
         for table in self.tables:
             for target in self.targets:
@@ -120,9 +120,9 @@ class _SupportPage:
                 runs.append((number, number, state))
         if len(runs) == 1 and runs[0][2][0] == "no":  # older versions have no such graph
             return self._format_support(runs[0][2])
-        return ", ".join(self._format_range(*run) for run in runs)
+        return ", ".join(self._format_version_range_support(*run) for run in runs)
 
-    def _format_range(self, first: int, last: int, state: SupportState) -> str:
+    def _format_version_range_support(self, first: int, last: int, state: SupportState) -> str:
         newest = len(self.versions) - 1
         if (first, last) == (0, newest):
             return self._format_support(state)

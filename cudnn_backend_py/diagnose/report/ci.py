@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ...printable import printable_lines
+from ...printable import make_lines_printable
 from ..surveys.matrix import Matrix
 from ..verdict import Outcome, Verdict
 from .text import render_text
@@ -178,7 +178,7 @@ def _format_workflow_command(kind: str, file: str, title: str, message: str) -> 
 
 
 def _escape_message(text: str) -> str:
-    return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
+    return make_lines_printable(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:

@@ -248,7 +248,7 @@ def _place_nodes(layers: list[list[_Node]]) -> tuple[float, float]:
             wanted = [
                 _average_positions([item.x for item in items], node.x) for node, items in zip(layer, near, strict=True)
             ]
-            for node, x in zip(layer, _fit_positions(layer, wanted), strict=True):
+            for node, x in zip(layer, _fit_node_positions(layer, wanted), strict=True):
                 node.x = x
     every = [node for layer in layers for node in layer]
     left = min(node.x - node.width / 2 for node in every) - 4
@@ -262,7 +262,7 @@ def _place_nodes(layers: list[list[_Node]]) -> tuple[float, float]:
     return max(node.x + node.width / 2 for node in every) + 4, y - _GAP_Y + 4
 
 
-def _fit_positions(layer: Sequence[_Node], wanted: Sequence[float]) -> list[float]:
+def _fit_node_positions(layer: Sequence[_Node], wanted: Sequence[float]) -> list[float]:
     """Return the positions nearest to `wanted` (least squares) that keep the order and distance of the nodes."""
     offset = [0.0]
     for left, right in pairwise(layer):

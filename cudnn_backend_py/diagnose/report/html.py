@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "render_change_html",
-    "render_matrix_html",
     "render_page",
     "render_plan_html",
     "render_remedies_html",
     "render_tables_html",
     "render_verdict_html",
+    "render_verdict_matrix_html",
 ]
 
 _T = TypeVar("_T")
@@ -124,7 +124,7 @@ def render_verdict_html(verdict: Verdict) -> str:
     return _render_fragment(verdict=verdict)
 
 
-def render_matrix_html(matrix: Matrix) -> str:
+def render_verdict_matrix_html(matrix: Matrix) -> str:
     """Return the matrix as an HTML fragment of coloured grids, for notebooks."""
     return _render_fragment(matrix=matrix)
 

@@ -17,11 +17,11 @@ from ..verdict import Verdict
 from .drawing import draw_svg_file
 from .html import (
     render_change_html,
-    render_matrix_html,
     render_plan_html,
     render_remedies_html,
     render_tables_html,
     render_verdict_html,
+    render_verdict_matrix_html,
 )
 
 __all__ = ["render_for_notebook", "render_tables_for_notebook"]
@@ -43,7 +43,7 @@ def _render_value(value: object) -> str | None:
 
 
 _render_value.register(Verdict, render_verdict_html)
-_render_value.register(Matrix, render_matrix_html)
+_render_value.register(Matrix, render_verdict_matrix_html)
 _render_value.register(Plan, render_plan_html)
 _render_value.register(Change, render_change_html)
 _render_value.register(Remedies, lambda found: render_remedies_html(found, found.graph))
@@ -66,6 +66,6 @@ def _render_remedy(remedy: Remedy) -> str:
 
 
 @_render_value.register
-def _render_since(since: Since) -> str:
+def _render_supporting_version_range(since: Since) -> str:
     cells = {(since.graph, since.target, version): cell for version, cell in since.asked.items()}
-    return render_matrix_html(Matrix((since.graph,), (since.target,), since.versions, cells))
+    return render_verdict_matrix_html(Matrix((since.graph,), (since.target,), since.versions, cells))

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...plans.candidate import CANNOT_LOAD
-from ...printable import printable, printable_lines
+from ...printable import make_lines_printable, printable
 from ..verdict import STAGES_AFTER_CHECK, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def render_summary(verdict: Verdict) -> Group:
 
 def format_summary(verdict: Verdict) -> str:
     """Return the short form as plain text."""
-    return printable_lines("".join(f"{line}\n" for line in _make_summary_lines(verdict)))
+    return make_lines_printable("".join(f"{line}\n" for line in _make_summary_lines(verdict)))
 
 
 def format_error_summary(error: CudnnBackendError) -> list[str]:
@@ -131,7 +131,7 @@ def _format_count_and_first(texts: Sequence[str]) -> str:
 
 
 def _clean_text(text: str) -> str:
-    return " ".join(printable_lines(printable(" ".join(text.split()))).split())
+    return " ".join(make_lines_printable(printable(" ".join(text.split()))).split())
 
 
 def _wrap_text(text: str) -> list[str]:
@@ -150,7 +150,7 @@ def _format_row(label: str, text: str, lines: int) -> Iterator[str]:
 
 def shorten_text(text: str, columns: int = MAX_COLUMNS) -> str:
     """Return a text, shortened at the end of a word if it does not fit."""
-    text = " ".join(printable_lines(printable(text)).split())
+    text = " ".join(make_lines_printable(printable(text)).split())
     if len(text) <= columns:
         return text
     kept = text[: columns - len(_ELLIPSIS)]

@@ -24,14 +24,14 @@ from ..verdict import ENGINES_MISSING_CODE, STAGES_AFTER_CHECK, Outcome, Verdict
 from .text import make_indented_lines, make_line
 
 __all__ = [
-    "format_matrix_markdown",
+    "format_verdict_matrix_markdown",
     "render_as_text",
-    "render_check",
-    "render_matrix",
+    "render_baseline_check",
     "render_remedies",
-    "render_since",
     "render_support_table",
-    "render_upgrade",
+    "render_supporting_version_range",
+    "render_verdict_matrix",
+    "render_version_comparison",
 ]
 
 _MAX_VERSION_COLUMNS = 8  # versions in one table: so many fit into eighty columns
@@ -39,7 +39,7 @@ _LETTER_STYLES = {"S": "green", "-": "red", "?": "yellow", "!": "bold magenta"}
 _LETTER_MEANINGS = {"S": "supported", "-": "not supported", "?": "could not be judged", "!": "cuDNN crashed or hung"}
 
 
-def render_matrix(matrix: Matrix) -> Group:
+def render_verdict_matrix(matrix: Matrix) -> Group:
     """Return a table of targets and versions for each graph; numbers in cells refer to the causes below."""
     parts: list[RenderableType] = []
     everywhere = set.intersection(*(set(cell.remarks) for cell in matrix.cells.values())) if matrix.cells else set()
@@ -73,8 +73,8 @@ def render_support_table(table: SupportTable) -> Group:
     return Group(rows, *(make_line(f"{number}: {reason}") for reason, number in reasons.items()))
 
 
-def format_matrix_markdown(matrix: Matrix) -> str:
-    """Return the tables of :func:`render_matrix` as Markdown."""
+def format_verdict_matrix_markdown(matrix: Matrix) -> str:
+    """Return the tables of :func:`render_verdict_matrix` as Markdown."""
     lines = []
     for graph in matrix.graphs:
         rows, marks, causes = _assign_marks_to_causes(matrix, graph)
@@ -247,7 +247,7 @@ def _describe_remedy_check(remedy: Remedy) -> str:
     return "judged and built" if remedy.verdict.stage == "plan" else "passes its support check, not built"
 
 
-def render_since(since: Since) -> Group:
+def render_supporting_version_range(since: Since) -> Group:
     """Return the range of supporting versions in one sentence, its gaps, and the verdict of each judged version."""
     judged = len(since.asked) - len(since.unjudged)
     at_latest = " at the latest" if since.open_before else ""
@@ -297,7 +297,7 @@ def render_since(since: Since) -> Group:
     return Group(*lines, table, *remarks, *_format_full_wheel_commands(lacking))
 
 
-def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
+def render_baseline_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
     """Return the comparison with a baseline: for each changed verdict the lines of ``explain``, then the counts.
 
     `updated` is the baseline file that the changes were written into.
@@ -312,7 +312,7 @@ def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) 
         return Group(make_line(counts, "green"))
     parts: list[RenderableType] = []
     for one in changed:
-        head, *rest = one.list_lines()
+        head, *rest = one.format_change_lines()
         parts.append(make_line(head, _LETTER_STYLES[one.cell.letter]))
         parts += [*map(make_line, rest), make_line("")]
     parts.append(make_line(counts, "red" if updated is None else "yellow"))
@@ -324,27 +324,27 @@ def render_check(checked: Sequence[CheckedVerdict], updated: str | None = None) 
     return Group(*parts)
 
 
-def render_upgrade(found: Upgrade) -> Group:
-    """Return what changed for each graph between two cuDNN versions, lost support first, and a line of counts."""
+def render_version_comparison(found: Upgrade) -> Group:
+    """Return the change of each graph between two cuDNN versions, lost support first, and a line of counts."""
     parts: list[RenderableType] = []
     for one in sorted(found.changes, key=lambda one: (not one.lost_support, not one.is_worse)):
         if one.effect is Effect.UNCHANGED:
             continue
         style = "red" if one.is_worse else _EFFECT_STYLES[one.effect]
-        effect = "same first plan; listed configs differ" if one.is_limited_to_engine_lists else one.effect.value
+        effect = "same first plan; listed configs differ" if one.changes_only_engine_config_lists else one.effect.value
         if one.lost_support:
-            effect = f"support lost{_format_reason(one.new)}"
+            effect = f"support lost{_format_cause_headline(one.new)}"
         parts.append(Text.assemble(make_line(f"{one.graph} on {one.target}: "), (effect, style)))
         if one.effect is Effect.NOT_JUDGED:
             parts += [
-                make_indented_lines(f"{verdict.cudnn}: {verdict.outcome.value}{_format_reason(verdict)}", 4)
+                make_indented_lines(f"{verdict.cudnn}: {verdict.outcome.value}{_format_cause_headline(verdict)}", 4)
                 for verdict in (one.old, one.new)
             ]
         for item in one.differences:
             parts += [make_line(f"  {item.what}"), *_format_verdict_difference(item)]
-        if one.is_limited_to_code:
+        if one.changes_only_compiled_code:
             parts.append(make_line("  only the compiled code of the first plan differs", "dim"))
-        if one.has_same_code and not one.is_limited_to_engine_lists:
+        if one.has_same_code and not one.changes_only_engine_config_lists:
             parts.append(make_line("  the compiled code of the first plan is the same", "dim"))
         if (times := one.times) is not None and not {"time", "numbers"} & {item.what for item in one.differences}:
             old, new = ("no time" if us is None else f"{us:.1f} us" for us in (times.old_us, times.new_us))
@@ -352,7 +352,7 @@ def render_upgrade(found: Upgrade) -> Group:
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
     numbers = (
         (sum(one.lost_support for one in found.changes), "lost support"),
-        (sum(one.is_limited_to_engine_lists for one in found.changes), "only in the listed configs"),
+        (sum(one.changes_only_engine_config_lists for one in found.changes), "only in the listed configs"),
     )
     if notes := ", ".join(f"{count} {kind}" for count, kind in numbers if count):
         counts += f" ({notes})"
@@ -374,7 +374,7 @@ def _format_full_version_name(name: str, verdicts: Iterable[Verdict]) -> str:
 _EFFECT_STYLES = {Effect.CHANGED: "yellow", Effect.CODE_UNKNOWN: "dim", Effect.NOT_JUDGED: "magenta"}
 
 
-def _format_reason(verdict: Verdict) -> str:
+def _format_cause_headline(verdict: Verdict) -> str:
     return f": {verdict.cause.headline}" if verdict.cause is not None else ""
 
 

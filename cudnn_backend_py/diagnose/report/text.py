@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...printable import printable, printable_lines
+from ...printable import make_lines_printable, printable
 from ...terminal import render_as_text
 from ..verdict import Candidate, Outcome, Verdict
 
@@ -26,12 +26,12 @@ _STATE_STYLES = {"supported": "green", "built": "green"} | dict.fromkeys(
 
 def make_line(text: str, style: str = "") -> Text:
     """Return a text as one line for rich, with a style."""
-    return Text(printable_lines(printable(text)), style)
+    return Text(make_lines_printable(printable(text)), style)
 
 
 def make_indented_lines(text: str, columns: int = 0, style: str = "") -> Text:
     """Return a text as indented lines for rich, with a style."""
-    return Text("\n".join(" " * columns + one for one in printable_lines(text).splitlines()), style)
+    return Text("\n".join(" " * columns + one for one in make_lines_printable(text).splitlines()), style)
 
 
 def _format_label(label: str, text: str) -> Text:

@@ -14,7 +14,7 @@ from ...graph import Graph
 from ...graph.attention import Attention, Implementation, SoftCap, sdpa_backward, sdpa_forward
 from ...graph.attention.builder import SINGLE_OPS_SINCE
 from ...native import library
-from ...plans.refusals import find_innermost_reason_of_longest_chain
+from ...plans.refusals import find_deepest_reason_among_configs
 from ...printable import format_in_angle_brackets
 from ...system.typed_data import read_fields
 from ...system.untrusted_files import parse_json
@@ -417,7 +417,7 @@ def _judge_attention_row(
 
 def _find_innermost_reason(verdict: Verdict) -> str:
     """Return the innermost reason of the engine config that passed most checks."""
-    furthest = find_innermost_reason_of_longest_chain(verdict.candidates)
+    furthest = find_deepest_reason_among_configs(verdict.candidates)
     if furthest is not None:
         return str(furthest)
     return str(verdict.reasons[0]) if verdict.reasons else _describe_refusal_cause(verdict)

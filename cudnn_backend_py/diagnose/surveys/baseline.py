@@ -145,7 +145,7 @@ class CheckedVerdict:
         """Whether an update writes the verdict into the baseline: cuDNN judged, crashed or lacks engines."""
         return _can_verdict_be_recorded(self.cell)
 
-    def list_lines(self) -> list[str]:
+    def format_change_lines(self) -> list[str]:
         """Return what changed, and the lines of ``explain``, of at most 100 columns each."""
         change = self.why.removesuffix(f": {self.cell.headline}" if self.cell.summary else "")
         lines = [shorten_text(f"{self.name} on {self.target}, cuDNN {self.version}: {change}"), *self.cell.summary[1:]]
@@ -203,14 +203,14 @@ def read_baseline(path: Path) -> Baseline:
         raise _make_file_error(path, f"[graphs] is {graphs!r}, a table of names and files is needed")
     if not isinstance(build := data.get("build", False), bool):
         raise _make_file_error(path, f"build is {build!r}, true or false is needed")
-    pin = _read_texts(path, data, "pin", ["cause"])
+    pin = _read_list_of_texts(path, data, "pin", ["cause"])
     if set(pin) - set(PINNABLE_FIELDS):
         raise _make_file_error(path, f"pin is {list(pin)}, only {list(PINNABLE_FIELDS)} can be pinned")
     return Baseline(
         path,
         graphs,
-        _read_texts(path, data, "targets", None),
-        _read_texts(path, data, "versions", [DEFAULT_VERSION]),
+        _read_list_of_texts(path, data, "targets", None),
+        _read_list_of_texts(path, data, "versions", [DEFAULT_VERSION]),
         build,
         pin,
         _read_expected_verdicts(path, data.get("expected", [])),
@@ -378,7 +378,7 @@ def _make_file_error(path: Path, what: str) -> UsageError:
     )
 
 
-def _read_texts(path: Path, data: Mapping[str, Any], name: str, default: list[str] | None) -> tuple[str, ...]:
+def _read_list_of_texts(path: Path, data: Mapping[str, Any], name: str, default: list[str] | None) -> tuple[str, ...]:
     value = data.get(name, default)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value) or not (value or default):
         raise _make_file_error(path, f"{name} is {value!r}, a list of texts is needed")

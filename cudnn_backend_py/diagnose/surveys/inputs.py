@@ -14,9 +14,9 @@ from ...system.version import format_version_numbers, is_same_version, parse_lea
 from ...target import Profile
 from ...versions.judging_environment import (
     JudgingEnvironment,
-    find_own_library,
-    list_own_libraries,
-    query_version,
+    find_library_outside_version_store,
+    list_libraries_outside_version_store,
+    query_cudnn_version_of_environment,
     read_judging_environment,
 )
 from ...versions.store import find_installed, list_judging_versions
@@ -41,7 +41,9 @@ DEFAULT_VERSION = "default"  # name of the cuDNN this process would load
 def available_versions() -> tuple[str, ...]:
     """Return every cuDNN version that graphs can be judged with, oldest first, including the default library's."""
     names = {one.version_with_cuda for one in list_judging_versions()}
-    names |= {f"{format_version_numbers(one.version[:3])}+cu{one.cuda}" for one in list_own_libraries()}
+    names |= {
+        f"{format_version_numbers(one.version[:3])}+cu{one.cuda}" for one in list_libraries_outside_version_store()
+    }
     return tuple(sorted(names, key=parse_leading_numbers))
 
 
@@ -73,7 +75,7 @@ def find_exact_version_name(name: str) -> str:
     if name == DEFAULT_VERSION:
         return name
     wanted = VersionRequest.parse(name)
-    if (own := find_own_library(name)) is not None:
+    if (own := find_library_outside_version_store(name)) is not None:
         numbers, cuda = own.version, own.cuda
     elif (there := find_installed(name)) is not None:
         numbers, cuda = parse_version_numbers(there.version), there.cuda
@@ -128,7 +130,7 @@ def read_judging_environments(
 
 def find_version_this_process_loads() -> str | None:
     """Return the version of the cuDNN this process would load, such as ``9.28.0+cu12``; None if there is none."""
-    return query_version(read_judging_environment(None))
+    return query_cudnn_version_of_environment(read_judging_environment(None))
 
 
 def count_cores() -> int:

@@ -285,11 +285,11 @@ def matrix(
         for key, cell in coming:
             found[key] = cell
             step(len(found), "judging")
-    cells = {triple: found[keys[triple]] for triple in _order_queries(named, tuple(profiles), setups)}
+    cells = {triple: found[keys[triple]] for triple in _list_query_combinations(named, tuple(profiles), setups)}
     return Matrix(tuple(named), tuple(profiles), tuple(setups), cells, len(todo))
 
 
-def _order_queries(
+def _list_query_combinations(
     graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str]
 ) -> list[tuple[str, str, str]]:
     kept = list(versions)

@@ -224,11 +224,11 @@ def since(
             for version in ordered:
                 is_supported_by(version)
         else:
-            _bisect_supporting_range(list(ordered), is_supported_by)
+            _bisect_supporting_version_range(list(ordered), is_supported_by)
     return Since(graph.name, target, tuple(ordered), {one: asked[one] for one in ordered if one in asked})
 
 
-def _bisect_supporting_range(versions: list[str], supports: SupportCheck) -> None:
+def _bisect_supporting_version_range(versions: list[str], supports: SupportCheck) -> None:
     """Bisect to the first and last version that support a graph; `versions` are sorted, oldest first."""
     while versions and supports(versions[0]) is None:
         versions.pop(0)

@@ -151,13 +151,13 @@ class Change:
         return Effect.UNCHANGED if self.has_same_code or not self.old.supported else Effect.CODE_UNKNOWN
 
     @property
-    def is_limited_to_engine_lists(self) -> bool:
+    def changes_only_engine_config_lists(self) -> bool:
         """Whether only tags and lists of engine configs changed, and the first plan is the same."""
         named = {item.what for item in self.differences}
         return self.effect is Effect.CHANGED and self.has_same_plan and named <= {"configs", "first plan"}
 
     @property
-    def is_limited_to_code(self) -> bool:
+    def changes_only_compiled_code(self) -> bool:
         """Whether only the compiled code of the first plan changed, and perhaps its time or results."""
         named = {item.what for item in self.differences}
         return "code" in named and named <= {"code", "time", "numbers"}
@@ -429,7 +429,7 @@ def _find_built_candidate(verdict: Verdict) -> Candidate | None:
     return next((item for item in verdict.candidates if item.state == "built"), None)
 
 
-def _list_configs(verdict: Verdict) -> dict[str, list[str]]:
+def _list_supported_configs_by_mode(verdict: Verdict) -> dict[str, list[str]]:
     """Return the lists of supported engine configs by heuristics mode."""
     found: dict[str, list[str]] = {mode: [] for mode in verdict.modes}
     for item in verdict.candidates:
@@ -440,7 +440,7 @@ def _list_configs(verdict: Verdict) -> dict[str, list[str]]:
 
 def _find_differing_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
     """Return the old and new engine configs of each heuristics mode with a difference, as two texts."""
-    olds, news = _list_configs(old), _list_configs(new)
+    olds, news = _list_supported_configs_by_mode(old), _list_supported_configs_by_mode(new)
     modes: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for mode in olds | news:
         lists = tuple(tuple(side.get(mode, ())) for side in (olds, news))
@@ -475,7 +475,7 @@ def _verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
         "stage": verdict.stage,
         "headline": _format_refusal_reason(verdict),
         "faults": list(verdict.hazards),
-        "configs": _list_configs(verdict),
+        "configs": _list_supported_configs_by_mode(verdict),
         "plan": plan and plan.tag,
         "workspace_bytes": plan and plan.workspace_bytes,
         "kernels": None if plan is None or plan.kernels is None else [asdict(one) for one in plan.kernels],

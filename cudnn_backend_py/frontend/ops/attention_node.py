@@ -24,14 +24,14 @@ from ..tensors import tensor, to_float32_hex
 from .attention_rules import (
     AttentionRequest,
     Kind,
-    check_request,
+    check_attention_request,
     check_softmax_outputs,
     choose_engine,
     is_deterministic,
-    is_unified,
+    uses_unified_sdpa,
 )
 from .base import OpsBase
-from .node import Emitter, Node, check_and_infer, pack_strides
+from .node import Emitter, Node, check_and_infer_properties, pack_strides
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -121,7 +121,7 @@ class AttentionNode(Node):
                 else {
                     "generate_stats": r.stats,
                     "max_seq_len_kv": r.max_seq_kv,
-                    "implementation": "UNIFIED" if is_unified(r, self._context) else "COMPOSITE",
+                    "implementation": "UNIFIED" if uses_unified_sdpa(r, self._context) else "COMPOSITE",
                     "mma_core_mode": "HALF" if r.kind == "half" else r.tensors["q"].data_type.name,
                     "stats_use_log2": r.stats_log2,
                     "unfuse_fma": r.unfuse_fma,
@@ -135,7 +135,7 @@ class AttentionNode(Node):
         return dict.fromkeys([*lengths, *(item.ragged_offset for _, item in items if item.ragged_offset)], 4)
 
     def check(self, context: Context) -> None:
-        check_request(self.request, context)
+        check_attention_request(self.request, context)
 
     # what the user need not set
 
@@ -160,7 +160,7 @@ class AttentionNode(Node):
     def emit(self, to: Emitter) -> None:
         r, context = self.request, to.context
         to.get_compute_type(self)
-        unified = is_unified(r, context)
+        unified = uses_unified_sdpa(r, context)
         if unified and r.unfuse_fma and context.version < SINGLE_OPS_SINCE:
             raise make_not_supported_error(
                 f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0, the loaded library is "
@@ -186,7 +186,9 @@ class AttentionNode(Node):
         if r.kind == "mxfp8" and r.backward:
             values["o_f16"] = values["o"]
             for name in ("q", "k"):
-                values[f"descale_{name}_t"] = _use_frontend_strides(values[f"descale_{name}_t"], values[name].dims)
+                values[f"descale_{name}_t"] = _set_frontend_scale_strides(
+                    values[f"descale_{name}_t"], values[name].dims
+                )
         return values
 
     def to_problem(self, to: Emitter) -> UncheckedAttention:
@@ -278,7 +280,7 @@ def _to_rank_4(dims: list[int]) -> tuple[int, int, int, int]:
     return b, h, s_q, s_kv
 
 
-def _use_frontend_strides(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _set_frontend_scale_strides(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return block scales along s with the strides that cudnn-frontend uses, instead of the user's."""
     b, h, s, _ = dims
     blocks = -(-s // 128) * 4 * 128
@@ -320,6 +322,6 @@ class _ScoreModifier:
         if not isinstance(result, tensor):
             raise TypeError(f"score_mod of {self._node.name!r} returned {result!r}, a cudnn.tensor is needed")
         for node in inner._nodes:
-            check_and_infer(node, context)
+            check_and_infer_properties(node, context)
             node.emit(to)
         return to.emit_tensor(result)

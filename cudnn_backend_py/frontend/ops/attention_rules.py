@@ -1,7 +1,8 @@
 """cudnn-frontend's support checks for attention, made before cuDNN is queried, with its exception types.
 
 ``AttentionRequest`` is a call of the user as a value; ``check`` compares it with the rules of cudnn-frontend 1.32, in
-its order, which decides what is said where several apply. ``is_unified`` is its choice between many operations and one.
+its order, which decides what is said where several apply. ``uses_unified_sdpa`` is its choice between many operations
+and one.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttentionRequest",
-    "check_request",
+    "check_attention_request",
     "check_softmax_outputs",
     "choose_engine",
     "find_reason_against_unified_sdpa",
     "is_deterministic",
-    "is_unified",
+    "uses_unified_sdpa",
 ]
 
 _NARROW_FLOAT_TYPES = (data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2)
@@ -164,7 +165,7 @@ class _RuleChecker:
             raise make_attribute_not_set_error(headline, where=self.where, fix=fix)
 
 
-def check_request(request: AttentionRequest, context: Context) -> None:
+def check_attention_request(request: AttentionRequest, context: Context) -> None:
     """Raise if cudnn-frontend would refuse the node.
 
     Raises
@@ -183,7 +184,7 @@ def check_request(request: AttentionRequest, context: Context) -> None:
         _check_backward_fp8(request, context, say)
 
 
-def is_unified(request: AttentionRequest, context: Context) -> bool:
+def uses_unified_sdpa(request: AttentionRequest, context: Context) -> bool:
     """Return whether the node becomes one SDPA operation: with UNIFIED, or with AUTO if that is possible."""
     if request.backward:
         return False
@@ -505,17 +506,17 @@ def _check_implementation(request: AttentionRequest, context: Context, say: _Rul
     if request.implementation == attention_implementation.UNIFIED:
         lacks = find_reason_against_unified_sdpa(request, context)
         say.refuse_unsupported(lacks is not None, lacks or "", fix="implementation=cudnn.attention_implementation.AUTO")
-    elif not is_unified(request, context) and (
+    elif not uses_unified_sdpa(request, context) and (
         request.has("cu_seq_len_q", "cu_seq_len_kv") or request.has_offset_multiplier
     ):
         what = "a ragged offset multiplier" if request.has_offset_multiplier else "running sums of lengths (cu_seq_len)"
         lacks = find_reason_against_unified_sdpa(request, context)
         say.refuse_unsupported(True, f"the composite SDPA node does not support {what}, not supported; {lacks}")
-    elif not is_unified(request, context) and not request.has_types((*_NARROW_FLOAT_TYPES, data_type.FLOAT)):
+    elif not uses_unified_sdpa(request, context) and not request.has_types((*_NARROW_FLOAT_TYPES, data_type.FLOAT)):
         say.refuse_unsupported(
             True, "attention is not supported with elements of other types than fp16, bf16, fp8 and fp32"
         )
-    elif not is_unified(request, context) and request.has("block_mask"):
+    elif not uses_unified_sdpa(request, context) and request.has("block_mask"):
         asked = request.implementation == attention_implementation.COMPOSITE
         say.refuse_unsupported(asked, "the composite SDPA node does not support a block mask, not supported")
         say.refuse_unsupported(

@@ -1,4 +1,4 @@
-"""``OpsBase``: base class of the mixins, such as ``PointwiseOps``, whose methods add nodes to a ``pygraph``."""
+"""``OpsBase``: base class of the mixins, such as ``PointwiseOps``, with methods that add nodes to a ``pygraph``."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ __all__ = [
     "Node",
     "add_dims_to_errors",
     "broadcast_dims",
-    "check_and_infer",
+    "check_and_infer_properties",
     "check_data_type",
     "fill_data_type",
     "pack_strides",
@@ -121,7 +121,7 @@ def add_dims_to_errors(node: Node) -> Iterator[None]:
         ) from error
 
 
-def check_and_infer(node: Node, context: Context) -> None:
+def check_and_infer_properties(node: Node, context: Context) -> None:
     """Check a node, infer missing properties, and give each of its tensors a type."""
     node.check(context)
     with add_dims_to_errors(node):

@@ -103,7 +103,7 @@ class _BinaryMethod(Protocol):
     def __call__(self, a: tensor, b: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor: ...
 
 
-class _NumberedInputsMethod(Protocol):
+class _Input0Input1Method(Protocol):
     def __call__(
         self, input0: tensor, input1: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor: ...
@@ -146,13 +146,13 @@ def _make_binary_method(name: str, mode: PointwiseMode, doc: str) -> _BinaryMeth
     return cast(_BinaryMethod, _set_name_and_doc(method, name, doc))
 
 
-def _make_numbered_inputs_method(name: str, mode: PointwiseMode, doc: str) -> _NumberedInputsMethod:
+def _make_input0_input1_method(name: str, mode: PointwiseMode, doc: str) -> _Input0Input1Method:
     def method(
         self: PointwiseOps, input0: tensor, input1: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
         return self._add_pointwise(mode, (input0, input1), compute_data_type, name)
 
-    return cast(_NumberedInputsMethod, _set_name_and_doc(method, name, doc))
+    return cast(_Input0Input1Method, _set_name_and_doc(method, name, doc))
 
 
 def _make_comparison_method(name: str, mode: PointwiseMode, sign: str) -> _ComparisonMethod:
@@ -226,10 +226,10 @@ class PointwiseOps(OpsBase):
     mul = _make_binary_method("mul", PointwiseMode.MUL, "a * b")
     sub = _make_binary_method("sub", PointwiseMode.SUB, "a - b")
 
-    max = _make_numbered_inputs_method("max", PointwiseMode.MAX, "the larger of both")
-    min = _make_numbered_inputs_method("min", PointwiseMode.MIN, "the smaller of both")
-    mod = _make_numbered_inputs_method("mod", PointwiseMode.MOD, "the remainder of `input0` / `input1`")
-    pow = _make_numbered_inputs_method("pow", PointwiseMode.POW, "`input0` to the power of `input1`")
+    max = _make_input0_input1_method("max", PointwiseMode.MAX, "the larger of both")
+    min = _make_input0_input1_method("min", PointwiseMode.MIN, "the smaller of both")
+    mod = _make_input0_input1_method("mod", PointwiseMode.MOD, "the remainder of `input0` / `input1`")
+    pow = _make_input0_input1_method("pow", PointwiseMode.POW, "`input0` to the power of `input1`")
 
     cmp_eq = _make_comparison_method("cmp_eq", PointwiseMode.CMP_EQ, "=")
     cmp_neq = _make_comparison_method("cmp_neq", PointwiseMode.CMP_NEQ, "is not")

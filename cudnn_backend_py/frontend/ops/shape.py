@@ -33,7 +33,7 @@ __all__ = ["BlockScaleOps", "ShapeOps"]
 Slices = Sequence[slice]
 
 
-def _require_same_type(node: OpNode) -> None:
+def _require_output_type_of_input(node: OpNode) -> None:
     """Set a result's missing data type to its input's; raise if the result has another type."""
     x, y = node.inputs["X"], node.outputs["Y"]
     if y.data_type == NOT_SET:
@@ -65,7 +65,7 @@ class _Reshape(OpNode):
         x, y = self.inputs["X"], self.outputs["Y"]
         fill_dims_and_strides(y, None)
         if self.mode is reshape_mode.LOGICAL:
-            _require_same_type(self)
+            _require_output_type_of_input(self)
         elif y.data_type == NOT_SET:
             y.data_type = x.data_type
 
@@ -105,7 +105,7 @@ class _Transpose(OpNode):
                 fix=f"give each of 0 to {len(x.dim) - 1} once",
             )
         fill_dims_and_strides(y, permute_dims(x.dim, self.permutation), permute_dims(x.stride, self.permutation))
-        _require_same_type(self)
+        _require_output_type_of_input(self)
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 22), "transpose")
@@ -165,7 +165,7 @@ class _Slice(OpNode):
                 f"the result of slice {self.name!r} has dims {list(y.dim)}, but its slices have dims {dims}",
                 fix="give it these dims, or none",
             )
-        _require_same_type(self)
+        _require_output_type_of_input(self)
         y.in_memory = y.virtual and (x.in_memory or not x.virtual)
         if y.in_memory:
             # An address that is less aligned than the whole tensor's must be called so.

@@ -11,9 +11,9 @@ from ...system.version import VersionTuple as Version
 from ..ir import Graph
 from .builder import SINGLE_OPS_SINCE
 from .known_issue import AttentionUse, Form, KnownIssue
-from .known_issues import HAZARDS, check_measured_issues, find_measured_issues
-from .problem import Attention, Implementation, ScoreModifier, resolve_problem_or_options
-from .unified import build_unified_backward, build_unified_forward, is_unified_preferred
+from .known_issues import HAZARDS, find_measured_issues, refuse_attention_with_known_issue
+from .problem import Attention, Implementation, ScoreModifier, make_problem_unless_given
+from .unified import build_unified_backward, build_unified_forward, is_unified_tried_first_by_frontend
 
 if TYPE_CHECKING:
     from .modifiers import SoftCap
@@ -83,14 +83,14 @@ def sdpa_forward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = resolve_problem_or_options(problem, Attention, options)
+    p = make_problem_unless_given(problem, Attention, options)
     unified = implementation == "unified" or (
-        implementation == "auto" and (p.block_mask or is_unified_preferred(p, version))
+        implementation == "auto" and (p.block_mask or is_unified_tried_first_by_frontend(p, version))
     )
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
-        check_measured_issues(AttentionUse(p, False, _choose_graph_form(unified, version), version, sm))
+        refuse_attention_with_known_issue(AttentionUse(p, False, _choose_graph_form(unified, version), version, sm))
     if unified:
         return build_unified_forward(p, version)
     from .forward import build_composite_forward
@@ -119,7 +119,7 @@ def sdpa_backward(
     GraphError
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
-    p = resolve_problem_or_options(problem, Attention, options)
+    p = make_problem_unless_given(problem, Attention, options)
     options_of_forward = {
         "paged K and V": p.page_size is not None,
         "a block mask": p.block_mask,
@@ -133,7 +133,7 @@ def sdpa_backward(
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
-        check_measured_issues(AttentionUse(p, True, _choose_graph_form(unified, version), version, sm))
+        refuse_attention_with_known_issue(AttentionUse(p, True, _choose_graph_form(unified, version), version, sm))
     if unified:
         return build_unified_backward(p, version)
     from .backward import build_composite_backward

@@ -73,7 +73,7 @@ class _HalfPrecisionBackward:
     def add_stats_subtraction(self, score: Tensor) -> Tensor:
         return self.f.pointwise(_MODE.SUB, score, self.f.get_per_row_tensor("stats"), name="minus_stats")
 
-    def add_row_sums(self) -> Tensor:
+    def add_row_sums_of_o_times_do(self) -> Tensor:
         """Return rowsum(dO * O), FlashAttention-2's D."""
         f = self.f
         product = f.pointwise(_MODE.MUL, self.do_of_rows, self.o, name="do_o")
@@ -96,12 +96,12 @@ class _HalfPrecisionBackward:
     def add_score_gradient(self, probabilities: Tensor) -> Tensor:
         """Return the gradient of q @ k^T."""
         f, p = self.f, self.p
-        row_sums = self.add_row_sums()
+        row_sums = self.add_row_sums_of_o_times_do()
         self.write_dsink(row_sums)
-        factor = self.find_row_sum_factor() or f.scalar(1.0, "row_factor")
+        factor = self.get_dropout_factor_of_row_sums() or f.scalar(1.0, "row_factor")
         softmax_sum = f.pointwise(_MODE.MUL, row_sums, factor, out=self.make_softmax_sum_tensor())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
-        mask, keep_scale = self.split_dropout_factors()
+        mask, keep_scale = self.get_dropout_mask_and_scale()
         dp = f.add_product(dp, mask)
         dp = f.add_product(f.pointwise(_MODE.SUB, dp, softmax_sum), probabilities, keep_scale)
         if p.dbias:
@@ -109,13 +109,13 @@ class _HalfPrecisionBackward:
             f.add_sum(dp, dbias.dims, out=dbias)
         return f.add_product(f.backpropagate_through_modifier(dp, self.score), self.scale)
 
-    def find_row_sum_factor(self) -> Tensor | None:
+    def get_dropout_factor_of_row_sums(self) -> Tensor | None:
         """Return the factor of the row sums: the inverse dropout factor; None without dropout."""
         if self.p.dropout_mask:
             return self.f.get_device_scalar("dropout_scale_inv")
         return self.f.scalar(self.f.keep_probability, "row_factor") if self.p.dropout else None
 
-    def split_dropout_factors(self) -> tuple[Tensor | None, Tensor | None]:
+    def get_dropout_mask_and_scale(self) -> tuple[Tensor | None, Tensor | None]:
         """Return the factors of dP before and after the subtraction of the row sums: dropout mask and scale."""
         if not self.dropout:
             return None, None
@@ -132,7 +132,7 @@ class _HalfPrecisionBackward:
             options |= {"strides": stats.strides, "ragged_offset": stats.ragged_offset}
         return f.tensor("softmax_sum", f.row_dims, DataType.FLOAT, **options)
 
-    def _make_per_head_options(self, name: str, dims: tuple[int, ...], heads: int) -> dict[str, Any]:
+    def _make_per_head_output_options(self, name: str, dims: tuple[int, ...], heads: int) -> dict[str, Any]:
         """Return the output options for dK or dV per query head, before the sum over each group of heads."""
         p, like = self.p, self.f.get_io_tensor(name)
         if p.max_total_seq_kv is None or like.ragged_offset is None:
@@ -152,24 +152,24 @@ class _HalfPrecisionBackward:
 
     # gradients
 
-    def _write_sum_over_queries(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
+    def _write_dk_or_dv(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
         """Write dK or dV: left^T @ right, summed over the query heads that share a key head."""
         f, p = self.f, self.p
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         grouped = heads != p.heads
         dims = (*left_t.dims[:3], right.dims[3])
-        result = self._make_per_head_options(name, dims, heads) if grouped else {"out": f.get_io_tensor(name)}
+        result = self._make_per_head_output_options(name, dims, heads) if grouped else {"out": f.get_io_tensor(name)}
         full = f.matmul(left_t, right, "m=kv k=q", **result)
         if grouped:
             f.add_sum(full, f.get_io_tensor(name).dims, out=f.get_io_tensor(name))
 
     def write_dv(self, dropped: Tensor) -> None:
-        self._write_sum_over_queries(dropped, self.do, "dv", self.p.v_heads)
+        self._write_dk_or_dv(dropped, self.do, "dv", self.p.v_heads)
 
     def write_dk(self, d_score: Tensor) -> None:
-        self._write_sum_over_queries(d_score, self.q, "dk", self.p.kv_heads)
+        self._write_dk_or_dv(d_score, self.q, "dk", self.p.kv_heads)
 
-    def transpose_k_back(self) -> Tensor:
+    def transpose_k_t_to_k(self) -> Tensor:
         """Return K [b, h, s_kv, d], transposed back from K^T, with K's strides."""
         b, h, d, s = self.k_t.strides
         return self.f.transpose(self.k_t, name="k_again", strides=(b, h, s, d))
@@ -177,14 +177,14 @@ class _HalfPrecisionBackward:
     def write_dq(self, d_score: Tensor) -> None:
         f, p = self.f, self.p
         if p.deterministic or p.dbias:
-            f.matmul(d_score, self.transpose_k_back(), "m=q k=kv", out=f.get_io_tensor("dq"))
+            f.matmul(d_score, self.transpose_k_t_to_k(), "m=q k=kv", out=f.get_io_tensor("dq"))
             return
         dq = f.get_io_tensor("dq")
         options: dict[str, Any] = {"scratch": True}
         if p.max_total_seq_q is not None and dq.ragged_offset is not None:
             options |= {"strides": dq.strides, "ragged_offset": dq.ragged_offset}
         accumulator = f.tensor("dq_accum", p.dims("dq"), DataType.FLOAT, **options)
-        f.matmul(d_score, self.transpose_k_back(), "m=q k=kv", out=accumulator)
+        f.matmul(d_score, self.transpose_k_t_to_k(), "m=q k=kv", out=accumulator)
         f.pointwise(_MODE.IDENTITY, accumulator, out=dq)
 
 
@@ -201,29 +201,29 @@ class _Fp8Backward(_HalfPrecisionBackward):
         f, p = self.f, self.p
         probabilities = self.add_probabilities()
         small = f.add_product(probabilities, *self.dropout, f.get_device_scalar("scale_s"), data_type=p.data_type)
-        self._write_scaled_sum_over_queries(small, self.do, "dv", p.v_heads, ("descale_s", "descale_do"))
+        self._write_scaled_dk_or_dv(small, self.do, "dv", p.v_heads, ("descale_s", "descale_do"))
         d_score = self.add_score_gradient(probabilities)
         f.write_amax("amax_dp", d_score)
         small = f.add_product(d_score, f.get_device_scalar("scale_dp"), data_type=p.data_type)
-        self._write_scaled_sum_over_queries(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
+        self._write_scaled_dk_or_dv(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
         self._write_scaled_gradient(
-            "dq", f.matmul(small, self.transpose_k_back(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k")
+            "dq", f.matmul(small, self.transpose_k_t_to_k(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k")
         )
 
     def add_score_gradient(self, probabilities: Tensor) -> Tensor:
         f = self.f
         row_sums = f.add_product(
-            self.add_row_sums(), f.get_device_scalar("descale_do"), f.get_device_scalar("descale_o")
+            self.add_row_sums_of_o_times_do(), f.get_device_scalar("descale_do"), f.get_device_scalar("descale_o")
         )
         self.write_dsink(row_sums)
-        row_sums = f.add_product(row_sums, self.find_row_sum_factor())
+        row_sums = f.add_product(row_sums, self.get_dropout_factor_of_row_sums())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
-        mask, keep_scale = self.split_dropout_factors()
+        mask, keep_scale = self.get_dropout_mask_and_scale()
         dp = f.add_product(dp, f.get_device_scalar("descale_do"), f.get_device_scalar("descale_v"), mask)
         dp = f.pointwise(_MODE.SUB, dp, row_sums)
         return f.add_product(dp, probabilities, keep_scale, self.scale)
 
-    def _write_scaled_sum_over_queries(
+    def _write_scaled_dk_or_dv(
         self, left: Tensor, right: Tensor, name: str, heads: int, factors: tuple[str, ...]
     ) -> None:
         f, p = self.f, self.p
@@ -264,7 +264,7 @@ class _BlockScaledBackward(_HalfPrecisionBackward):
     def _dequantize_transposed(self, x: Tensor, scales: str) -> Tensor:
         return self.f.dequantize(x, scales, 2, transposed=True)
 
-    def dequantize_along_s(self, name: str) -> Tensor:
+    def dequantize_along_sequence_axis(self, name: str) -> Tensor:
         """Return the dequantized values of ``q``, ``k`` or ``do`` from its copy with blocks along s."""
         f = self.f
         return f.dequantize(f.make_tensor_like(name, "t", self.p.data_type), f"descale_{name}_t", 2)
@@ -273,16 +273,16 @@ class _BlockScaledBackward(_HalfPrecisionBackward):
         f, p = self.f, self.p
         probabilities = self.add_probabilities()
         dropped = f.add_product(probabilities, *self.dropout)
-        self._write_gradient(dropped, self.dequantize_along_s("do"), "dv", p.v_heads)
+        self._write_block_scaled_dk_or_dv(dropped, self.dequantize_along_sequence_axis("do"), "dv", p.v_heads)
         d_score = self.add_score_gradient(probabilities)
-        self._write_gradient(d_score, self.dequantize_along_s("q"), "dk", p.kv_heads)
-        dq = f.matmul(d_score, self.dequantize_along_s("k"), "m=q k=kv", out=f.get_io_tensor("dq"))
+        self._write_block_scaled_dk_or_dv(d_score, self.dequantize_along_sequence_axis("q"), "dk", p.kv_heads)
+        dq = f.matmul(d_score, self.dequantize_along_sequence_axis("k"), "m=q k=kv", out=f.get_io_tensor("dq"))
         f.write_amax("amax_dq", dq)
 
     def make_softmax_sum_tensor(self) -> Tensor:
         return self.f.tensor("softmax_sum", self.f.row_dims, DataType.FLOAT, virtual=True)
 
-    def _write_gradient(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
+    def _write_block_scaled_dk_or_dv(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
         f, p = self.f, self.p
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         if heads == p.heads:

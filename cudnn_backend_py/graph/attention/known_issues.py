@@ -21,12 +21,12 @@ __all__ = [
     "FURTHER_CHECKS",
     "HAZARDS",
     "SM80_KERNELS",
-    "check_measured_issues",
     "find_matching_issues",
     "find_measured_issues",
-    "has_miscomputed_length_bounds",
+    "has_bounded_total_length_issue",
     "is_issue_applicable",
     "raise_known_issue_error",
+    "refuse_attention_with_known_issue",
 ]
 
 SM80_KERNELS = (80, 86, 87, 89, 120, 121)  # architectures whose attention kernels are those of sm_80
@@ -89,13 +89,13 @@ def find_measured_issues(use: AttentionUse) -> Iterator[KnownIssue]:
     return find_matching_issues(HAZARDS, use, version=use.version, sm=use.sm)
 
 
-def has_miscomputed_length_bounds(use: AttentionUse) -> bool:
+def has_bounded_total_length_issue(use: AttentionUse) -> bool:
     """Return whether cuDNN computes wrong results because the problem declares upper bounds on its total lengths."""
     found = find_matching_issues((*MEASURED_ATTENTION, BOUNDED_TOTAL), use, version=use.version, sm=use.sm)
     return any(issue.code.startswith("bounded-total") for issue in found)
 
 
-def check_measured_issues(use: AttentionUse) -> None:
+def refuse_attention_with_known_issue(use: AttentionUse) -> None:
     """Raise if attention has a measured known issue; if not, run the checks in :data:`FURTHER_CHECKS`.
 
     Raises

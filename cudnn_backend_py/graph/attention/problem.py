@@ -29,7 +29,7 @@ __all__ = [
     "UncheckedAttention",
     "check_heads",
     "make_dense_problem",
-    "resolve_problem_or_options",
+    "make_problem_unless_given",
 ]
 
 Alignment = Literal["top_left", "bottom_right"]
@@ -311,7 +311,7 @@ _LAID_OUT = ("q", "k", "v", "o", "stats")  # the tensors whose layout the caller
 Problem = TypeVar("Problem")
 
 
-def resolve_problem_or_options(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
+def make_problem_unless_given(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
     """Return the given problem or, if it is None, a new `kind` from `options`; raise if both are given.
 
     Raises
@@ -384,8 +384,8 @@ _OPTIONS = (
         lambda p: f"page_size is {p.page_size}, a power of two is needed",
     ),
     _make_option_rule(
-        lambda p: p.bias is not None and not _is_broadcastable(p.bias, _list_score_dims(p)),
-        lambda p: f"bias has dims {format_repr(p.bias)}, each must be 1 or that of the scores {_list_score_dims(p)}",
+        lambda p: p.bias is not None and not _is_broadcastable(p.bias, _get_score_dims(p)),
+        lambda p: f"bias has dims {format_repr(p.bias)}, each must be 1 or that of the scores {_get_score_dims(p)}",
     ),
 )
 
@@ -425,7 +425,7 @@ def _check_problem(p: Attention) -> None:
         raise _make_error(rule.message(p), rule.code)
 
 
-def _list_score_dims(p: Attention) -> tuple[int, int, int, int]:
+def _get_score_dims(p: Attention) -> tuple[int, int, int, int]:
     return (p.batch, p.heads, p.seq_q, p.seq_kv)
 
 

@@ -89,7 +89,7 @@ class _DataFlow:
                 yield op
                 waiting += [tensor.uid for tensor in op.outputs().values()]
 
-    def find_integer_chain_before(self, tensor: Tensor) -> tuple[list[Pointwise], bool]:
+    def find_index_arithmetic_before(self, tensor: Tensor) -> tuple[list[Pointwise], bool]:
         """Return the integer additions and subtractions before a tensor, and whether they start with GEN_INDEX."""
         found: list[Pointwise] = []
         while True:
@@ -144,12 +144,12 @@ def _is_alibi(flow: _DataFlow, tensor: Tensor) -> bool:
     op = flow.writer.get(tensor.uid)
     if not isinstance(op, Pointwise) or op.mode is not _P.MUL or op.x is None:
         return False
-    steps, index = flow.find_integer_chain_before(op.x)
+    steps, index = flow.find_index_arithmetic_before(op.x)
     return index and len(steps) > 0
 
 
 def _read_right_bound(flow: _DataFlow, row: Tensor, found: dict[str, Any]) -> None:
-    steps, index = flow.find_integer_chain_before(row)
+    steps, index = flow.find_index_arithmetic_before(row)
     if not index:
         return
     bottom = any(step.mode is _P.SUB for step in steps)
@@ -160,7 +160,7 @@ def _read_right_bound(flow: _DataFlow, row: Tensor, found: dict[str, Any]) -> No
 
 
 def _read_left_bound(flow: _DataFlow, column: Tensor, found: dict[str, Any]) -> None:
-    steps, index = flow.find_integer_chain_before(column)
+    steps, index = flow.find_index_arithmetic_before(column)
     if not index or not steps:
         return
     found["left_bound"] = _read_band_bound(steps[-1].b)

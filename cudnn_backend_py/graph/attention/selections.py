@@ -49,7 +49,7 @@ _WIDE = 256  # head dim of the kernels with 3 stages
 _ORDINARY_STAGES, _WIDE_STAGES = 2, 3
 
 
-def _has_option_without_selected_kernel(p: Attention) -> bool:
+def _has_option_without_engine_selection(p: Attention) -> bool:
     return p.dbias or p.dropout > 0 or p.dropout_mask or p.alibi
 
 
@@ -58,15 +58,15 @@ def _has_head_dim_256(p: Attention) -> bool:
 
 
 def _is_deterministic_in_16_bits(p: Attention) -> bool:
-    return p.deterministic and not p.is_fp8 and not _has_option_without_selected_kernel(p) and not _has_head_dim_256(p)
+    return p.deterministic and not p.is_fp8 and not _has_option_without_engine_selection(p) and not _has_head_dim_256(p)
 
 
 def _is_deterministic_with_head_dim_256(p: Attention) -> bool:
-    return p.deterministic and not p.is_fp8 and not _has_option_without_selected_kernel(p) and _has_head_dim_256(p)
+    return p.deterministic and not p.is_fp8 and not _has_option_without_engine_selection(p) and _has_head_dim_256(p)
 
 
 def _is_fp8_within_head_dim_limits(p: Attention) -> bool:
-    return p.is_fp8 and p.head_dim <= 192 and p.head_dim_v <= 128 and not _has_option_without_selected_kernel(p)
+    return p.is_fp8 and p.head_dim <= 192 and p.head_dim_v <= 128 and not _has_option_without_engine_selection(p)
 
 
 _HALF = "deterministic backward attention in float16 or bfloat16"

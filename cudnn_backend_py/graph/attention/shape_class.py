@@ -19,7 +19,7 @@ from ..replace import iterate_unused_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
 from .known_issue import AttentionUse, Form
-from .known_issues import has_miscomputed_length_bounds
+from .known_issues import has_bounded_total_length_issue
 from .problem import Attention, Implementation
 
 __all__ = [
@@ -31,12 +31,12 @@ __all__ = [
     "explain_missing_shape_class",
     "find_best_shape_class_bounds",
     "find_broadcast_dims",
-    "find_shape_class",
     "find_smallest_shape_in_class",
     "make_shape_class_graph",
+    "make_shape_class_graph_or_reason",
     "make_shape_class_problem",
     "read_token_strides",
-    "round_up_to_tiles",
+    "round_up_paged_kv_bound_to_tiles",
 ]
 
 #: How the names of the tensors begin that are written before each launch.
@@ -71,13 +71,13 @@ def choose_shape_class_bounds(batch: int, q: int, kv: int, *, decoding: bool = T
     """
     least = 1 if q == 1 and decoding else _LEAST
     return ShapeClassBounds(
-        _round_up_to_class_size(batch, halves=True),
-        max(least, _round_up_to_class_size(q)),
-        max(_LEAST, _round_up_to_class_size(kv)),
+        _round_up_to_shape_class_size(batch, halves=True),
+        max(least, _round_up_to_shape_class_size(q)),
+        max(_LEAST, _round_up_to_shape_class_size(kv)),
     )
 
 
-def _round_up_to_class_size(size: int, *, halves: bool = False) -> int:
+def _round_up_to_shape_class_size(size: int, *, halves: bool = False) -> int:
     power = 1 << max(size - 1, 0).bit_length()
     between = power // 4 * 3
     return between if halves and size <= between else power
@@ -95,10 +95,10 @@ def find_best_shape_class_bounds(p: Attention, needed: ShapeClassBounds | None =
     bounds, most = choose_shape_class_bounds(*needed, decoding=decoding), MOST_HEADS // p.heads
     if needed.batch <= most < bounds.batch:
         bounds = bounds._replace(batch=most)
-    return round_up_to_tiles(p, bounds)
+    return round_up_paged_kv_bound_to_tiles(p, bounds)
 
 
-def round_up_to_tiles(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
+def round_up_paged_kv_bound_to_tiles(p: Attention, bounds: ShapeClassBounds) -> ShapeClassBounds:
     """Return bounds with the length of paged keys rounded up to whole kernel tiles; unchanged without pages.
 
     Kernels load whole tiles of keys, and look up the pages of all of a tile: also after the end of the page table.
@@ -112,16 +112,16 @@ def find_smallest_shape_in_class(p: Attention, bounds: ShapeClassBounds) -> Shap
     Single rows are left out where they have a class of their own.
     """
     first = ShapeClassBounds(1, 1 if bounds.q == 1 else 2, 1)
-    return ShapeClassBounds(*(_find_smallest_size(p, bounds, axis, least) for axis, least in enumerate(first)))
+    return ShapeClassBounds(*(_find_smallest_size_in_class(p, bounds, axis, least) for axis, least in enumerate(first)))
 
 
-def _find_smallest_size(p: Attention, bounds: ShapeClassBounds, axis: int, least: int) -> int:
-    def round_up_size(size: int) -> int:
+def _find_smallest_size_in_class(p: Attention, bounds: ShapeClassBounds, axis: int, least: int) -> int:
+    def round_up_size_to_class(size: int) -> int:
         return find_best_shape_class_bounds(
             p, ShapeClassBounds(*(size if at == axis else bound for at, bound in enumerate(bounds)))
         )[axis]
 
-    return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=round_up_size)
+    return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=round_up_size_to_class)
 
 
 class TokenStrides(NamedTuple):
@@ -150,7 +150,7 @@ def read_token_strides(dims: tuple[int, ...], strides: tuple[int, ...]) -> Token
     return TokenStrides(s * token if dims[0] == 1 else batch, token, head)
 
 
-def find_shape_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> Graph | str:
+def make_shape_class_graph_or_reason(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> Graph | str:
     """Return the graph of the shape class that contains a problem, or as text the reason why there is none.
 
     What cuDNN refuses shows only when the plan is built.
@@ -167,7 +167,7 @@ def find_shape_class(p: Attention, *, backward: bool, version: VersionTuple, sm:
 
 def explain_missing_shape_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
     """Return as text why no shape class contains a problem; empty if one does."""
-    found = find_shape_class(p, backward=backward, version=version, sm=sm)
+    found = make_shape_class_graph_or_reason(p, backward=backward, version=version, sm=sm)
     return found if isinstance(found, str) else ""
 
 
@@ -273,7 +273,7 @@ def make_shape_class_graph(p: Attention, backward: bool, version: VersionTuple, 
     form: Form = "expanded" if version < SINGLE_OPS_SINCE else "single operations"
     # With bounds, the kernel takes the offsets of Q and of its gradient for the same.
     has_other_layout = p.strides("q")[1:] != p.strides("dq")[1:]
-    if has_other_layout or has_miscomputed_length_bounds(AttentionUse(p, True, form, version, sm)):
+    if has_other_layout or has_bounded_total_length_issue(AttentionUse(p, True, form, version, sm)):
         p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
     uids = iterate_unused_uids(graph)

@@ -26,7 +26,7 @@ from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorRe
 from ..data_types import HALF_TYPES
 from ..ir import Graph, Tensor
 from .builder import LOWEST, AttentionBuilder
-from .problem import Attention, resolve_problem_or_options
+from .problem import Attention, make_problem_unless_given
 
 __all__ = ["SmallAttention", "mha_bprop", "mha_fprop"]
 
@@ -168,7 +168,7 @@ def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False
     GraphError
         What :class:`SmallAttention` refuses; ``attention-option`` for `store_s` with neither softmax nor dropout.
     """
-    p = resolve_problem_or_options(problem, SmallAttention, options)
+    p = make_problem_unless_given(problem, SmallAttention, options)
     drops = bool(p.dropout or p.dropout_mask)
     _refuse_if(
         store_s and not (p.softmax or drops),
@@ -295,7 +295,7 @@ def mha_bprop(problem: SmallAttention | None = None, /, **options: Any) -> Graph
     GraphError
         What :class:`SmallAttention` refuses; ``attention-option`` without softmax or, with dbias, without a scale.
     """
-    p = resolve_problem_or_options(problem, SmallAttention, options)
+    p = make_problem_unless_given(problem, SmallAttention, options)
     _refuse_if(not p.softmax, "the backward pattern needs a softmax, got softmax=False")
     f = AttentionBuilder(p.problem, "mha_bprop", None)
     q, k, v, do = (
@@ -341,7 +341,7 @@ def _add_score_gradient(
     ds = f.pointwise(_MODE.MUL, ds, scale, name="ds_scaled")
     if p.mask:
         ds = f.pointwise(_MODE.MUL, ds, f.get_or_make_tensor("mask", f.score_dims, p.data_type), name="ds_masked")
-    keep = _add_gradient_mask(f, ds, absolute, zero)
+    keep = _add_mask_of_score_gradient(f, ds, absolute, zero)
     out = f.get_or_make_tensor("ds", f.score_dims, p.data_type, reordering=_REORDERED, scratch=True)
     ds = f.pointwise(_MODE.BINARY_SELECT, ds, zero, keep, out=out)
     if p.dbias:
@@ -351,7 +351,7 @@ def _add_score_gradient(
     return ds
 
 
-def _add_gradient_mask(f: AttentionBuilder, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tensor:
+def _add_mask_of_score_gradient(f: AttentionBuilder, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tensor:
     """Return the mask of dS: true within lengths and diagonal; if there are no masks, true where S is not zero."""
     seq_q, seq_kv = f.seq_lens
     if not (f.p.padding or f.p.causal):

@@ -12,14 +12,19 @@ from ..ir import Graph, Tensor
 from .builder import SINGLE_OPS_SINCE, AttentionBuilder
 from .problem import Attention
 
-__all__ = ["add_unified_forward", "build_unified_backward", "build_unified_forward", "is_unified_preferred"]
+__all__ = [
+    "add_unified_forward",
+    "build_unified_backward",
+    "build_unified_forward",
+    "is_unified_tried_first_by_frontend",
+]
 
 BLOCK = 128  # rows and columns of a block of the block mask
 _MX_FACTORS = ("descale_q", "descale_k", "descale_v", "amax_o")
 _FP8_FACTORS = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o", "amax_s", "amax_o")
 
 
-def is_unified_preferred(p: Attention, version: VersionTuple | None) -> bool:
+def is_unified_tried_first_by_frontend(p: Attention, version: VersionTuple | None) -> bool:
     """Return whether cudnn-frontend would first try a single SDPA operation for this problem and cuDNN version."""
     if version is None or version < (9, 13, 1) or p.is_fp8 or p.dropout_mask or p.scale == "none":
         return False
@@ -49,7 +54,7 @@ def add_unified_forward(f: AttentionBuilder, *, unfuse_fma: bool = False) -> Non
     """Add the forward operation; with `unfuse_fma`, Blackwell kernels multiply and add in two steps."""
     p = f.p
     fields: dict[str, Any] = {name: f.get_io_tensor(name) for name in ("q", "k", "v", "o")}
-    fields |= _make_common_fields(f)
+    fields |= _make_common_sdpa_fields(f)
     fields |= {f"page_table_{name}": f.get_page_table(name) for name in ("k", "v") if f.is_paged(name)}
     if p.block_mask:
         rows, columns = math.ceil(p.seq_q / BLOCK), math.ceil(p.seq_kv / BLOCK)
@@ -61,7 +66,7 @@ def add_unified_forward(f: AttentionBuilder, *, unfuse_fma: bool = False) -> Non
     fields |= _make_dropout_fields(f)
     if p.rng_dump:
         fields["dropout_rng_dump"] = f.rng_dump()
-    _add_subgraph(f, fields)
+    _add_score_subgraph(f, fields)
     if p.stats and not (f.single_ops or p.max or p.sum_exp or p.sink):
         fields["stats"] = f.get_per_row_tensor("stats")
     elif f.make_softmax_fields():
@@ -78,7 +83,7 @@ def build_unified_backward(p: Attention, version: VersionTuple | None) -> Graph:
     f = _make_builder(p, "sdpa_backward", version)
     fields: dict[str, Any] = {name: f.get_io_tensor(name) for name in ("q", "k", "v", "o", "dq", "dk", "dv")}
     fields |= {"d_o": f.get_io_tensor("do"), "stats": f.get_per_row_tensor("stats")}
-    fields |= _make_common_fields(f) | _make_dropout_fields(f)
+    fields |= _make_common_sdpa_fields(f) | _make_dropout_fields(f)
     if p.sink:
         fields["sink"] = f.get_per_head_tensor("sink")
     if p.dsink:
@@ -88,7 +93,7 @@ def build_unified_backward(p: Attention, version: VersionTuple | None) -> Graph:
     for name in ("max_total_seq_q", "max_total_seq_kv"):
         if getattr(p, name) is not None:
             fields[name.replace("seq", "seq_len")] = getattr(p, name)
-    _add_subgraph(f, fields)
+    _add_score_subgraph(f, fields)
     f.g.operation(DescriptorType.OPERATION_SDPA_BWD, "sdpa_backward", **fields)
     return f.g.graph()
 
@@ -110,7 +115,7 @@ def _make_builder(p: Attention, name: str, version: VersionTuple | None) -> Atte
     return AttentionBuilder(p, name, SINGLE_OPS_SINCE if version is None else version)
 
 
-def _make_common_fields(f: AttentionBuilder) -> dict[str, Any]:
+def _make_common_sdpa_fields(f: AttentionBuilder) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if f.p.scale == "tensor":
         fields["scale"] = f.get_device_scalar("scale")
@@ -134,7 +139,7 @@ def _make_score_tensor(f: AttentionBuilder, name: str) -> Tensor:
     return f.tensor(name, f.score_dims, DataType.FLOAT, virtual=True)
 
 
-def _add_subgraph(f: AttentionBuilder, fields: dict[str, Any]) -> None:
+def _add_score_subgraph(f: AttentionBuilder, fields: dict[str, Any]) -> None:
     """Add modifier, bias, ALiBi and bounds as a sub-graph, if there are any."""
     source = _make_score_tensor(f, "score")
     with f.collect_subgraph("scores") as made:

@@ -12,12 +12,12 @@ from .base import (
     BuilderBase,
     Output,
     check_dims,
-    check_rank,
+    check_equal_ranks,
     check_types,
-    make_checked_mixin,
     make_shape_error,
     make_strides_like,
     require_all_results,
+    wrap_public_methods_of_mixin,
 )
 
 __all__ = ["AttentionOperations", "SdpaForwardOutputs", "SdpaGradients", "SoftmaxOutputs"]
@@ -49,7 +49,7 @@ class SdpaGradients(NamedTuple):
     dbias: Tensor | None
 
 
-@make_checked_mixin
+@wrap_public_methods_of_mixin
 class AttentionOperations(BuilderBase):
     """Softmax, masks, rotary embeddings and whole attention; cuDNN supports most of them only within attention."""
 
@@ -84,7 +84,7 @@ class AttentionOperations(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_SOFTMAX_DESCRIPTOR``, cuDNN 9.20 and later.
         """
-        check_rank(2, x=x)
+        check_equal_ranks(2, x=x)
         rows = (*x.dims[:-1], 1)
         _check_broadcast(sink, rows, "sink", x=x)
         y = self._get_result_tensor("softmax", x.dims, result, strides=x.strides)
@@ -133,7 +133,7 @@ class AttentionOperations(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR``, cuDNN 9.20 and later.
         """
-        check_rank(2, x=x)
+        check_equal_ranks(2, x=x)
         if comparison not in (PointwiseMode.CMP_GE, PointwiseMode.CMP_GT):
             raise GraphError(f"comparison is {comparison!r}, CMP_GE or CMP_GT is needed", code="wrong-argument")
         bounds = {"left_bound": left_bound, "shift_right_bound": shift_right_bound}
@@ -464,7 +464,7 @@ def _compute_band_width(lower: int, upper: int) -> int:
 
 def _replace_axis_size(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
     """Return the dims of x with another size along `axis`, which must not be the first."""
-    check_rank(2, x=x)
+    check_equal_ranks(2, x=x)
     if not axis % x.rank >= 1 or not -x.rank <= axis < x.rank:
         raise GraphError(f"axis is {axis}, 1 to {x.rank - 1} or {1 - x.rank} to -1 is needed", code="wrong-argument")
     dims = list(x.dims)

@@ -12,7 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_
 from ...errors import CudnnBackendError, GraphError
 from ...generated.enums import DIM_MAX, CudnnEnum, DataType, DescriptorType, TensorReordering
 from ...printable import format_repr
-from ..data_types import find_member, find_type, suggest_member
+from ..data_types import find_member, find_type, suggest_enumerator
 from ..ir import Graph, Op, Operation, Tensor, packed_strides
 from ..strides import channels_last, copy_stride_order
 from ..tensor import LEAST, MOST
@@ -22,15 +22,15 @@ __all__ = [
     "Output",
     "check_data_type",
     "check_dims",
-    "check_rank",
+    "check_equal_ranks",
     "check_types",
     "expand_per_spatial_dim",
-    "make_checked_mixin",
     "make_shape_error",
     "make_strides_like",
     "read_values_per_dim",
     "require_all_results",
-    "wrap_checked_method",
+    "wrap_builder_method",
+    "wrap_public_methods_of_mixin",
 ]
 
 _LOOKED_AT = 1000  # of the parts of a wrong argument
@@ -72,7 +72,7 @@ def _make_type_error(name: str, value: object, needed: str, is_tensor: bool) -> 
     )
 
 
-def wrap_checked_method(method: Callable[P, R]) -> Callable[P, R]:
+def wrap_builder_method(method: Callable[P, R]) -> Callable[P, R]:
     """Wrap a builder method: it takes enumerators by name, undoes its changes on failure, and names wrong arguments.
 
     Other types are looked at only where something else than an error of ours comes out of the method.
@@ -92,7 +92,7 @@ def wrap_checked_method(method: Callable[P, R]) -> Callable[P, R]:
         except BaseException as error:
             builder._restore_state(*before)
             if isinstance(error, Exception) and not isinstance(error, CudnnBackendError):
-                wrong = _find_wrong_type(method, args, options)
+                wrong = _find_wrong_argument_type(method, args, options)
                 if wrong is not None:
                     raise wrong from error
             raise
@@ -111,7 +111,7 @@ def _read_enumerators(
             continue
         if (member := find_member(enum, value)) is None:
             raise GraphError(
-                f"{name}= is {format_repr(value)}, {enum.__name__} is needed{suggest_member(enum, value)}",
+                f"{name}= is {format_repr(value)}, {enum.__name__} is needed{suggest_enumerator(enum, value)}",
                 code="wrong-field-type",
             )
         if place < len(positional):
@@ -135,15 +135,17 @@ def _list_enumerator_parameters(method: Callable[..., Any]) -> tuple[tuple[int, 
     return tuple(found)
 
 
-def make_checked_mixin(kind: type[T]) -> type[T]:
-    """Return a mixin of the builder with all public methods wrapped by :func:`wrap_checked_method`."""
+def wrap_public_methods_of_mixin(kind: type[T]) -> type[T]:
+    """Return a mixin of the builder with all public methods wrapped by :func:`wrap_builder_method`."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
-            setattr(kind, name, wrap_checked_method(method))
+            setattr(kind, name, wrap_builder_method(method))
     return kind
 
 
-def _find_wrong_type(method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> GraphError | None:
+def _find_wrong_argument_type(
+    method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
+) -> GraphError | None:
     """Return the error for the first argument that does not match its annotation."""
     try:
         given = inspect.signature(method).bind(*args, **options)
@@ -224,7 +226,7 @@ def check_data_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> N
         raise GraphError(f"{what} {tensor.name!r} is {tensor.data_type.name}, {names} is needed", code="wrong-argument")
 
 
-def check_rank(least: int, **tensors: Tensor) -> None:
+def check_equal_ranks(least: int, **tensors: Tensor) -> None:
     """Refuse tensors of different ranks, or of a rank below `least`.
 
     Raises
@@ -252,7 +254,7 @@ def read_values_per_dim(given: Iterable[T], name: str) -> tuple[T, ...]:
     GraphError
         ``rank-out-of-range``.
     TypeError
-        For what is no sequence of numbers, which :func:`wrap_checked_method` names.
+        For what is no sequence of numbers, which :func:`wrap_builder_method` names.
     """
     if isinstance(given, (str, bytes, bytearray, Mapping, Set)):
         raise TypeError
@@ -268,7 +270,7 @@ def expand_per_spatial_dim(given: Any, count: int) -> tuple[Any, ...]:
     Raises
     ------
     TypeError
-        For what is neither, which :func:`wrap_checked_method` names.
+        For what is neither, which :func:`wrap_builder_method` names.
     """
     from fractions import Fraction  # it imports decimal
 
@@ -350,7 +352,7 @@ class BuilderBase:
             self._uid += 1
         return self._uid
 
-    @wrap_checked_method
+    @wrap_builder_method
     def tensor(
         self,
         name: str,
@@ -425,7 +427,7 @@ class BuilderBase:
         self._made.append(tensor)
         return tensor
 
-    @wrap_checked_method
+    @wrap_builder_method
     def scalar(
         self,
         value: float | int | None,
@@ -442,7 +444,7 @@ class BuilderBase:
             self.make_unused_name("c") if name is None else name, ones, kind, strides=ones, by_value=True, value=value
         )
 
-    @wrap_checked_method
+    @wrap_builder_method
     def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
         """Add any operation by the fields of its descriptor and return it; only field types are checked."""
         stem = kind.name.removeprefix("OPERATION_").lower()

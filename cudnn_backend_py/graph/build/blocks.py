@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ..ir import Tensor
-from ..shapes import compute_scale_dims, find_block_sizes
+from ..shapes import compute_scale_dims, find_block_size_per_axis
 from ..strides import make_strides_in_order
-from .base import BuilderBase, Output, check_dims, check_types, make_checked_mixin, make_shape_error
+from .base import BuilderBase, Output, check_dims, check_types, make_shape_error, wrap_public_methods_of_mixin
 
 __all__ = ["BlockScaling", "QuantizeOutputs"]
 
@@ -24,7 +24,7 @@ class QuantizeOutputs(NamedTuple):
     scale: Tensor
 
 
-@make_checked_mixin
+@wrap_public_methods_of_mixin
 class BlockScaling(BuilderBase):
     """Builder methods that quantize and dequantize with block scales, as for MXFP8 and NVFP4."""
 
@@ -136,7 +136,7 @@ class BlockScaling(BuilderBase):
         """
         check_types(Tensor, x=x, scale=scale)
         sizes = (block_size,) if isinstance(block_size, int) else tuple(block_size)
-        axes = find_block_sizes(x.dims, sizes, scale.dims) if min(sizes, default=0) > 0 else None
+        axes = find_block_size_per_axis(x.dims, sizes, scale.dims) if min(sizes, default=0) > 0 else None
         tiled = scale.reordering is not TensorReordering.NONE
         if axes is None or (not tiled and compute_scale_dims(x.dims, axes) != scale.dims):
             headline = (

@@ -10,7 +10,14 @@ from ...generated.enums import ConvolutionMode, DataType, DescriptorType
 from ..ir import Parameters, Tensor
 from ..shapes import infer_convolution_input_dims, infer_convolution_output_dims
 from ..strides import channels_last
-from .base import BuilderBase, check_dims, check_types, expand_per_spatial_dim, make_checked_mixin, make_shape_error
+from .base import (
+    BuilderBase,
+    check_dims,
+    check_types,
+    expand_per_spatial_dim,
+    make_shape_error,
+    wrap_public_methods_of_mixin,
+)
 
 __all__ = ["Convolutions"]
 
@@ -21,7 +28,7 @@ _SIDES = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
 _CROSS_CORRELATION = ConvolutionMode.CROSS_CORRELATION
 
 
-@make_checked_mixin
+@wrap_public_methods_of_mixin
 class Convolutions(BuilderBase):
     """Convolutions of images [n, c, sizes ..] with weights [k, c / groups, taps ..], over one to three spatial dims.
 
@@ -69,7 +76,7 @@ class Convolutions(BuilderBase):
             taps = f"{list(weights.dims[2:])} taps of {weights.name!r} with dilation {list(sides[3])}"
             headline = f"{taps} are more than {image.name!r} has with its padding"
             raise make_shape_error(headline, "dim-not-positive", image=image, weights=weights)
-        y = self._get_result_tensor("conv", dims, result, **_make_layout_options(dims, image))
+        y = self._get_result_tensor("conv", dims, result, **_make_channels_last_option_like(dims, image))
         check_dims(y, dims, "the result", image=image, weights=weights)
         self._append_operation(
             DescriptorType.OPERATION_CONVOLUTION_FORWARD,
@@ -123,7 +130,7 @@ class Convolutions(BuilderBase):
             dy, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation
         )
         dims = self._get_requested_dims(result, infer_convolution_input_dims(dy.dims, weights.dims, sides, groups))
-        dx = self._get_result_tensor("dgrad", dims, result, **_make_layout_options(dims, dy))
+        dx = self._get_result_tensor("dgrad", dims, result, **_make_channels_last_option_like(dims, dy))
         if dx.rank != dy.rank:
             raise make_shape_error(
                 f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}: the same number is needed",
@@ -196,7 +203,7 @@ class Convolutions(BuilderBase):
             )
         dims = (dy.dims[1], image.dims[1] // groups, *taps)
         check_dims(dy, infer_convolution_output_dims(image.dims, dims, sides), "dy", image=image)
-        dw = self._get_result_tensor("wgrad", dims, result, **_make_layout_options(dims, image))
+        dw = self._get_result_tensor("wgrad", dims, result, **_make_channels_last_option_like(dims, image))
         check_dims(dw, dims, "dw", image=image, dy=dy)
         self._append_operation(
             DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
@@ -262,5 +269,5 @@ def _check_groups(channels: int, weights: Tensor, **image: Tensor) -> None:
         )
 
 
-def _make_layout_options(dims: tuple[int, ...], like: Tensor) -> dict[str, Any]:
+def _make_channels_last_option_like(dims: tuple[int, ...], like: Tensor) -> dict[str, Any]:
     return {"strides": channels_last(dims)} if like.strides == channels_last(like.dims) else {}

@@ -7,16 +7,16 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
 from ..ir import Tensor
-from ..shapes import compute_expert_output_dims, has_end_offset
+from ..shapes import compute_expert_output_dims, has_offset_of_last_expert_end
 from ..strides import make_column_major_strides
-from .base import BuilderBase, check_data_type, check_dims, check_types, make_checked_mixin, make_shape_error
+from .base import BuilderBase, check_data_type, check_dims, check_types, make_shape_error, wrap_public_methods_of_mixin
 
 __all__ = ["MixtureOfExperts"]
 
 _WHOLE = (DataType.INT32, DataType.INT64)
 
 
-@make_checked_mixin
+@wrap_public_methods_of_mixin
 class MixtureOfExperts(BuilderBase):
     """A matmul per expert over its tokens, and the gradient with respect to the weights.
 
@@ -65,7 +65,7 @@ class MixtureOfExperts(BuilderBase):
         """
         check_types(MoeGroupedMatmulMode, mode=mode)
         tensors = {"token": token, "weight": weight, "first_token_offset": first_token_offset}
-        _check_experts(tensors, weight.dims[0])
+        _check_expert_tensors(tensors, weight.dims[0])
         if token.dims[2] != weight.dims[1]:
             raise make_shape_error(
                 f"K is {token.dims[2]} in {token.name!r} but {weight.dims[1]} in {weight.name!r}", **tensors
@@ -140,10 +140,10 @@ class MixtureOfExperts(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR``, cuDNN 9.22 and later.
         """
         tensors = {"token": token, "doutput": doutput, "first_token_offset": first_token_offset}
-        _check_experts(tensors, 1)
+        _check_expert_tensors(tensors, 1)
         check_dims(doutput, (1, token.dims[1], doutput.dims[2]), "doutput", **tensors)
         experts, out = first_token_offset.dims[0], result.get("out")
-        if isinstance(out, Tensor) and has_end_offset(experts, out.dims[0]):
+        if isinstance(out, Tensor) and has_offset_of_last_expert_end(experts, out.dims[0]):
             experts = out.dims[0]
         dims = (experts, token.dims[2], doutput.dims[2])
         dweight = self._get_result_tensor("dweight", dims, result, strides=make_column_major_strides(dims))
@@ -158,7 +158,7 @@ class MixtureOfExperts(BuilderBase):
         return dweight
 
 
-def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
+def _check_expert_tensors(tensors: dict[str, Tensor], experts: int) -> None:
     check_types(Tensor, **tensors)
     offset = tensors["first_token_offset"]
     if any(item.rank != 3 for item in tensors.values()):
@@ -166,7 +166,7 @@ def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
     check_dims(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
     check_data_type(offset, _WHOLE, "first token offset")
     count = offset.dims[0]
-    if offset.dims[1:] != (1, 1) or (count % experts and not has_end_offset(count, experts)):
+    if offset.dims[1:] != (1, 1) or (count % experts and not has_offset_of_last_expert_end(count, experts)):
         raise make_shape_error(
             f"first token offset {offset.name!r} has dims {list(offset.dims)}, {[experts, 1, 1]} is needed: "
             "one number for each expert, and optionally one for the end",

@@ -15,12 +15,12 @@ from .base import (
     BuilderBase,
     check_data_type,
     check_dims,
-    check_rank,
+    check_equal_ranks,
     check_types,
-    make_checked_mixin,
     make_shape_error,
     make_strides_like,
     read_values_per_dim,
+    wrap_public_methods_of_mixin,
 )
 
 __all__ = ["DataMovement"]
@@ -28,7 +28,7 @@ __all__ = ["DataMovement"]
 Slices = Sequence[slice]
 
 
-@make_checked_mixin
+@wrap_public_methods_of_mixin
 class DataMovement(BuilderBase):
     """Operations that move elements without changing them, in the same data type by default."""
 
@@ -154,7 +154,7 @@ class DataMovement(BuilderBase):
         if wrong:
             raise GraphError(wrong, code="wrong-argument")
         named = {f"input[{number}]": item for number, item in enumerate(inputs)}
-        check_rank(1, **named)
+        check_equal_ranks(1, **named)
         first = inputs[0]
         for port, item in named.items():
             check_dims(item, (*first.dims[:axis], item.dims[axis], *first.dims[axis + 1 :]), port, first=first)

@@ -13,12 +13,12 @@ from .base import (
     BuilderBase,
     Output,
     check_dims,
-    check_rank,
+    check_equal_ranks,
     check_types,
-    make_checked_mixin,
     make_shape_error,
     make_strides_like,
     require_all_results,
+    wrap_public_methods_of_mixin,
 )
 
 __all__ = [
@@ -80,7 +80,7 @@ class BatchNormWeightGradients(NamedTuple):
     eq_bias: Tensor
 
 
-@make_checked_mixin
+@wrap_public_methods_of_mixin
 class Normalizations(BuilderBase):
     """Normalizations of x [n, c, ..].
 
@@ -144,7 +144,7 @@ class Normalizations(BuilderBase):
         """
         check_types(NormMode, mode=mode)
         inputs = {"x": x, "scale": scale} | ({} if bias is None else {"bias": bias})
-        check_rank(2, **inputs)
+        check_equal_ranks(2, **inputs)
         sets = infer_statistics_dims(mode, x.dims, scale.dims, groups)
         _check_norm(mode, x, sets, scale=scale, bias=bias)
         assert sets is not None
@@ -238,7 +238,7 @@ class Normalizations(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR``.
         """
         check_types(NormMode, mode=mode)
-        check_rank(2, x=x, scale=scale)
+        check_equal_ranks(2, x=x, scale=scale)
         groups = None if inv_variance is None or mode is not NormMode.GROUP_NORM else inv_variance.dims[1]
         sets = infer_statistics_dims(mode, x.dims, scale.dims, groups)
         _check_norm(mode, x, sets, scale=scale)
@@ -296,7 +296,7 @@ class Normalizations(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR``; cuDNN has it after a convolution.
         """
-        check_rank(2, x=x)
+        check_equal_ranks(2, x=x)
         dims = make_per_channel_dims(x.dims)
         stem = name or self.make_unused_name("stats")
         made = [
@@ -354,7 +354,7 @@ class Normalizations(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR``.
         """
-        check_rank(2, sum=sum, sqsum=sqsum, scale=scale, bias=bias)
+        check_equal_ranks(2, sum=sum, sqsum=sqsum, scale=scale, bias=bias)
         dims = sum.dims
         for port, item in (("sqsum", sqsum), ("scale", scale), ("bias", bias)):
             check_dims(item, dims, port, sum=sum)
@@ -431,7 +431,7 @@ class Normalizations(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR``.
         """
-        check_rank(2, x=x, dy=dy, mean=mean, inv_std=inv_std, scale=scale)
+        check_equal_ranks(2, x=x, dy=dy, mean=mean, inv_std=inv_std, scale=scale)
         check_dims(dy, x.dims, "dy", x=x)
         dims = make_per_channel_dims(x.dims)
         for port, item in (("mean", mean), ("inv std", inv_std), ("scale", scale)):

@@ -8,7 +8,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ..ir import ACTIVATION_NUMBERS, Matmul, Pointwise, Reduction, Tensor, list_pointwise_ports
 from ..strides import channels_last
-from .base import BuilderBase, check_types, make_checked_mixin
+from .base import BuilderBase, check_types, wrap_public_methods_of_mixin
 
 __all__ = ["MatmulAndPointwise"]
 
@@ -16,7 +16,7 @@ _COMPARES = ("CMP_", "LOGICAL_")
 _NUMBERS = (*ACTIVATION_NUMBERS, "alpha1", "alpha2")
 
 
-@make_checked_mixin
+@wrap_public_methods_of_mixin
 class MatmulAndPointwise(BuilderBase):
     """Matmul, elementwise operations and reductions."""
 

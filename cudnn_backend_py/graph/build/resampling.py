@@ -15,11 +15,11 @@ from .base import (
     BuilderBase,
     Output,
     check_dims,
-    check_rank,
+    check_equal_ranks,
     check_types,
     expand_per_spatial_dim,
-    make_checked_mixin,
     make_strides_like,
+    wrap_public_methods_of_mixin,
 )
 
 __all__ = ["ResampleOutputs", "Resampling"]
@@ -38,7 +38,7 @@ class ResampleOutputs(NamedTuple):
     idx: Tensor | None
 
 
-@make_checked_mixin
+@wrap_public_methods_of_mixin
 class Resampling(BuilderBase):
     """Pooling over one to three spatial dims of x [n, c, sizes ..].
 
@@ -81,7 +81,7 @@ class Resampling(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR``.
         """
         check_types(ResampleMode, mode=mode)
-        check_rank(3, x=x)
+        check_equal_ranks(3, x=x)
         sides = _read_pooling_window(x, window, stride, padding, post_padding)
         dims = _compute_pooled_dims(x.dims, sides)
         y = self._get_result_tensor("pool", dims, result, strides=make_strides_like(dims, x))
@@ -135,7 +135,7 @@ class Resampling(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR``.
         """
         check_types(ResampleMode, mode=mode)
-        check_rank(3, dy=dy, **({} if x is None else {"x": x}))
+        check_equal_ranks(3, dy=dy, **({} if x is None else {"x": x}))
         if mode is ResampleMode.MAXPOOL and idx is None and x is None:
             raise GraphError("the gradient of MAXPOOL needs idx=, or x= and y=", code="missing-field")
         sides = _read_pooling_window(dy, window, stride, padding, post_padding)
@@ -193,7 +193,7 @@ def _read_pooling_window(
     given = (window, window if stride is None else stride, padding, padding if post_padding is None else post_padding)
     parts = [expand_per_spatial_dim(side, spatial) for side in given]
     if any(isinstance(part, (bool, str)) for part in chain(*parts)):
-        raise TypeError  # which :func:`wrap_checked_method`; a Fraction takes them
+        raise TypeError  # which :func:`wrap_builder_method`; a Fraction takes them
     sides = [tuple(map(Fraction, side)) for side in parts]
     if any(len(side) != spatial for side in sides) or min((*sides[0], *sides[1])) <= 0:
         shown = ", ".join(f"{name} ({', '.join(map(str, side))})" for name, side in zip(_SIDES, sides, strict=True))

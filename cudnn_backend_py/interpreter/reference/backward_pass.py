@@ -84,7 +84,7 @@ def backward(
     dbias = None if p.bias is None else np.zeros_like(p.bias)
 
     for rows, cols in p.iterate_tiles(tile):
-        scaled = p.scale_scores(rows, cols)
+        scaled = p.compute_scaled_scores(rows, cols)
         prob = p.modify_scores(scaled, rows, cols) - stats[:, :, rows]
         keep = p.mask.make_keep_mask(rows, cols)
         if keep is not None:

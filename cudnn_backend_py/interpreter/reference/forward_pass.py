@@ -71,7 +71,7 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
     running_sum = np.where(running_max > -np.inf, 1.0, 0.0)
 
     for rows, cols in p.iterate_tiles(tile):
-        score = p.modify_scores(p.scale_scores(rows, cols), rows, cols)
+        score = p.modify_scores(p.compute_scaled_scores(rows, cols), rows, cols)
         keep = p.mask.make_keep_mask(rows, cols)
         if keep is not None:
             score = np.where(keep, score, -np.inf)

@@ -53,11 +53,11 @@ class Mask:
         i = np.arange(rows.start, rows.stop)[:, None]
         j = np.arange(cols.start, cols.stop)
 
-        def as_column(per_batch: Ints) -> Ints:
+        def reshape_to_column(per_batch: Ints) -> Ints:
             return per_batch[:, None, None]
 
-        kept = (i < as_column(self.lengths_q)) & (j < as_column(self.lengths_kv))
-        row = i + as_column(self.shift)
+        kept = (i < reshape_to_column(self.lengths_q)) & (j < reshape_to_column(self.lengths_kv))
+        row = i + reshape_to_column(self.shift)
         if self.right_bound is not None:
             kept &= j <= row + self.right_bound
         if self.left_bound is not None:

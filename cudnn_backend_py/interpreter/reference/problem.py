@@ -14,11 +14,11 @@ from .checks import (
     Floats,
     check_qkv,
     read_floats,
-    read_head_values,
     read_lengths,
-    refuse_option,
-    refuse_shape,
-    refuse_type,
+    read_value_per_head,
+    refuse_option_if,
+    refuse_shape_if,
+    refuse_type_if,
 )
 from .masks import Mask
 
@@ -110,10 +110,10 @@ class ScoreTiles:
         self.scale = 1 / math.sqrt(dim) if scale is None else float(scale)
         self.score_modifier = score_modifier
         self.dropout_scale = float(dropout_scale)
-        self.alibi_slopes = read_head_values("alibi_slopes", alibi_slopes, heads)
-        self.sink = read_head_values("sink", sink, heads)
+        self.alibi_slopes = read_value_per_head("alibi_slopes", alibi_slopes, heads)
+        self.sink = read_value_per_head("sink", sink, heads)
         self.bias = self._check_bias(bias)
-        refuse_option(
+        refuse_option_if(
             alignment not in ("top_left", "bottom_right"),
             f"alignment is {alignment!r}, neither 'top_left' nor 'bottom_right'",
             "name the corner the diagonal starts from",
@@ -139,7 +139,7 @@ class ScoreTiles:
         if bias is None:
             return None
         array = read_floats("bias", bias)
-        refuse_shape(
+        refuse_shape_if(
             any(dim not in (1, whole) for dim, whole in zip(array.shape, self.dims, strict=True)),
             f"bias dims {array.shape} do not broadcast to the scores' dims {self.dims}",
             "give each dim as 1 or as that of the scores",
@@ -150,14 +150,14 @@ class ScoreTiles:
         if block_mask is None:
             return None
         array = np.asarray(block_mask)
-        refuse_type(
+        refuse_type_if(
             array.dtype != np.bool_,
             f"block_mask has element type {array.dtype}, bool is needed",
             "unpack bits with unpack_block_mask",
         )
         batch, heads, seq_q, seq_kv = self.dims
         needed = (batch, heads, -(-seq_q // MASK_BLOCK_SIZE), -(-seq_kv // MASK_BLOCK_SIZE))
-        refuse_shape(
+        refuse_shape_if(
             array.shape != needed,
             f"block_mask dims {array.shape} differ from {needed}, one entry per 128 x 128 block of {self.dims}",
             "give b, h, ceil(s_q / 128), ceil(s_kv / 128)",
@@ -169,7 +169,7 @@ class ScoreTiles:
         if dropout_mask is None:
             return None
         array = np.asarray(dropout_mask, np.float64)
-        refuse_shape(
+        refuse_shape_if(
             array.shape != self.dims,
             f"dropout_mask dims {array.shape} differ from the scores' dims {self.dims}",
             "give b, h, s_q, s_kv",
@@ -179,14 +179,14 @@ class ScoreTiles:
 
     def iterate_tiles(self, size: int) -> Iterator[tuple[slice, slice]]:
         """Yield rows and columns of the scores, ``size`` columns at a time, without fully masked parts."""
-        refuse_option(size < 1, f"tile is {size}, 1 column or more is needed", "leave tile out for 128")
+        refuse_option_if(size < 1, f"tile is {size}, 1 column or more is needed", "leave tile out for 128")
         for start in range(0, int(self.mask.lengths_kv.max()), size):
             cols = slice(start, min(start + size, self.dims[3]))
             rows = self.mask.find_unmasked_rows(cols)
             if rows.start < rows.stop:
                 yield rows, cols
 
-    def scale_scores(self, rows: slice, cols: slice) -> Floats:
+    def compute_scaled_scores(self, rows: slice, cols: slice) -> Floats:
         """Return scale * Q @ K^T, [b, h, rows, cols]."""
         keys = repeat_heads(self.k[:, :, cols], self.dims[1])
         return (self.scale * self.q[:, :, rows]) @ np.swapaxes(keys, 2, 3)
@@ -211,7 +211,7 @@ class ScoreTiles:
 
     @staticmethod
     def _check_modifier_result(name: str, result: Floats, scaled: Floats) -> Floats:
-        refuse_shape(
+        refuse_shape_if(
             result.shape != scaled.shape,
             f"score_modifier.{name} returned dims {result.shape} for scores of dims {scaled.shape}",
             "change the scores element by element",

@@ -20,22 +20,22 @@ from ...graph.replace import (
     try_to_make_graph,
 )
 from ..fusion import (
-    add_row_statistics,
+    add_softmax_log_sum_exp,
     expand_softmax,
-    expand_to_composite,
-    expand_to_composite_backward,
-    fuse_to_unified,
+    expand_to_composite_attention,
+    expand_to_composite_attention_backward,
+    fuse_to_unified_attention,
     is_computed_in_float32,
-    move_scale_to_scores,
+    move_attention_scale_to_scores,
 )
 from ..shapes import (
     add_batch_dim,
-    add_pooled_dim,
-    find_biases,
+    find_broadcast_biases,
+    find_corrected_dims,
     find_equivalent_view,
-    find_lengths_to_reshape,
-    find_wrong_dims,
+    find_length_and_offset_dims_to_set,
     insert_relu_before,
+    make_1d_pooling_2d,
     merge_leading_axes,
     pad_image,
     reshape_rows_to_matrix,
@@ -84,21 +84,25 @@ def _fuse_attention(graph: Graph) -> Iterator[Change]:
     """Yield composite attention as one SDPA operation."""
     effect: Effect = "exact" if is_computed_in_float32(graph) else "changes numerics"
     yield from yield_valid_change(
-        "unified", "composite graph -> the one SDPA operation", effect, (), lambda: fuse_to_unified(graph)
+        "unified", "composite graph -> the one SDPA operation", effect, (), lambda: fuse_to_unified_attention(graph)
     )
 
 
 @register_change_maker("composite")
-def _expand_operations(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with an SDPA or SOFTMAX operation expanded, or with scaling moved behind the first matmul."""
+def _expand_attention_or_softmax(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with an SDPA or SOFTMAX operation expanded, or with scaling moved after the first matmul."""
     title = "the SDPA operation -> matmuls, pointwise operations and reductions"
-    yield from yield_valid_change("composite", title, "exact", (), lambda: expand_to_composite(graph))
+    yield from yield_valid_change("composite", title, "exact", (), lambda: expand_to_composite_attention(graph))
     title = "the SDPA_BWD operation -> matmuls, pointwise operations and reductions"
-    yield from yield_valid_change("composite", title, "exact", (), lambda: expand_to_composite_backward(graph))
+    yield from yield_valid_change(
+        "composite", title, "exact", (), lambda: expand_to_composite_attention_backward(graph)
+    )
     title = "a softmax written by hand -> with the statistics of its rows, as the kernels of attention read it"
-    yield from yield_valid_change("composite", title, "exact", (), lambda: add_row_statistics(graph))
+    yield from yield_valid_change("composite", title, "exact", (), lambda: add_softmax_log_sum_exp(graph))
     title = "K (or Q) scaled before the matmul -> the scores scaled after it"
-    yield from yield_valid_change("composite", title, "changes numerics", (), lambda: move_scale_to_scores(graph))
+    yield from yield_valid_change(
+        "composite", title, "changes numerics", (), lambda: move_attention_scale_to_scores(graph)
+    )
     title = "the softmax operation -> reductions and pointwise operations"
     yield from yield_valid_change("composite", title, "exact", (), lambda: expand_softmax(graph))
 
@@ -128,7 +132,7 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
     if batched is not None:
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])
         yield Change("flatten", f"a leading dim of 1: {shown}", "exact", tuple(t.name for t in memory), (batched,))
-    if (pooled := add_pooled_dim(graph)) is not None:
+    if (pooled := make_1d_pooling_2d(graph)) is not None:
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(pooled.tensor(t.uid).dims)}" for t in memory[:6])
         title = f"a pooling over two dims, the first of them 1: {shown}"
         yield Change("flatten", title, "exact", tuple(t.name for t in memory), (pooled,))
@@ -146,7 +150,7 @@ def _format_layout_change(old: Tensor, new: Tensor) -> str:
 @register_change_maker("lengths")
 def _reshape_length_and_offset_tensors(graph: Graph) -> Iterator[Change]:
     """Yield the graph with sequence lengths and ragged offsets reshaped to (n, 1, 1, 1)."""
-    dims = find_lengths_to_reshape(graph)
+    dims = find_length_and_offset_dims_to_set(graph)
     offsets = [t.ragged_offset for op in iterate_all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
     wrong = {t.uid: t for t in (*graph.tensors, *offsets) if t.uid in dims}
     if wrong:
@@ -178,9 +182,9 @@ def _make_stats_ragged(graph: Graph) -> Iterator[Change]:
 
 
 @register_change_maker("bias_dims")
-def _repeat_bias(graph: Graph) -> Iterator[Change]:
+def _repeat_broadcast_bias_in_memory(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a bias repeated in memory along broadcast dims; the caller sums its gradient."""
-    for bias, whole, gradients in find_biases(graph):
+    for bias, whole, gradients in find_broadcast_biases(graph):
         last, heads = (*bias.dims[:2], *whole[2:]), (1, *whole[1:])
         for dims in dict.fromkeys((last, heads, whole)):
             if dims == bias.dims or any(old not in (1, new) for old, new in zip(bias.dims, dims, strict=True)):
@@ -202,7 +206,7 @@ def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
     }
     for op in graph.ops:
         if op.kind in given:
-            wrong = try_to_make_graph(lambda op=op: find_wrong_dims(op))  # type: ignore[misc]
+            wrong = try_to_make_graph(lambda op=op: find_corrected_dims(op))  # type: ignore[misc]
             yield from _change_dims(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
             yield from _change_dims(
                 graph, _find_query_dims_with_output_heads(op), "idea", "heads as the other tensors have"
@@ -290,19 +294,19 @@ def _split_graph(graph: Graph) -> Iterator[Change]:
     """Yield graphs that share tensors in memory: one for each reduction, then pairs with the least shared memory."""
     ends = find_reductions_before_other_operations(graph)
     if len(ends) > 1:
-        yield _make_split(graph, [end + 1 for end in ends])
-    shares = _count_shared_elements(graph)
+        yield _make_split_change(graph, [end + 1 for end in ends])
+    shares = _count_elements_crossing_each_split(graph)
     for position in sorted(shares, key=lambda one: (shares[one], one))[:_CUTS]:
-        yield _make_split(graph, [position])
+        yield _make_split_change(graph, [position])
 
 
 def find_reductions_before_other_operations(graph: Graph) -> list[int]:
-    """Return the positions of reductions whose results other operations of the graph read."""
+    """Return the positions of reductions with results that other operations of the graph read."""
     read = {tensor.uid for op in graph.ops for tensor in op.inputs().values()}
     return [number for number, op in enumerate(graph.ops) if isinstance(op, Reduction) and op.y.uid in read]
 
 
-def _make_split(graph: Graph, positions: list[int]) -> Change:
+def _make_split_change(graph: Graph, positions: list[int]) -> Change:
     """Return the change that splits the operations of a graph at positions."""
     shared: dict[int, Tensor] = {}
     for position in positions:
@@ -318,7 +322,7 @@ def _make_split(graph: Graph, positions: list[int]) -> Change:
 _CUTS = 16  # of a graph that are offered
 
 
-def _count_shared_elements(graph: Graph) -> dict[int, int]:
+def _count_elements_crossing_each_split(graph: Graph) -> dict[int, int]:
     """Return for each split position the number of elements that are written before it and read after it."""
     change = [0] * (len(graph.ops) + 1)
     made = {tensor.uid: place for place, op in enumerate(graph.ops) for tensor in op.outputs().values()}
@@ -338,10 +342,10 @@ def _split_graph_at(graph: Graph, positions: list[int], shared: list[Tensor]) ->
     new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
     bounds = [0, *positions, len(graph.ops)]
     return tuple(
-        _make_split_part(graph, graph.ops[begin:end], new, number)
+        _make_graph_of_split_part(graph, graph.ops[begin:end], new, number)
         for number, (begin, end) in enumerate(pairwise(bounds), 1)
     )
 
 
-def _make_split_part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:
+def _make_graph_of_split_part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:
     return Graph(replace_tensors_in_ops(ops, new), f"{graph.name}_{number}")

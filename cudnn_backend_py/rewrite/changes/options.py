@@ -19,7 +19,7 @@ from ...graph.replace import (
     replace_tensors_in_ops,
     try_to_make_graph,
 )
-from ..unusual import find_deviations
+from ..unusual import find_unusual_properties
 from ..unusual.operations import MAIN_OPERATIONS, format_operation_kind, format_operation_removal
 from .change import (
     ATTENTION,
@@ -234,8 +234,8 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
     """Yield the graph without one operation, or without all leading ones of a kind, to find the unsupported one."""
     yield from _remove_each_operation(graph)
     if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
-        yield from _remove_unusual_operations(graph)
-    yield from _remove_first_operations(graph)
+        yield from _remove_operations_except_main_one(graph)
+    yield from _remove_leading_operations_of_one_kind(graph)
 
 
 def _is_matmul_conv_norm_or_attention(op: Op) -> bool:
@@ -257,19 +257,21 @@ def _remove_each_operation(graph: Graph) -> Iterator[Change]:
             yield from _yield_graph_bypassing_operations(graph, "drop_operation", title, outputs, {id(op): first})
         if id(op) in top and not any(tensor.virtual or tensor.uid in read for tensor in outputs):
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
-            yield from _move_operations_outside(graph, [op], given, format_operation_removal(op, is_bypassed=False))
+            yield from _move_operations_out_of_graph(
+                graph, [op], given, format_operation_removal(op, is_bypassed=False)
+            )
 
 
-def _remove_unusual_operations(graph: Graph) -> Iterator[Change]:
-    """Yield, for each operation besides the main one (such as a matmul or convolution), the graph without it."""
+def _remove_operations_except_main_one(graph: Graph) -> Iterator[Change]:
+    """Yield, for each operation except the main one (such as a matmul or convolution), the graph without it."""
     known = {tensor.name for tensor in graph.tensors}
-    for one in find_deviations(graph):
+    for one in find_unusual_properties(graph):
         if one.aspect == "operation":
             tensors = [graph.tensor(name) for name in dict.fromkeys(one.names) if name in known]
             yield from yield_change("drop_operation", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
 
 
-def _remove_first_operations(graph: Graph) -> Iterator[Change]:
+def _remove_leading_operations_of_one_kind(graph: Graph) -> Iterator[Change]:
     """Yield the graph without all operations of one kind that read only tensors in memory."""
     first: dict[str, list[Op]] = {}
     for op in graph.ops:
@@ -280,10 +282,10 @@ def _remove_first_operations(graph: Graph) -> Iterator[Change]:
         names, several = ", ".join(op.name for op in ops), len(ops) > 1
         what = f"operations {names} ({name}), which are" if several else f"operation {names} ({name}), which is"
         title = f"without the {what} done outside"
-        yield from _move_operations_outside(graph, ops, made, title)
+        yield from _move_operations_out_of_graph(graph, ops, made, title)
 
 
-def _move_operations_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:
+def _move_operations_out_of_graph(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:
     new = {tensor.uid: dataclasses.replace(tensor, virtual=False) for tensor in shared}
     ids = {id(op) for op in ops}
 

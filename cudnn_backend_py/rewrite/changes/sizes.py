@@ -10,9 +10,9 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, compute_convolved_size
 from ...graph.replace import find_tensors
-from ..dims import DimClass, find_dim_classes, keeps_results_when_padded, resize_dims
+from ..dims import EqualDims, find_sets_of_equal_dims, keeps_results_when_padded, resize_dims
 from ..relations import NORMS
-from ..shapes import set_convolution_dims, set_dims, widen_groups
+from ..shapes import compute_dims_with_more_channels_per_group, set_convolution_dims, set_dims
 from .change import (
     ATTENTION,
     Change,
@@ -30,15 +30,15 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 class AttentionDims:
     """Sets of equal dims of attention: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``; None if not found."""
 
-    d: DimClass | None = None
-    d_v: DimClass | None = None
-    s_q: DimClass | None = None
-    s_kv: DimClass | None = None
+    d: EqualDims | None = None
+    d_v: EqualDims | None = None
+    s_q: EqualDims | None = None
+    s_kv: EqualDims | None = None
 
 
 def find_attention_dims(graph: Graph) -> AttentionDims:
     """Return which dims of an attention graph are head dims or sequence lengths, by its matmuls or SDPA op."""
-    classes = find_dim_classes(graph)
+    classes = find_sets_of_equal_dims(graph)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in ATTENTION:
             q, k, v = (op.fields[name].uid for name in ("q", "k", "v"))
@@ -59,7 +59,7 @@ def find_attention_dims(graph: Graph) -> AttentionDims:
 def _pad_head_dim(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a head dim zero-padded to a multiple of 8, 16, 32, 64 or 128; the scale stays the same."""
     dims = find_attention_dims(graph)
-    for classes in _iterate_dim_classes_to_change(dims.d, dims.d_v):
+    for classes in _iterate_sets_of_equal_dims_to_change(dims.d, dims.d_v):
         for multiple in (8, 16, 32, 64, 128):
             yield from _pad_dims(graph, classes, multiple, "pad_head_dim", "head dim")
 
@@ -74,7 +74,7 @@ def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
     d, d_v = dims.d, dims.d_v
     sizes = {one: [size for size in _HEAD_DIMS if size < one.size] for one in (d, d_v) if one is not None}
     alone = [((one, size),) for one in (d_v, d) if one is not None for size in sizes[one]]
-    both: list[tuple[tuple[DimClass, int], ...]] = []
+    both: list[tuple[tuple[EqualDims, int], ...]] = []
     if d is not None and d_v is not None and d != d_v:
         both = [((d, size), (d_v, other)) for size in sizes[d] for other in sizes[d_v] if other <= size]
     for chosen in (*alone, *both):
@@ -93,7 +93,7 @@ def _reduce_head_dim(graph: Graph) -> Iterator[Change]:
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
     """Yield the graph with longer sequences; results stay exact for queries, and for keys with sequence lengths."""
     dims = find_attention_dims(graph)
-    for classes in _iterate_dim_classes_to_change(dims.s_q, dims.s_kv):
+    for classes in _iterate_sets_of_equal_dims_to_change(dims.s_q, dims.s_kv):
         for multiple in (8, 64, 128):
             yield from _pad_dims(graph, classes, multiple, "pad_sequence", "sequence")
     for op in graph.ops:
@@ -131,8 +131,8 @@ def compute_convolution_output_dims(op: Operation) -> tuple[int, ...] | None:
 @register_change_maker("pad_channels")
 def _pad_channels(graph: Graph) -> Iterator[Change]:
     """Yield the graph with channels of convolutions, or M, N, K of a matmul, padded to a multiple of 4, 8, 16 or 32."""
-    classes = find_dim_classes(graph)
-    wanted: list[tuple[str, tuple[DimClass, ...]]] = []
+    classes = find_sets_of_equal_dims(graph)
+    wanted: list[tuple[str, tuple[EqualDims, ...]]] = []
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
             weights = op.fields[CONVOLUTIONS[op.kind][1]]
@@ -161,7 +161,7 @@ def _pad_channels_per_group(graph: Graph, op: Operation) -> Iterator[Change]:
     old = weights.dims[1] if weights.rank > 1 else 0
     for multiple in (4, 8, 16):
         new = -(-old // multiple) * multiple
-        if new != old and (dims := widen_groups(graph, op, new)):
+        if new != old and (dims := compute_dims_with_more_channels_per_group(graph, op, new)):
             tensors = [tensor for tensor in find_tensors(graph, dims) if not tensor.virtual]
             title = f"input channels per group of {join_names(tensors)}: {old} -> {new} (a multiple of {multiple})"
             title += ", padded with zeros"
@@ -169,7 +169,7 @@ def _pad_channels_per_group(graph: Graph, op: Operation) -> Iterator[Change]:
             yield from yield_change("pad_channels", title, "exact", tensors, build)
 
 
-def _iterate_dim_classes_to_change(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
+def _iterate_sets_of_equal_dims_to_change(*classes: EqualDims | None) -> Iterator[tuple[EqualDims, ...]]:
     """Yield the sets of equal dims to change: two sets of equal size together, then each alone."""
     given = list(dict.fromkeys(item for item in classes if item is not None))
     if len(given) == 2 and given[0].size == given[1].size:
@@ -177,7 +177,7 @@ def _iterate_dim_classes_to_change(*classes: DimClass | None) -> Iterator[tuple[
     yield from ((item,) for item in given)
 
 
-def _pad_dims(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, what: str) -> Iterator[Change]:
+def _pad_dims(graph: Graph, classes: tuple[EqualDims, ...], multiple: int, kind: str, what: str) -> Iterator[Change]:
     old = classes[0].size
     new = -(-old // multiple) * multiple
     if new == old:

@@ -28,7 +28,7 @@ _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 
 @register_change_maker("virtual")
-def _switch_between_virtual_and_memory(graph: Graph) -> Iterator[Change]:
+def _switch_tensor_between_virtual_and_memory(graph: Graph) -> Iterator[Change]:
     """Yield the graph with a tensor between operations in memory instead of virtual, or vice versa.
 
     Of a graph that writes nothing, with the results in memory that no operation reads, as others would stay unwritten.

@@ -45,11 +45,11 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
     yield from change_scale_types(graph)
     yield from _change_to_most_frequent_type(graph, memory)
     for old, facts in DATA_TYPES.items():
-        groups = _group_tensors_of_type(graph, memory, old) if facts.others else []
+        groups = _group_tensors_to_change_from_type(graph, memory, old) if facts.others else []
         for new in facts.others:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
             for group in groups:
-                chosen = _add_tensors_of_equal_type(graph, group, old, new)
+                chosen = _add_virtual_tensors_of_same_type(graph, group, old, new)
                 title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
                 if old in FP8_TYPES and any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in graph.ops):
                     title += ", without block scales"
@@ -62,7 +62,7 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
                 )
 
 
-def _group_tensors_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
+def _group_tensors_to_change_from_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
     """Return groups of tensors of this type that change together, such as all large ones, or each tensor alone."""
     scales = {op.fields["scale"].uid for op in graph.ops if isinstance(op, Operation) and op.kind in BLOCK_SCALES}
     same = [tensor for tensor in memory if tensor.data_type is old and tensor.uid not in scales]
@@ -75,8 +75,8 @@ def _group_tensors_of_type(graph: Graph, memory: list[Tensor], old: DataType) ->
         chosen = [[t for t in same if t.uid in random], [t for t in same if t.uid in offsets]]
         groups = [*(group for group in chosen if group), same]
     else:
-        big = [tensor for tensor in same if not _is_statistic(tensor)]
-        written, operands = find_written_uids(graph), _find_operands_of_equal_type(graph)
+        big = [tensor for tensor in same if not _is_scalar_or_per_row_float32(tensor)]
+        written, operands = find_written_uids(graph), _find_operands_requiring_equal_types(graph)
         groups = [big, [t for t in big if t.uid not in written], [t for t in big if t.uid in written]]
         groups += [[t] for t in (big if old is _T.FLOAT else same) if t.uid not in operands]
     unique: dict[tuple[int, ...], list[Tensor]] = {}
@@ -85,7 +85,7 @@ def _group_tensors_of_type(graph: Graph, memory: list[Tensor], old: DataType) ->
     return list(unique.values())
 
 
-def _find_operands_of_equal_type(graph: Graph) -> set[int]:
+def _find_operands_requiring_equal_types(graph: Graph) -> set[int]:
     """Return the uids of operands that must have equal types: of matmuls, convolutions and attention."""
     found: set[int] = set()
     for op in graph.ops:
@@ -99,30 +99,33 @@ def _find_operands_of_equal_type(graph: Graph) -> set[int]:
 _MULTIPLIED = {"x", "w", "dy", "q", "k", "v", "d_o"}
 
 
-def _is_statistic(tensor: Tensor) -> bool:
+def _is_scalar_or_per_row_float32(tensor: Tensor) -> bool:
     """Return whether a tensor is a scalar or has one number per row; such tensors stay float32."""
     return tensor.data_type is _T.FLOAT and (math.prod(tensor.dims) == 1 or (tensor.rank > 2 and tensor.dims[-1] == 1))
 
 
 def _change_to_most_frequent_type(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
     """Yield the graph where tensors of a rarer floating-point type, or integer operands, get the most frequent one."""
-    floats = [tensor for tensor in memory if tensor.data_type in _FLOATS and not _is_statistic(tensor)]
+    floats = [tensor for tensor in memory if tensor.data_type in _FLOATS and not _is_scalar_or_per_row_float32(tensor)]
     counted = {kind: sum(t.data_type is kind for t in floats) for kind in {t.data_type for t in floats}}
     if not counted:
         return
     usual = max(counted, key=lambda kind: (counted[kind], kind))
-    operands = _find_operands_of_equal_type(graph)
+    operands = _find_operands_requiring_equal_types(graph)
     odd = [tensor for tensor in floats if tensor.data_type is not usual]
     odd += [t for t in memory if t.data_type in _BYTES or (t.uid in operands and t.data_type in _INTEGERS)]
     for chosen in [[tensor] for tensor in odd] + ([odd] if len(odd) > 1 else []):
         found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in chosen[:6])
-        title = f"{found} -> {SHORT_TYPES[usual]}, as the others"
+        rest = {tensor.data_type for tensor in floats if tensor not in chosen}
+        title = f"{found} -> {SHORT_TYPES[usual]}, as {'the others' if rest == {usual} else 'most others'}"
         yield from yield_field_change("data_type", title, "changes numerics", graph, chosen, data_type=usual)
 
 
-def _add_tensors_of_equal_type(graph: Graph, group: list[Tensor], old: DataType, new: DataType) -> list[Tensor]:
+def _add_virtual_tensors_of_same_type(graph: Graph, group: list[Tensor], old: DataType, new: DataType) -> list[Tensor]:
     """Return the group and, if it is all tensors in memory of type `old`, the virtual ones that must change too."""
-    if len(group) < sum(t.data_type is old and not _is_statistic(t) for t in find_tensors_in_memory(graph)):
+    if len(group) < sum(
+        t.data_type is old and not _is_scalar_or_per_row_float32(t) for t in find_tensors_in_memory(graph)
+    ):
         return group
     virtual = [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
     if old is _T.FLOAT and new in HALF_TYPES:

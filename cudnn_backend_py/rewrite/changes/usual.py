@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...graph.ir import Graph, Matmul
-from ..unusual import find_deviations
+from ..unusual import find_unusual_properties
 from .change import ATTENTION, Change, register_change_maker, yield_change
 
 
@@ -15,7 +15,7 @@ def _correct_unusual_property(graph: Graph) -> Iterator[Change]:
     if sum(isinstance(op, Matmul) for op in graph.ops) > 1 or any(op.kind in ATTENTION for op in graph.ops):
         return
     names = {tensor.name for tensor in graph.tensors}
-    for one in find_deviations(graph):
+    for one in find_unusual_properties(graph):
         if one.aspect in _OF_THEIR_OWN or one.key == "strides of all":
             continue
         tensors = [graph.tensor(name) for name in one.names if name in names]

@@ -11,18 +11,24 @@ from collections.abc import Callable, Iterator
 
 from ...graph.ir import Graph
 from ...graph.replace import try_to_make_graph
-from .blocks import find_unusual_scales, find_unusual_tensor_reorderings
+from .blocks import find_unusual_block_scales, find_unusual_tensor_reorderings
 from .deviation import OTHER_RESULTS, Deviation, get_operation_key
 from .layout import find_low_alignments, find_unusual_layouts
 from .operations import find_operations_except_main_one, find_stored_intermediates
 from .parameters import find_unusual_parameters
-from .sizes import find_broadcasts, find_inconsistent_dims, find_unusual_norm_dims, find_unusual_sizes
+from .sizes import find_broadcast_operands, find_inconsistent_dims, find_unusual_norm_dims, find_unusual_sizes
 from .types import find_unusual_compute_types, find_unusual_types, find_unusual_virtual_types
 
-__all__ = ["OTHER_RESULTS", "Deviation", "find_deviations", "find_operations_causing_deviations", "undo_deviations"]
+__all__ = [
+    "OTHER_RESULTS",
+    "Deviation",
+    "find_operations_causing_unusual_properties",
+    "find_unusual_properties",
+    "undo_unusual_properties",
+]
 
 
-def find_deviations(graph: Graph) -> list[Deviation]:
+def find_unusual_properties(graph: Graph) -> list[Deviation]:
     """Return the unusual properties of a graph without attention; those likeliest to be refused come first."""
     found: dict[str, Deviation] = {}
     for look in _LOOKS:
@@ -31,7 +37,7 @@ def find_deviations(graph: Graph) -> list[Deviation]:
     return list(found.values())
 
 
-def find_operations_causing_deviations(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
+def find_operations_causing_unusual_properties(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
     """Return, by the key of each unusual property, the operations without which it cannot occur."""
     extra = {get_operation_key(op): f"operation {get_operation_key(op)}" for op in graph.ops}
     known = {one.key for one in found}
@@ -54,7 +60,7 @@ def find_operations_causing_deviations(graph: Graph, found: list[Deviation]) -> 
 _OF_TENSORS = ("type", "strides", "order", "alignment", "dims", "memory", "blocks")
 
 
-def undo_deviations(graph: Graph, chosen: list[Deviation]) -> Graph | None:
+def undo_unusual_properties(graph: Graph, chosen: list[Deviation]) -> Graph | None:
     """Return the graph with these unusual properties made usual; None if it would be invalid or empty."""
     for one in chosen:
         changed = try_to_make_graph(lambda one=one, graph=graph: one.undo(graph))  # type: ignore[misc]
@@ -70,13 +76,13 @@ _LOOKS: tuple[Callable[[Graph], Iterator[Deviation]], ...] = (
     find_unusual_types,
     find_unusual_parameters,
     find_unusual_compute_types,
-    find_unusual_scales,
+    find_unusual_block_scales,
     find_unusual_virtual_types,
     find_unusual_layouts,
     find_unusual_tensor_reorderings,
     find_low_alignments,
     find_unusual_sizes,
     find_stored_intermediates,
-    find_broadcasts,
+    find_broadcast_operands,
     find_operations_except_main_one,
 )

@@ -17,20 +17,20 @@ from ...graph.strides import make_strides_in_order
 from ..relations import BLOCK_SCALES
 from .deviation import (
     Deviation,
-    find_results_of_kind,
+    find_tensors_computed_from_operation_kind,
     format_type,
-    make_dims_deviation,
-    make_shared_deviation,
+    make_unusual_dims_property,
+    make_unusual_property_of_tensors,
     set_tensor_fields,
 )
 
 __all__ = [
-    "find_block_scaled_port",
     "find_block_scales",
     "find_packed_strides_of_block_scales",
-    "find_unusual_scales",
+    "find_unusual_block_scales",
     "find_unusual_tensor_reorderings",
     "find_usual_block_scaled_type",
+    "get_field_name_of_block_scaled_tensor",
 ]
 
 _D, _T = DescriptorType, DataType
@@ -49,7 +49,7 @@ def _find_matmul_scale_operations(graph: Graph) -> set[int]:
     """Return the ids of block scaling operations that produce a matmul's input or follow a matmul."""
     ops = [op for op, *_ in find_block_scales(graph)]
     read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
-    made = find_results_of_kind(graph, Matmul) if ops else set()
+    made = find_tensors_computed_from_operation_kind(graph, Matmul) if ops else set()
     return {id(op) for op in ops if op.fields["y"].uid in read or any(t.uid in made for t in op.inputs().values())}
 
 
@@ -79,7 +79,7 @@ def _get_standard_block_scale_format(kind: DataType | None) -> tuple[int, DataTy
     return next((facts for kinds, facts in _FORMATS if kind in kinds), None)
 
 
-def find_block_scaled_port(op: Op) -> str:
+def get_field_name_of_block_scaled_tensor(op: Op) -> str:
     """Return the port (field name) of the block-scaled, low-precision tensor of an operation."""
     return "x" if op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE else "y"
 
@@ -87,7 +87,7 @@ def find_block_scaled_port(op: Op) -> str:
 def find_usual_block_scaled_type(graph: Graph) -> DataType | None:
     """Return the most frequent standard type of block-scaled tensors; else the type that matches the scales."""
     ops = [op for op in graph.ops if op.kind in BLOCK_SCALES]
-    small = [dict(op.ports())[find_block_scaled_port(op)] for op in ops]
+    small = [dict(op.ports())[get_field_name_of_block_scaled_tensor(op)] for op in ops]
     known = [tensor for tensor in small if _get_standard_block_scale_format(tensor.data_type)]
     kinds = Counter(tensor.data_type for tensor in known)
     if kinds and (len(kinds) == 1 or kinds.most_common(2)[0][1] > kinds.most_common(2)[1][1]):
@@ -97,13 +97,13 @@ def find_usual_block_scaled_type(graph: Graph) -> DataType | None:
     return next(fitting, None)
 
 
-def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
+def find_unusual_block_scales(graph: Graph) -> Iterator[Deviation]:
     """Yield block scales outside of the formats MXFP8 and NVFP4: block sizes, types, orders or dims."""
     usual, of_product = find_usual_block_scaled_type(graph), _find_matmul_scale_operations(graph)
     wrong: dict[tuple[DataType, DataType], list[Tensor]] = {}
     for op, scale, axis in find_block_scales(graph):
         x, y = op.fields["x"], op.fields["y"]
-        small = op.fields[find_block_scaled_port(op)]
+        small = op.fields[get_field_name_of_block_scaled_tensor(op)]
         size, kind = _get_standard_block_scale_format(usual) or (0, scale.data_type)
         sizes = op.fields.get("block_size", 0)
         block = max(sizes, default=0) if isinstance(sizes, tuple) else sizes
@@ -142,10 +142,12 @@ def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
             rest = [one for one in range(scale.rank - 1, -1, -1) if one != axis]
             inner = make_strides_in_order(dims, [axis, *rest]) if order is TensorReordering.F8_128x4 else None
             why = f"as {small.name} {list(small.dims)} in blocks of {block} needs"
-            yield make_dims_deviation(scale, dims, why, "idea", inner)
+            yield make_unusual_dims_property(scale, dims, why, "idea", inner)
     for (old, kind), scales in wrong.items():
         uid, words = scales[0].uid, (format_type(old), format_type(kind))
-        yield make_shared_deviation(scales, f"type {uid}", "data type", *words, "changes numerics", data_type=kind)
+        yield make_unusual_property_of_tensors(
+            scales, f"type {uid}", "data type", *words, "changes numerics", data_type=kind
+        )
 
 
 def _set_block_size(graph: Graph, uid: int, old: int, new: int, axis: int) -> Graph:

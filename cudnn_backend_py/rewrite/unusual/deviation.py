@@ -20,15 +20,15 @@ __all__ = [
     "Aspect",
     "Deviation",
     "find_axis_order_name",
-    "find_results_of_kind",
+    "find_tensors_computed_from_operation_kind",
     "find_tensors_in_memory",
     "format_type",
     "get_operation_key",
     "has_layout_unlike_strides",
     "is_integer_product",
-    "make_dims_deviation",
-    "make_operation_change",
-    "make_shared_deviation",
+    "make_graph_change_of_operation",
+    "make_unusual_dims_property",
+    "make_unusual_property_of_tensors",
     "replace_operation_by_key",
     "set_fields",
     "set_fields_of_tensors",
@@ -78,9 +78,11 @@ class Deviation:
         """Return the property and the usual value, such as ``y has data type int64, float16 is needed``."""
         if self.aspect == "broadcast":  # other dims than the full ones may be supported, too
             return f"{self.what} are not supported, {self.usual} are"
+        if self.aspect == "alignment" and self.usual.isdigit():  # less may be enough
+            return f"{self.what}, {self.usual} is enough"
         return f"{self.what}, {self.usual} is needed"
 
-    def format_replacement(self) -> str:
+    def format_change_that_undoes_it(self) -> str:
         """Return the text of the change that undoes the deviation, with its effect if the results differ."""
         return self.title if self.effect == "exact" else f"{self.title} ({self.effect})"
 
@@ -107,7 +109,7 @@ def set_fields_of_tensors(graph: Graph, uids: Iterable[int], **fields: Any) -> G
     return replace_tensors(graph, new) if new else graph
 
 
-def make_shared_deviation(
+def make_unusual_property_of_tensors(
     tensors: list[Tensor], key: str, aspect: Aspect, old: str, new: str, effect: Any, **fields: Any
 ) -> Deviation:
     """Return one :class:`Deviation` for several tensors with the same unusual property."""
@@ -147,7 +149,7 @@ def has_layout_unlike_strides(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
-def find_results_of_kind(graph: Graph, kind: type[Op]) -> set[int]:
+def find_tensors_computed_from_operation_kind(graph: Graph, kind: type[Op]) -> set[int]:
     """Return the uids of tensors that operations of a kind write, or that are computed from these."""
     reached: set[int] = set()
     for op in graph.ops:  # in an order in which nothing is read before it is written
@@ -156,7 +158,7 @@ def find_results_of_kind(graph: Graph, kind: type[Op]) -> set[int]:
     return reached
 
 
-def make_dims_deviation(
+def make_unusual_dims_property(
     tensor: Tensor, dims: tuple[int, ...], why: str, effect: Any, strides: tuple[int, ...] | None = None
 ) -> Deviation:
     def resize_tensor(old: Tensor) -> Tensor:
@@ -185,7 +187,7 @@ def replace_operation_by_key(graph: Graph, key: int, change: Callable[[Any], Op]
     return Graph(tuple(change(op) if get_operation_key(op) == key else op for op in graph.ops), graph.name)
 
 
-def make_operation_change(op: Op, change: Callable[[Any], Op]) -> Callable[[Graph], Graph]:
+def make_graph_change_of_operation(op: Op, change: Callable[[Any], Op]) -> Callable[[Graph], Graph]:
     """Return a function that changes this operation in a graph, found by its key."""
     key = get_operation_key(op)
     return lambda graph: replace_operation_by_key(graph, key, change)

@@ -13,7 +13,7 @@ from ...generated.enums import (
     TensorReordering,
 )
 from ...generated.operations import CONVOLUTIONS
-from ...graph.data_types import LOW_PRECISION_TYPES
+from ...graph.data_types import ELEMENT_BITS, LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import make_packed_tensor
 from ...graph.strides import channels_last, copy_stride_order, make_column_major_strides, packed_strides
@@ -26,7 +26,7 @@ from .deviation import (
     find_tensors_in_memory,
     get_operation_key,
     has_layout_unlike_strides,
-    make_shared_deviation,
+    make_unusual_property_of_tensors,
     set_tensor_fields,
 )
 
@@ -142,7 +142,7 @@ def _find_row_major_images(tensors: list[Tensor], orders: _AxisOrders) -> Iterat
     whole = [t for t in tensors if orders.words.get(t.uid) == orders.usual == "NCHW" and t.rank >= IMAGE]
     if not whole:
         return
-    one = make_shared_deviation(
+    one = make_unusual_property_of_tensors(
         whole, "strides of all", "layout", "NCHW", "NHWC", "exact", strides=lambda t: channels_last(t.dims)
     )
     names = tuple(t.name for t in ([t for t in whole if not t.virtual] or whole))
@@ -158,10 +158,12 @@ def _find_dequantized_operands(graph: Graph) -> set[int]:
 
 def _make_stride_change(tensor: Tensor, wanted: tuple[int, ...]) -> Callable[[Graph], Graph]:
     like = replace(tensor, strides=wanted)
-    return lambda graph: set_tensor_fields(graph, tensor.uid, strides=lambda one: _make_strides_in_order_of(one, like))
+    return lambda graph: set_tensor_fields(
+        graph, tensor.uid, strides=lambda one: _make_strides_in_axis_order_of(one, like)
+    )
 
 
-def _make_strides_in_order_of(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
+def _make_strides_in_axis_order_of(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
     """Return strides for a tensor's dims in the axis order of another tensor."""
     if tensor.dims == like.dims:
         return like.strides
@@ -175,13 +177,15 @@ _ALIGNED_BYTES = 16  # what engines load at once
 
 
 def find_low_alignments(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors with an alignment below 16 bytes; cuDNN needs a multiple of the element size for all."""
     for tensor in find_tensors_in_memory(graph):
         if tensor.alignment < _ALIGNED_BYTES and math.prod(tensor.dims) > 1:
+            size = -(-ELEMENT_BITS[tensor.data_type] // 8)
             yield Deviation(
                 f"alignment {tensor.uid}",
                 "alignment",
-                f"{tensor.name} has alignment {tensor.alignment} bytes",
-                f"{_ALIGNED_BYTES}",
+                f"{tensor.name} has alignment {tensor.alignment} byte{'' if tensor.alignment == 1 else 's'}",
+                f"a multiple of {size}" if tensor.alignment % size else f"{_ALIGNED_BYTES}",
                 f"alignment of {tensor.name} {tensor.alignment} -> {_ALIGNED_BYTES} bytes",
                 "exact",
                 (tensor.name,),

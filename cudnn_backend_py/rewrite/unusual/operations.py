@@ -73,7 +73,7 @@ def format_operation_removal(op: Op, *, is_bypassed: bool) -> str:
 
 
 def find_operations_except_main_one(graph: Graph) -> Iterator[Deviation]:
-    """Yield, as unusual, each operation besides the graph's main one (such as a matmul, convolution or norm)."""
+    """Yield, as unusual, each operation except the graph's main one (such as a matmul, convolution or norm)."""
     scaled = _D.OPERATION_BLOCK_SCALE_DEQUANTIZE  # no product reads such numbers without
     main = next((op for op in graph.ops if op.kind in MAIN_OPERATIONS), graph.ops[0])
     for op in reversed(graph.ops):

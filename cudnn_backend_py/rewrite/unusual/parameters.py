@@ -27,7 +27,7 @@ from .deviation import (
     Deviation,
     find_axis_order_name,
     get_operation_key,
-    make_operation_change,
+    make_graph_change_of_operation,
     replace_operation_by_key,
     set_fields,
     set_tensor_fields,
@@ -38,7 +38,7 @@ __all__ = ["find_unusual_parameters"]
 _D = DescriptorType
 
 
-def _make_parameter_deviation(
+def _make_unusual_parameter_property(
     op: Op, name: str, old: object, new: object, effect: Any, title: str = "", **how: Any
 ) -> Deviation:
     """Return the :class:`Deviation` for one operation parameter with an unusual value."""
@@ -53,14 +53,14 @@ def _make_parameter_deviation(
         title or f"{op.name}: {word} {shown[0]} -> {shown[1]}",
         effect,
         (op.name,),
-        make_operation_change(op, lambda one: set_fields(one, inner, **fields)),
+        make_graph_change_of_operation(op, lambda one: set_fields(one, inner, **fields)),
     )
 
 
 _OF_ABSOLUTE_VALUES = {ReduceTensorOp.NORM1: ReduceTensorOp.ADD, ReduceTensorOp.AMAX: ReduceTensorOp.MAX}
 
 
-def _make_reduction_deviation(op: Reduction) -> Deviation:
+def _make_unusual_reduction_property(op: Reduction) -> Deviation:
     """Return the :class:`Deviation` for a reduction other than a sum, with the operator to use instead."""
     key, found = get_operation_key(op), op.operator.name
     if (plain := _OF_ABSOLUTE_VALUES.get(op.operator)) is not None:
@@ -79,7 +79,7 @@ def _make_reduction_deviation(op: Reduction) -> Deviation:
         (op.name,),
         (lambda graph: _insert_absolute_value_before_reduction(graph, key, plain))
         if plain is not None
-        else make_operation_change(op, lambda one: replace(one, operator=ReduceTensorOp.ADD)),
+        else make_graph_change_of_operation(op, lambda one: replace(one, operator=ReduceTensorOp.ADD)),
     )
 
 
@@ -100,15 +100,15 @@ def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
     """Yield factors, modes and other parameters of operations with values that kernels rarely support."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is not ReduceTensorOp.ADD:
-            yield _make_reduction_deviation(op)
+            yield _make_unusual_reduction_property(op)
         if not isinstance(op, Operation):
             continue
         if op.fields.get("alpha", 1.0) != 1.0:
             outside = f"{op.name}: alpha {op.fields['alpha']} -> 1.0, the factor applied by a pointwise operation"
-            yield _make_parameter_deviation(op, "alpha", op.fields["alpha"], 1.0, "idea", outside)
+            yield _make_unusual_parameter_property(op, "alpha", op.fields["alpha"], 1.0, "idea", outside)
         if op.fields.get("beta", 0.0) != 0.0:
             outside = f"{op.name}: beta {op.fields['beta']} -> 0.0, the old value added by a pointwise operation"
-            yield _make_parameter_deviation(op, "beta", op.fields["beta"], 0.0, "idea", outside)
+            yield _make_unusual_parameter_property(op, "beta", op.fields["beta"], 0.0, "idea", outside)
         if op.kind in CONVOLUTIONS:
             yield from _find_unusual_convolution_parameters(graph, op)
         if "resample" in op.fields:
@@ -119,7 +119,7 @@ def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
             preposition, phase = "with" if port in op.fields else "without", op.fields["phase"]
             if phase is not usual and (port in op.fields or port == "inv_variance"):
                 title = f"{op.name}: phase {phase.name} -> {usual.name}, {preposition} {port}"
-                yield _make_parameter_deviation(op, "phase", phase, usual, "exact", title)
+                yield _make_unusual_parameter_property(op, "phase", phase, usual, "exact", title)
 
 
 # What a norm has in its training phase alone.
@@ -135,14 +135,14 @@ def _find_unusual_resampling_parameters(op: Operation) -> Iterator[Deviation]:
     mode = given["mode"]
     usual = ResampleMode.MAXPOOL if "idx" in op.fields else ResampleMode.AVGPOOL_INCLUDE_PADDING
     if mode not in (ResampleMode.MAXPOOL, ResampleMode.AVGPOOL_INCLUDE_PADDING, ResampleMode.AVGPOOL_EXCLUDE_PADDING):
-        yield _make_parameter_deviation(op, "mode", mode, usual, "idea", **how)
+        yield _make_unusual_parameter_property(op, "mode", mode, usual, "idea", **how)
     padding = PaddingMode.NEG_INF_PAD if mode is ResampleMode.MAXPOOL else PaddingMode.ZERO_PAD
     if given.get("padding_mode", padding) is not padding:
-        yield _make_parameter_deviation(op, "padding_mode", given["padding_mode"], padding, "idea", **how)
+        yield _make_unusual_parameter_property(op, "padding_mode", given["padding_mode"], padding, "idea", **how)
     nan = given.get("nan_propagation")
     if nan is not None:
         other = next(one for one in NanPropagation if one is not nan)
-        yield _make_parameter_deviation(op, "nan_propagation", nan, other, "idea", **how)
+        yield _make_unusual_parameter_property(op, "nan_propagation", nan, other, "idea", **how)
 
 
 def _find_unusual_convolution_parameters(graph: Graph, op: Operation) -> Iterator[Deviation]:
@@ -153,7 +153,7 @@ def _find_unusual_convolution_parameters(graph: Graph, op: Operation) -> Iterato
     if given["conv_mode"] is not ConvolutionMode.CROSS_CORRELATION:
         title = f"{op.name}: conv mode CONVOLUTION -> CROSS_CORRELATION, the filter turned around in memory"
         new = ConvolutionMode.CROSS_CORRELATION
-        yield _make_parameter_deviation(op, "conv_mode", given["conv_mode"], new, "exact", title, **how)
+        yield _make_unusual_parameter_property(op, "conv_mode", given["conv_mode"], new, "exact", title, **how)
     if weights.rank == image.rank and weights.dims[1] and image.dims[1] > weights.dims[1]:
         groups = image.dims[1] // weights.dims[1]
         dims = (weights.dims[0], image.dims[1], *weights.dims[2:])
@@ -174,25 +174,25 @@ def _find_unusual_convolution_parameters(graph: Graph, op: Operation) -> Iterato
     before, after, strides, dilations = steps
     for name, word, values in (("filter_strides", "stride", strides), ("dilations", "dilation", dilations)):
         if max(values, default=1) > 1:
-            yield _make_convolution_field_deviation(
+            yield _make_unusual_convolution_property(
                 op, name, f"a {word} of {list(values)}", f"a {word} of 1", **{name: (1,) * spatial}
             )
     if before != after:
         even = {"pre_paddings": before, "post_paddings": before}
         found = f"padding {list(before)} before and {list(after)} after"
-        yield _make_convolution_field_deviation(op, "padding", found, "the same on both sides", **even)
+        yield _make_unusual_convolution_property(op, "padding", found, "the same on both sides", **even)
     taps = weights.dims[2:]
     if any(max(one, other) >= tap for one, other, tap in zip(before, after, taps, strict=True)) and max(before) > 0:
         none = {"pre_paddings": (0,) * spatial, "post_paddings": (0,) * spatial}
         found = f"padding {list(before)} as large as the filter {list(taps)}"
-        yield _make_convolution_field_deviation(op, "wide padding", found, "none", **none)
+        yield _make_unusual_convolution_property(op, "wide padding", found, "none", **none)
 
 
 def _make_strides_like_image(image: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
     return packed_strides(dims) if find_axis_order_name(image) == "NCHW" else channels_last(dims)
 
 
-def _make_convolution_field_deviation(op: Operation, name: str, found: str, usual: str, **fields: Any) -> Deviation:
+def _make_unusual_convolution_property(op: Operation, name: str, found: str, usual: str, **fields: Any) -> Deviation:
     def apply_change(graph: Graph) -> Graph:
         ops = [one for one in graph.ops if get_operation_key(one) == get_operation_key(op)]
         if not ops or not isinstance(ops[0], Operation):

@@ -13,12 +13,12 @@ from ...generated.enums import (
 )
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
-from ...graph.shapes import has_end_offset
-from ..dims import find_dim_classes, resize_dims
+from ...graph.shapes import has_offset_of_last_expert_end
+from ..dims import find_sets_of_equal_dims, resize_dims
 from ..relations import NORMS
-from .deviation import IMAGE, Deviation, make_dims_deviation
+from .deviation import IMAGE, Deviation, make_unusual_dims_property
 
-__all__ = ["find_broadcasts", "find_inconsistent_dims", "find_unusual_norm_dims", "find_unusual_sizes"]
+__all__ = ["find_broadcast_operands", "find_inconsistent_dims", "find_unusual_norm_dims", "find_unusual_sizes"]
 
 _D = DescriptorType
 
@@ -28,18 +28,18 @@ def find_unusual_norm_dims(graph: Graph) -> Iterator[Deviation]:
     for op in graph.ops:
         for ports in _SAME_DIMS if op.kind in NORMS else ():
             own = [tensor for port, tensor in op.ports() if port in ports]
-            whole = _find_likeliest_dims(own, next(iter(op.inputs().values())).dims)
+            whole = _find_dims_that_tensors_should_share(own, next(iter(op.inputs().values())).dims)
             for tensor in own:
                 if tensor.dims != whole and tensor.rank == len(whole):
                     others = ", ".join(one.name for one in own if one.dims == whole)
-                    yield make_dims_deviation(
+                    yield make_unusual_dims_property(
                         tensor, whole, f"as {others} {'has' if ',' not in others else 'have'}", "idea"
                     )
         if isinstance(op, Operation) and op.kind in NORMS:
             yield from _find_wrong_statistics_dims(op)
 
 
-def _find_likeliest_dims(tensors: list[Tensor], image: tuple[int, ...]) -> tuple[int, ...]:
+def _find_dims_that_tensors_should_share(tensors: list[Tensor], image: tuple[int, ...]) -> tuple[int, ...]:
     """Return the dims that tensors should share: those that fit the image, then the most frequent, then the largest."""
     counts = Counter(tensor.dims for tensor in tensors)
 
@@ -64,7 +64,7 @@ def _find_wrong_statistics_dims(op: Operation) -> Iterator[Deviation]:
     for port in ("mean", "inv_variance"):
         tensor = op.fields.get(port)
         if isinstance(tensor, Tensor) and tensor.dims != dims and tensor.rank == x.rank:
-            found = make_dims_deviation(tensor, dims, f"as {op.name} ({mode.name}) gives", "idea")
+            found = make_unusual_dims_property(tensor, dims, f"as {op.name} ({mode.name}) gives", "idea")
             yield replace(found, what=f"dims of {tensor.name} {list(tensor.dims)} ({op.name} with {mode.name})")
 
 
@@ -80,7 +80,7 @@ def find_inconsistent_dims(graph: Graph) -> Iterator[Deviation]:
         if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and {len(t.dims) for t in ports.values()} == {3}:
             token, weight, output = ports["token"], ports["weight"], ports["output"]
             depth, offsets = max(token.dims[2], weight.dims[1]), ports["first_token_offset"].dims[0]
-            offsets -= has_end_offset(offsets, weight.dims[0])
+            offsets -= has_offset_of_last_expert_end(offsets, weight.dims[0])
             experts = max(weight.dims[0], offsets)
             needed = {"token": (*token.dims[:2], depth), "weight": (experts, depth, output.dims[2])}
             if "token_index" in ports:
@@ -92,7 +92,7 @@ def find_inconsistent_dims(graph: Graph) -> Iterator[Deviation]:
             needed = dict.fromkeys(("m_override", "n_override", "k_override"), lengths)
         for port, dims in needed.items():
             if port in ports and ports[port].dims != dims and ports[port].rank == len(dims):
-                yield make_dims_deviation(ports[port], dims, f"as the others of {op.name} give", "idea")
+                yield make_unusual_dims_property(ports[port], dims, f"as the others of {op.name} give", "idea")
 
 
 def _compute_pooled_dims(op: Operation, image: Tensor) -> tuple[int, ...] | None:
@@ -109,7 +109,7 @@ def _compute_pooled_dims(op: Operation, image: Tensor) -> tuple[int, ...] | None
 _SAME_DIMS = (("x", "y", "dy", "dx"), ("scale", "bias", "dscale", "dbias"), ("mean", "inv_variance"))
 
 
-def find_broadcasts(graph: Graph) -> Iterator[Deviation]:
+def find_broadcast_operands(graph: Graph) -> Iterator[Deviation]:
     """Yield operands of pointwise operations that broadcast, except scalars and vectors."""
     for op in graph.ops:
         outputs = list(op.outputs().values())
@@ -119,7 +119,7 @@ def find_broadcasts(graph: Graph) -> Iterator[Deviation]:
         for tensor in op.inputs().values():
             partly = tensor.rank == len(whole) and tensor.dims != whole and not _is_vector(tensor)
             if partly and not tensor.virtual and not tensor.by_value:
-                yield make_dims_deviation(tensor, whole, "repeated in memory", "exact")
+                yield make_unusual_dims_property(tensor, whole, "repeated in memory", "exact")
 
 
 def _is_vector(tensor: Tensor) -> bool:
@@ -136,7 +136,7 @@ _LARGEST = 1 << 15
 
 def find_unusual_sizes(graph: Graph) -> Iterator[Deviation]:
     """Yield channels, rows and columns that are not multiples of 8, and very large dims."""
-    classes = dict.fromkeys(find_dim_classes(graph).values())
+    classes = dict.fromkeys(find_sets_of_equal_dims(graph).values())
     tensors = {tensor.uid: tensor for tensor in graph.tensors}
     pixels = IMAGE - any(op.kind in CONVOLUTIONS for op in graph.ops)  # there is a convolution over one dim
     for one in classes:
@@ -165,12 +165,12 @@ def find_unusual_sizes(graph: Graph) -> Iterator[Deviation]:
             f"{word} of {', '.join(names)}: {one.size} -> {size}{padded}",
             "idea",
             names,
-            lambda g, one=one, new=size: _resize_dim_class_of_axis(g, min(one.axes), new),  # type: ignore[misc]
+            lambda g, one=one, new=size: _resize_dims_equal_to_axis(g, min(one.axes), new),  # type: ignore[misc]
         )
 
 
-def _resize_dim_class_of_axis(graph: Graph, axis: tuple[int, int], size: int) -> Graph | None:
-    found = find_dim_classes(graph).get(axis)
+def _resize_dims_equal_to_axis(graph: Graph, axis: tuple[int, int], size: int) -> Graph | None:
+    found = find_sets_of_equal_dims(graph).get(axis)
     return graph if found is None else resize_dims(graph, [found], size)
 
 

@@ -16,16 +16,16 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ..relations import BLOCK_SCALES, NORMS
-from .blocks import find_block_scaled_port, find_usual_block_scaled_type
+from .blocks import find_usual_block_scaled_type, get_field_name_of_block_scaled_tensor
 from .deviation import (
     Deviation,
-    find_results_of_kind,
+    find_tensors_computed_from_operation_kind,
     find_tensors_in_memory,
     format_type,
     get_operation_key,
     is_integer_product,
-    make_operation_change,
-    make_shared_deviation,
+    make_graph_change_of_operation,
+    make_unusual_property_of_tensors,
     set_fields,
     set_tensor_fields,
 )
@@ -75,7 +75,7 @@ def _find_type_required_by_field(op: Op, port: str, small: DataType | None) -> D
     if op.kind in NORMS and op.parameters().get("mode") is not NormMode.ADA_LAYER_NORM:
         return _T.FLOAT if port in _OF_NORMS or "running" in port or port == "peer_stat" else None
     if op.kind in BLOCK_SCALES:
-        return small if port == find_block_scaled_port(op) else None
+        return small if port == get_field_name_of_block_scaled_tensor(op) else None
     if op.kind is _D.OPERATION_BN_FINALIZE_STATISTICS:
         return _T.HALF if port.startswith("eq_") else _T.FLOAT
     return _T.FLOAT if op.kind is _D.OPERATION_BN_BWD_WEIGHTS and port not in ("x", "dy") else None
@@ -97,7 +97,7 @@ def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
     main = [t for t in find_tensors_in_memory(graph) if t.uid not in known and t.uid not in scales]
     main.sort(key=lambda tensor: tensor.uid in written)
     usual = _find_most_frequent_type(main)
-    reduced = find_results_of_kind(graph, Reduction)
+    reduced = find_tensors_computed_from_operation_kind(graph, Reduction)
     for tensor in find_tensors_in_memory(graph):
         in_port = tensor.uid in known
         needed = known.get(tensor.uid, None if tensor.uid in scales else usual)
@@ -105,11 +105,13 @@ def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
         if in_port and needed in _EIGHT_BITS:
             fitting |= _EIGHT_BITS
         if needed is not None and tensor.data_type not in fitting:
-            yield _make_type_deviation(tensor, tensor.name, needed, "" if in_port else ", as the others")
+            yield _make_unusual_data_type_property(tensor, tensor.name, needed, "" if in_port else ", as the others")
     if usual in (_T.DOUBLE, _T.INT64, _T.INT32, _T.BOOLEAN, _T.UINT8):
         same = [tensor for tensor in main if tensor.data_type is usual]
         old, new = format_type(usual), format_type(_T.FLOAT)
-        one = make_shared_deviation(same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT)
+        one = make_unusual_property_of_tensors(
+            same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT
+        )
         own = {item.key for item in find_unusual_compute_types(graph)}  # undone, or not, by themselves
         yield replace(one, undo=lambda g: _set_float32_computation(one.undo(g), own))
 
@@ -117,7 +119,7 @@ def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
 _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that holds one of them
 
 
-def _make_type_deviation(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
+def _make_unusual_data_type_property(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
     """Return the :class:`Deviation` for a tensor with another type than `needed`, which its text calls `name`."""
     found, uid = format_type(tensor.data_type), tensor.uid
     return Deviation(
@@ -160,7 +162,7 @@ def find_unusual_virtual_types(graph: Graph) -> Iterator[Deviation]:
         if tensor.virtual:
             needed = _find_usual_type_of_virtual_tensor(graph.users([tensor.uid]), tensor, given)
             if tensor.data_type is not needed:
-                yield _make_type_deviation(tensor, f"virtual tensor {tensor.name}", needed)
+                yield _make_unusual_data_type_property(tensor, f"virtual tensor {tensor.name}", needed)
 
 
 def _find_usual_type_of_virtual_tensor(users: Sequence[Op], tensor: Tensor, given: Collection[DataType]) -> DataType:
@@ -254,5 +256,5 @@ def find_unusual_compute_types(graph: Graph) -> Iterator[Deviation]:
             f"{op.name}: computation in {format_type(kind)} -> {format_type(usual)}",
             "changes numerics",
             (op.name,),
-            make_operation_change(op, lambda one, usual=usual: _set_compute_type(one, usual)),  # type: ignore[misc]
+            make_graph_change_of_operation(op, lambda one, usual=usual: _set_compute_type(one, usual)),  # type: ignore[misc]
         )

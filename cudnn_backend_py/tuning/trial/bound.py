@@ -62,7 +62,7 @@ from ...interpreter.attention import find_masked_scores
 from ...interpreter.data import has_unknown_element_order
 from ...known_issues import AttentionUse
 from .common_factor import compute_relative_size_difference, find_common_error_factor
-from .perturbed_run import PerturbedRun, run_perturbed
+from .perturbed_run import PerturbedRun, run_with_perturbations
 from .rules import (
     DATA_MOVEMENT_KINDS,
     FACTOR_PORTS,
@@ -70,7 +70,7 @@ from .rules import (
     Arithmetic,
     FloatArray,
     compute_half_smallest_positive,
-    find_source_types_of_copies,
+    find_original_types_of_copied_values,
     get_unit_roundoff,
     is_float,
     make_perturbation_rule,
@@ -269,7 +269,7 @@ def compute_expected_outputs(
     if use is not None and use.backward and use.problem.deterministic:
         allowed = dataclasses.replace(allowed, stored_sums=True)
     first = PerturbedRun(graph, inputs, allowed)
-    center = run_perturbed(first)
+    center = run_with_perturbations(first)
     stored = {tensor.uid: _round_values_to_data_type(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
     relative_excesses: dict[int, list[float]] = {uid: [] for uid in center}
     squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
@@ -277,7 +277,7 @@ def compute_expected_outputs(
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
     for number in range(PERTURBED_RUN_COUNT):
         noise = np.random.default_rng([seed, number // 2])
-        moved = run_perturbed(PerturbedRun(graph, inputs, allowed, noise, number, first))
+        moved = run_with_perturbations(PerturbedRun(graph, inputs, allowed, noise, number, first))
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
@@ -336,7 +336,7 @@ def _find_largest_log_sum_exp(
 
 def _estimate_systematic_error(graph: Graph, arithmetic: Arithmetic) -> float:
     """Return the relative error that a whole result may have, as sums and operands may be truncated (as in TF32)."""
-    copied = find_source_types_of_copies(graph)
+    copied = find_original_types_of_copied_values(graph)
     rules = [make_perturbation_rule(op, arithmetic, copied) for op in graph.ops]
     found = sum(rule.output_change for rule in rules)
     for op, rule in zip(graph.ops, rules, strict=True):
@@ -366,7 +366,7 @@ def _estimate_common_score_error(graph: Graph, arithmetic: Arithmetic, use: Atte
 def _find_elements_with_known_value(
     graph: Graph, tensor: Tensor, center: FloatArray, same: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return a mask of elements whose expected value is known: all runs agree about NaN, and kernels write them."""
+    """Return a mask of elements with a known expected value: all runs agree about NaN, and kernels write them."""
     unwritten = tensor.ragged_offset is not None or _may_leave_rows_unwritten(graph, tensor)
     return np.asarray(same & ~(np.isnan(center) & unwritten))
 

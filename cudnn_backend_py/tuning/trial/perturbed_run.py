@@ -24,13 +24,13 @@ from .rules import (
     FloatArray,
     PerturbationRule,
     compute_half_smallest_positive,
-    find_source_types_of_copies,
+    find_original_types_of_copied_values,
     get_unit_roundoff,
     is_float,
     make_perturbation_rule,
 )
 
-__all__ = ["PerturbedRun", "run_in_float32", "run_perturbed"]
+__all__ = ["PerturbedRun", "run_in_float32", "run_with_perturbations"]
 
 NumberArray = NDArray[Any]
 
@@ -87,7 +87,7 @@ class PerturbedRun(Run):
         self._flushes_denormals, self._has_zero_slopes = odd and pair in (0, 1), odd and pair in (0, 2)
         if noise is not None:
             self.tile = 32 if odd else 64
-        self._copied_types = find_source_types_of_copies(graph)
+        self._copied_types = find_original_types_of_copied_values(graph)
         self._rule = PerturbationRule()
         self._perturbed_inputs: dict[int, NumberArray] = {}
         self._factor_uids: set[int] = set()
@@ -365,7 +365,7 @@ def run_in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[
     return found
 
 
-def run_perturbed(run: PerturbedRun) -> dict[int, FloatArray]:
+def run_with_perturbations(run: PerturbedRun) -> dict[int, FloatArray]:
     """Run the graph with perturbations; return the outputs before rounding, by uid, as float64."""
     found: dict[int, FloatArray] = {}
     with np.errstate(all="ignore"):

@@ -25,7 +25,7 @@ __all__ = [
     "FloatArray",
     "PerturbationRule",
     "compute_half_smallest_positive",
-    "find_source_types_of_copies",
+    "find_original_types_of_copied_values",
     "get_unit_roundoff",
     "is_float",
     "make_perturbation_rule",
@@ -186,7 +186,7 @@ def _make_pointwise_rule(op: Pointwise) -> PerturbationRule:
     )
 
 
-def _count_terms(op: Op) -> int:
+def _count_summed_terms(op: Op) -> int:
     """Return the largest number of terms that are summed into one element of the result."""
     if isinstance(op, Matmul):
         return op.a.dims[-1]
@@ -233,7 +233,7 @@ PRODUCT_KINDS = {
 FACTOR_PORTS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v", "o", "d_o"}
 
 
-def find_source_types_of_copies(graph: Graph) -> dict[int, DataType]:
+def find_original_types_of_copied_values(graph: Graph) -> dict[int, DataType]:
     """Return, by uid, the half or FP8 types of values that were copied unchanged into float32 tensors."""
     found: dict[int, DataType] = {}
     for op in graph.ops:
@@ -247,7 +247,7 @@ def find_source_types_of_copies(graph: Graph) -> dict[int, DataType]:
 
 
 def _make_sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> PerturbationRule:
-    terms = _count_terms(op)
+    terms = _count_summed_terms(op)
     kept, narrow, read = 2.0**-24, None, 0.0
     if op.kind in PRODUCT_KINDS:
         factors = [tensor for port, tensor in op.inputs().items() if port in FACTOR_PORTS]

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ... import errors
 from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
-from ...system.child import RestartingChild
+from ...system.child import RestartingChildProcess
 from ...system.serving import AnswerWriter, serve
 from ...versions.judging_environment import make_version_environment
 from .reproduce import make_command_line
@@ -45,7 +45,7 @@ class Runner:
         self, *, limit_s: float = 600.0, version: str | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self._limit_s = limit_s
-        self._child = RestartingChild(
+        self._child = RestartingChildProcess(
             f"{__name__}:{serve_trials.__name__}", lambda: environment or make_version_environment(version)
         )
 
@@ -98,9 +98,9 @@ class Runner:
                 path = Path(folder) / "given.npz"
                 np.savez(path, **{name: np.asarray(value) for name, value in given.items()})  # type: ignore[arg-type]
                 asked["given"] = str(path)
-            return self._run_until_done(asked, graph, step)
+            return self._run_configs_despite_crashes(asked, graph, step)
 
-    def _run_until_done(self, asked: dict[str, Any], graph: Graph, step: Callable[[str], object]) -> Trial:
+    def _run_configs_despite_crashes(self, asked: dict[str, Any], graph: Graph, step: Callable[[str], object]) -> Trial:
         found: dict[str, ConfigTrial] = {}
         skip: dict[str, str] = {}
         while True:
@@ -182,10 +182,10 @@ def _restore_error_from_answer(said: Mapping[str, Any]) -> CudnnBackendError:
 
 def serve_trials() -> None:
     """In a child process: run the graphs that the parent sends."""
-    serve(_run_request)
+    serve(_run_requested_graph)
 
 
-def _run_request(asked: dict[str, Any], say: AnswerWriter) -> None:
+def _run_requested_graph(asked: dict[str, Any], say: AnswerWriter) -> None:
     given = None
     if "given" in asked:
         with np.load(asked["given"], allow_pickle=False) as held:

@@ -16,20 +16,20 @@ from ...generated.enums import HeurMode
 from ...graph import Graph
 from ...interpreter.data import (
     DATA_KINDS,
-    check_arrays,
     check_given_inputs,
+    check_npz_arrays_fit_graph,
     list_input_tensors,
-    load_arrays,
+    load_npz_arrays,
     make_inputs,
     make_memory_images,
     read_numbers_from_memory_image,
 )
-from ...native.environment_problems import find_refusal_problem
+from ...native.environment_problems import find_problem_explaining_refusal
 from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
-from ...plans.refusals import find_innermost_reason_of_longest_chain
+from ...plans.refusals import find_deepest_reason_among_configs
 from ...plans.select import Candidates, Selection, candidates
 from ...printable import format_in_angle_brackets
 from ...system.typed_data import convert_to_type
@@ -258,7 +258,7 @@ def run_graph(
     _check_configs(configs)
     check_given_inputs(graph, {name: np.shape(numbers) for name, numbers in (given or {}).items()})
     if data not in DATA_KINDS:
-        check_arrays(data, graph)
+        check_npz_arrays_fit_graph(data, graph)
     live = shared_target(target)
     named = target if isinstance(target, str) else live.name  # which may be a file
     run = _GraphRun(graph, live, named, data, seed, time, source, dict(skip or {}), step, done)
@@ -288,7 +288,10 @@ def run_graph(
     found = run.run(proposed, configs) if live.is_live else run.describe_configs(proposed)
     ran = [item.state for item in found]
     state: State = next((state for state in STATES if state in ran), "refused")
-    if state == "refused" and (problem := find_refusal_problem(live.library, live, built=bool(proposed))) is not None:
+    if (
+        state == "refused"
+        and (problem := find_problem_explaining_refusal(live.library, live, built=bool(proposed))) is not None
+    ):
         raise problem.to_exception()
     words = refused if not proposed else run.why_not_compared
     if not live.is_live and proposed:
@@ -346,7 +349,7 @@ class _GraphRun:
         if data in DATA_KINDS:
             self.inputs = make_inputs(self.graph, data, self.seed, given)
         else:
-            self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_arrays(data, self.graph), **given})
+            self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_npz_arrays(data, self.graph), **given})
 
     def compute_expected_outputs_for_engine(self, arithmetic: Arithmetic | None) -> dict[str, ExpectedOutput] | None:
         """Return the expected outputs for an engine's arithmetic; None where the interpreter cannot compute them."""
@@ -388,7 +391,7 @@ class _GraphRun:
         many = configs if isinstance(configs, int) else None
         if found.configs:
             return found.configs[:many], ""
-        reason = find_innermost_reason_of_longest_chain(found.refused)
+        reason = find_deepest_reason_among_configs(found.refused)
         return [], found.error_text.partition("\n")[0] if reason is None else str(reason)
 
     def describe_configs(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:

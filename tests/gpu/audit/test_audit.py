@@ -44,13 +44,13 @@ def test_the_audit_reports_a_wrong_result_and_its_known_issue(name: str, tmp_pat
     assert stat.S_IMODE((tmp_path / "cases").stat().st_mode) == 0o700
     found = [examine(one.path, cudnn=[own], reduce_s=0.0) for one in kept if one.path]
     assert wanted.issue_code in {fault for one in found for fault in one.faults}, [str(one) for one in found]
-    assert all(one.engine is not None for one in found if one.is_wrong)
+    assert all(one.engine is not None for one in found if one.has_wrong_result)
     assert any(Path(one.program).exists() for one in found)
 
 
 @pytest.mark.parametrize("name", CORRECT_PROGRAMS)
 @pytest.mark.filterwarnings("ignore")
-def test_the_audit_stores_no_case_of_a_program_with_right_results(name: str, tmp_path: Path) -> None:
+def test_the_audit_finds_no_error_in_correct_programs(name: str, tmp_path: Path) -> None:
     with audit(folder=tmp_path / "cases", every=5, cost=1.0) as report:
         CORRECT_PROGRAMS[name]()
     assert report.wrong == [], str(report)
@@ -94,4 +94,4 @@ def test_the_audit_stores_a_case_of_an_introduced_error(tmp_path: Path, monkeypa
     assert kept.path
     found = examine(kept.path, cudnn=[load_case(kept.path).cudnn], reduce_s=0.0)
     assert found.interpreter, "the kept result is wrong by the interpreter, too"
-    assert not found.is_wrong, "cuDNN itself is right"
+    assert not found.has_wrong_result, "cuDNN itself is right"

@@ -51,12 +51,12 @@ def test_packed_and_padded_models_start_with_the_same_weights(small_work_amount:
 
 def test_decoding_by_token_gives_the_logits_of_one_forward_pass(small_work_amount: Any) -> None:
     """Compare logits of decoding with a K/V cache, token by token, with logits of one pass over the whole text."""
-    from benchmarks.model.attentions import TorchDefault
+    from benchmarks.model.attentions import TorchDefaultAttention
     from benchmarks.model.gpt import Gpt
     from benchmarks.model.measure import ServingRun
 
     model = Gpt(small_work_amount.sizes, device="cpu").float()
-    plain = TorchDefault()
+    plain = TorchDefaultAttention()
     served = ServingRun(small_work_amount, plain, model, "cpu")
     cache = served.cache
     cache.k, cache.v = ([memory.float() for memory in memories] for memories in (cache.k, cache.v))
@@ -91,14 +91,14 @@ def test_attention_that_a_library_does_not_support_is_reported(small_work_amount
 
 def test_packed_tokens_are_padded_and_unpadded() -> None:
     """Compare padded attention, run on the CPU instead of by cuDNN, with attention over the packed tokens."""
-    from benchmarks.model.attentions import TorchCudnn, TorchDefault
+    from benchmarks.model.attentions import TorchCudnnAttention, TorchDefaultAttention
 
-    class PaddedAttention(TorchCudnn):
-        attend_padded = TorchDefault.attend_padded
+    class PaddedAttention(TorchCudnnAttention):
+        attend_padded = TorchDefaultAttention.attend_padded
 
     cu = torch.tensor([0, 5, 6, 20], dtype=torch.int32)
     inputs = [torch.randn(20, 2, 16, dtype=torch.double, requires_grad=True) for _ in range(3)]
-    found, want = (maker.attend_packed(*inputs, cu, 14) for maker in (PaddedAttention(), TorchDefault()))
+    found, want = (maker.attend_packed(*inputs, cu, 14) for maker in (PaddedAttention(), TorchDefaultAttention()))
     torch.testing.assert_close(found, want)
     given = torch.randn_like(want)
     for one, two in zip(*(torch.autograd.grad(o, inputs, given) for o in (found, want)), strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.child import run_python
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 
 pytest.importorskip("torch", reason="did not run: torch is not installed, and these measurements need it")
 
@@ -19,7 +19,7 @@ def run_benchmark(folder: Path, name: str, *options: str) -> Any:
     output = folder / "record.json"
     run_python(["-m", "benchmarks", name, "--output", str(output), *options], timeout_s=300, check=True)
     record = json.loads(output.read_text())
-    store_measured_numbers(f"bench {name}", accepted=record.get("accepted", []))
+    append_measurement_to_run_record(f"bench {name}", accepted=record.get("accepted", []))
     return record
 
 

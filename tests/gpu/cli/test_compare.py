@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.cli.compare.comparison import Comparison, format_markdown, format_text, run_comparison
 from tests.support.child import run_python
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.logs import LOG_FOLDER
 
 pytest.importorskip("torch", reason="did not run: torch is not installed, and these measurements need it")
@@ -45,5 +45,5 @@ def test_plan_compare_records_its_command_line(tmp_path: Path) -> None:
     title = f"cuDNN {record['versions'][0]}"
     same = [row for row in rows if row["plans"].get(title) == row["plans"].get("ours, exact")]
     ratios = sorted(row["gpu"][title]["median_us"] / row["gpu"]["ours, exact"]["median_us"] for row in same)
-    store_measured_numbers("compare: one plan, timed by its own process / by torch's operator", ratios=ratios)
+    append_measurement_to_run_record("compare: one plan, timed by its own process / by torch's operator", ratios=ratios)
     assert all(row["configs"][title][0]["tag"] == row["plans"][title] for row in rows if title in row["plans"])

@@ -13,9 +13,9 @@ from cudnn_backend_py import CudnnStatusError, OperationGraph, library, open_tar
 from cudnn_backend_py.diagnose.causes.phrases import DEVICE_NEED_BY_PATTERN
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.target import Profile, find_profile
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.varied_graphs import VARIED_GRAPHS
-from tools.records.agreement import judge_varied_graphs
+from tools.records.agreement import judge_graphs_of_many_kinds
 
 DATA_FOLDER = Path(__file__).parent / "data"
 
@@ -32,7 +32,7 @@ def describe_own_gpu() -> Profile:
 
 @pytest.fixture(scope="module")
 def verdicts_on_gpu() -> dict[str, Any]:
-    return judge_varied_graphs(None)
+    return judge_graphs_of_many_kinds(None)
 
 
 def stored_verdicts() -> dict[str, Any] | None:
@@ -109,7 +109,7 @@ def check_that_verdicts_agree(deviceless: dict[str, Any], verdicts_on_gpu: dict[
             missing.append("attention graphs must have equal lists")
         if missing and not unjudged:
             unexplained[name] = missing
-    store_measured_numbers(
+    append_measurement_to_run_record(
         what,
         cudnn=library().version_text,
         graphs=len(VARIED_GRAPHS),
@@ -125,7 +125,7 @@ def check_that_verdicts_agree(deviceless: dict[str, Any], verdicts_on_gpu: dict[
 
 def test_the_described_gpu_agrees_with_the_real_gpu(verdicts_on_gpu: dict[str, Any]) -> None:
     check_that_verdicts_agree(
-        judge_varied_graphs(describe_own_gpu()),
+        judge_graphs_of_many_kinds(describe_own_gpu()),
         verdicts_on_gpu,
         "described GPU, with this machine's driver, against live",
     )

@@ -11,7 +11,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import flash_forward, forum_two_matmul
 from examples.attention_known_issues import make_reproduction_graph
 from tests.support.child import run_python
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.gpu_requirements import are_expectations_measured_on_this_gpu
 
 TORCH_ATTENTION_PROGRAM = """
@@ -38,7 +38,7 @@ def test_logged_torch_attention_is_read_back_with_the_same_verdict(tmp_path: Pat
         found = [config.tag for config in OperationGraph(logged.graph, target).heuristics("A").configs]
         candidates = explain(logged.graph, f"sm{target.sm}", mode="A").candidates
         described = [item for item in candidates if item.state == "supported"]
-        store_measured_numbers(
+        append_measurement_to_run_record(
             f"torch attention read from its log, {passed}",
             operations=len(logged.graph.ops),
             logged=wanted,

@@ -125,7 +125,7 @@ def test_backward_runs_with_scratch_memory(gpu: Target) -> None:
             assert torch.linalg.norm(got.transpose(1, 2).float() - want) / torch.linalg.norm(want) < 2e-3
 
 
-def test_numbers_of_by_value_tensors_change_per_call(gpu: Target) -> None:
+def test_values_of_by_value_tensors_can_change_per_call(gpu: Target) -> None:
     run = make_executable(make_forward_graph(), gpu)
     for scale in (0.125, 0.5, 0.125, 2.0):
         given = make_random_buffers(4)
@@ -396,6 +396,6 @@ def test_by_value_tensor_without_a_number_is_reported(gpu: Target) -> None:
         assert torch.allclose(y.float(), (a.float() @ b.float()) * number, atol=0.1, rtol=1e-2)
 
 
-def test_described_target_cannot_run() -> None:
+def test_plans_for_a_described_target_cannot_be_run() -> None:
     with pytest.raises(EnvironmentNotReady, match="described target"):
         make_executable(make_forward_graph(), open_target("h100"))

@@ -87,7 +87,7 @@ def make_random_calls(
             yield ShapeClassCall(kind, mode, lens_q, lens_kv, number)
 
 
-def run_class_plan_call(call: ShapeClassCall, plan: ShapeClassPlan) -> None:
+def run_shape_class_call(call: ShapeClassCall, plan: ShapeClassPlan) -> None:
     plan(call.buffers, call.sequences, call.offset_multipliers)
 
 
@@ -104,22 +104,22 @@ def test_a_forward_and_a_backward_plan_serve_all_shapes(gpu: Target, name: str, 
     kind = CALL_KINDS[name]
     forward, backward = (make_shape_class_plan(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
     for call in make_random_calls(kind, 12, bounds):
-        run_class_plan_call(call, forward)
-        run_class_plan_call(call, backward)
+        run_shape_class_call(call, forward)
+        run_shape_class_call(call, backward)
         check_attention_results(call, backward=False)
         check_attention_results(call, backward=True)
 
 
 @pytest.mark.parametrize("mode", ["packed", "dense", "padded"])
-def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: BatchLayout) -> None:
+def test_shape_class_plans_with_32_bit_offsets_are_right(gpu: Target, mode: BatchLayout) -> None:
     kind = CALL_KINDS["groups"]
     for way in (False, True):
         problem = make_shape_class_problem(kind.make_problem_of_call(1, 2, 2), BOUNDS, backward=way)
         plan = ShapeClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
         call = ShapeClassCall(kind, mode, [100] * 3, [200] * 3)
         if way:
-            run_class_plan_call(call, make_shape_class_plan(kind, gpu, backward=False))
-        run_class_plan_call(call, plan)
+            run_shape_class_call(call, make_shape_class_plan(kind, gpu, backward=False))
+        run_shape_class_call(call, plan)
         check_attention_results(call, backward=way)
 
 
@@ -139,7 +139,7 @@ def test_decoding_does_not_read_beyond_the_end_of_q(
     kind = CALL_KINDS["plain"]
     plan = make_shape_class_plan(kind, gpu, backward=False, bounds=ShapeClassBounds(4, 1, 128), workspace=allocate)
     call = ShapeClassCall(kind, mode, lens_q, [100, 1, 50])
-    run_class_plan_call(call, plan)
+    run_shape_class_call(call, plan)
     check_attention_results(call, backward=False)
     at = plan.tables["ragged_q"]
     begins = held[-1][at : at + 8 * len(rows)].view(torch.int64).tolist()
@@ -152,12 +152,12 @@ def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None
     plan = make_shape_class_plan(kind, gpu, backward=False)
     made = [ShapeClassCall(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
     for call in made:
-        run_class_plan_call(call, plan)
+        run_shape_class_call(call, plan)
         check_attention_results(call, backward=False)
     captured = ShapeClassCall(kind, "dense", [200] * 3, [200] * 3, 7)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        run_class_plan_call(captured, plan)
+        run_shape_class_call(captured, plan)
 
     found: list[tuple[str, float]] = []
 
@@ -169,7 +169,7 @@ def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None
             for _ in range(30):
                 call = rng.choice(mine)
                 call.buffers["o"].fill_(float("nan"))
-                run_class_plan_call(call, plan)
+                run_shape_class_call(call, plan)
                 found.extend(call.iterate_result_errors(backward=False))
 
     threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(3)]
@@ -179,7 +179,7 @@ def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None
         captured.buffers["o"].fill_(float("nan"))
         graph.replay()
         call.buffers["o"].fill_(float("nan"))
-        run_class_plan_call(call, plan)
+        run_shape_class_call(call, plan)
         torch.cuda.synchronize()
         check_attention_results(call, backward=False)
         check_attention_results(captured, backward=False)
@@ -204,7 +204,7 @@ def copy_k_and_v_to_pages(lens: list[int], page: int, cols: int) -> tuple[Any, A
 
 
 @pytest.mark.parametrize("lens_q", [[64, 1, 30, 5], [1, 1, 1, 1]])
-def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[int]) -> None:
+def test_paged_attention_with_packed_queries_is_right(gpu: Target, lens_q: list[int]) -> None:
     lens, page = [500, 1, 77, 512], 16
     k, v, table, whole = copy_k_and_v_to_pages(lens, page, 40)
     kind = ShapeClassCallProperties(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
@@ -252,7 +252,7 @@ def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -
             check_attention_results(call, backward=way)
 
 
-def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None:
+def test_workspace_grows_with_call_size_and_not_class_bounds(gpu: Target) -> None:
     requested: list[int] = []
 
     def allocate(size: int) -> Any:
@@ -264,8 +264,8 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
     )
     for batch, length in ((2, 100), (8, 384)):
         call = ShapeClassCall(CALL_KINDS["groups"], "dense", [length] * batch, [length] * batch)
-        run_class_plan_call(call, make_shape_class_plan(CALL_KINDS["groups"], gpu, backward=False))
-        run_class_plan_call(call, plan)
+        run_shape_class_call(call, make_shape_class_plan(CALL_KINDS["groups"], gpu, backward=False))
+        run_shape_class_call(call, plan)
         check_attention_results(call, backward=True)
         tokens = batch * length
         assert requested[-1] < tokens * 4 * (4 * 64 + 2 * 2 * 64 + 8) + (1 << 20)
@@ -277,7 +277,7 @@ def test_a_plan_that_allocates_its_own_workspace_serves_growing_calls(gpu: Targe
     plan = make_shape_class_plan(kind, gpu, backward=False, workspace=None)
     for length in (10, 300, 20):
         call = ShapeClassCall(kind, "dense", [length] * 2, [length] * 2)
-        run_class_plan_call(call, plan)
+        run_shape_class_call(call, plan)
         check_attention_results(call, backward=False)
     plan.close()
 
@@ -293,7 +293,7 @@ def test_threads_and_streams_share_a_shape_class_plan(gpu: Target) -> None:
             for number in range(5):
                 length = 50 + 10 * seed + number
                 call = ShapeClassCall(kind, "dense", [length] * 2, [length] * 2, seed)
-                run_class_plan_call(call, plan)
+                run_shape_class_call(call, plan)
                 stream.synchronize()
                 wrong.extend(
                     name
@@ -323,4 +323,4 @@ def test_a_missing_buffer_is_reported(gpu: Target) -> None:
     call = ShapeClassCall(CALL_KINDS["plain"], "dense", [10], [10])
     del call.buffers["v"]
     with pytest.raises(UsageError, match=r"missing-buffer.*v"):
-        run_class_plan_call(call, plan)
+        run_shape_class_call(call, plan)

@@ -19,7 +19,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from examples import forum_two_matmul
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.flash import FLASH_SHAPE, compute_causal_attention, make_flash_graph
 from tests.support.gpu_requirements import find_first_engine_config
 
@@ -58,7 +58,9 @@ def test_two_matmuls_agree_with_float64_or_are_refused_as_removed(gpu: Target) -
     want = s.astype(np.float64) @ v.astype(np.float64)
     error = float(np.abs(o - want).max() / np.abs(want).max())
     frobenius = float(np.linalg.norm(o - want) / np.linalg.norm(want))
-    store_measured_numbers("two matmul f16", engine=plan.tag, max_error_over_max=error, relative_frobenius=frobenius)
+    append_measurement_to_run_record(
+        "two matmul f16", engine=plan.tag, max_error_over_max=error, relative_frobenius=frobenius
+    )
     assert frobenius < 2e-3
 
 
@@ -96,7 +98,7 @@ def test_causal_flash_attention_agrees_with_float64(
     got = o.astype(np.float64) if half else convert_from_bf16(o)
     frobenius = float(np.linalg.norm(got - want_o) / np.linalg.norm(want_o))
     stats_error = float(np.abs(stats - want_stats).max())
-    store_measured_numbers(
+    append_measurement_to_run_record(
         f"causal flash {data_type.name} b2 h{heads}/{kv_heads} s{seq} d{head_dim}",
         engine=plan.tag,
         max_error=float(np.abs(got - want_o).max()),
@@ -147,7 +149,7 @@ def test_saved_plan_runs_after_loading(gpu: Target, tmp_path: Any) -> None:
     run_and_check_flash_attention(plan)
 
 
-def test_numpy_arrays_need_only_the_driver() -> None:
+def test_numpy_execution_needs_only_the_cuda_driver() -> None:
     """Neither cuda-python nor a framework is needed: the driver manages memory and copies."""
     program = "import sys\nsys.modules.update(cuda=None, torch=None, cupy=None)\n"
     program += "from examples import flash_forward\nflash_forward.main()"

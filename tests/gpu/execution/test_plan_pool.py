@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import UsageError, attention, plan
-from cudnn_backend_py.execution.any_shape import CALLS_IN_A_ROW, AnyShape
+from cudnn_backend_py.execution.any_shape import CALLS_IN_A_ROW, AnyShapeAttention
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.plan_pool import PlanPool
 from cudnn_backend_py.execution.shape_class_plan import Sequences, ShapeClassPlan
@@ -143,7 +143,7 @@ def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Tar
 
 def test_no_plan_is_built_in_a_capture_and_the_capture_stays_valid(gpu: Target) -> None:
     run = plan(CALL_KIND.make_problem_of_call(1, 2, 2), shapes="any", workspace="torch")
-    assert isinstance(run, AnyShape)
+    assert isinstance(run, AnyShapeAttention)
     run.pool = PlanPool()
     given, other = make_random_tensors(100), make_random_tensors(300)
     given["k"], given["v"] = (given[name][:, :2] for name in "kv")
@@ -187,7 +187,7 @@ def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: T
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
 def test_one_callable_accepts_any_shape(gpu: Target, shapes: Any) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
-    run = AnyShape(problem, gpu, shapes=shapes, workspace="torch", pool=PlanPool(8))
+    run = AnyShapeAttention(problem, gpu, shapes=shapes, workspace="torch", pool=PlanPool(8))
     assert run.why_exact == ""
     for batch, length in ((1, 64), (3, 100), (2, 700), (5, 1), (3, 100)):
         given = make_random_tensors(length, batch)
@@ -199,7 +199,7 @@ def test_one_callable_accepts_any_shape(gpu: Target, shapes: Any) -> None:
 def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(8)
-    run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
+    run = AnyShapeAttention(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
     for _ in range(CALLS_IN_A_ROW + 1):
         given = make_random_tensors(123)
         run(**given)
@@ -215,10 +215,10 @@ def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     assert is_right_output(given)
 
 
-def test_a_plan_of_a_larger_shape_class_serves_meanwhile(gpu: Target) -> None:
+def test_a_larger_shape_class_plan_serves_during_the_build(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(8)
-    run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
+    run = AnyShapeAttention(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
     run(**make_random_tensors(1000, 8))
     given = make_random_tensors(70)
     run(**given)
@@ -232,18 +232,18 @@ def test_a_plan_of_a_larger_shape_class_serves_meanwhile(gpu: Target) -> None:
     assert better.plan.bounds == ShapeClassBounds(2, 128, 128)
 
 
-def test_tensors_with_heads_before_rows_have_exact_plans(gpu: Target) -> None:
+def test_results_of_bhsd_tensors_are_right(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True)
-    run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
+    run = AnyShapeAttention(problem, gpu, workspace="torch", pool=PlanPool(8))
     q, k, v = (torch.randn(2, 4, 100, 64, device="cuda", dtype=torch.half) for _ in range(3))
     given = {"q": q, "k": k, "v": v, "o": torch.full_like(q, torch.nan)}
     run(**given)
     assert is_right_output(given)
 
 
-def test_tensors_with_mismatched_dims_or_missing_are_refused(gpu: Target) -> None:
+def test_mismatched_dims_and_missing_tensors_are_refused(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
-    run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
+    run = AnyShapeAttention(problem, gpu, workspace="torch", pool=PlanPool(8))
     with pytest.raises(UsageError, match="buffer-dims"):
         run(**make_random_tensors(100, heads=2))
     with pytest.raises(UsageError, match="buffer-dims"):
@@ -256,7 +256,7 @@ def test_tensors_with_mismatched_dims_or_missing_are_refused(gpu: Target) -> Non
 def test_memory_stays_constant_over_many_shapes(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(16)
-    run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=pool)
+    run = AnyShapeAttention(problem, gpu, shapes="any", workspace="torch", pool=pool)
     seen = []
     for number in range(4000):
         length, batch = 1 + number * 7919 % 997, 1 + number % 4
@@ -272,9 +272,9 @@ def test_memory_stays_constant_over_many_shapes(gpu: Target) -> None:
 
 
 @pytest.mark.alone
-def test_a_call_of_a_new_shape_does_not_wait(gpu: Target) -> None:
+def test_a_call_of_a_new_shape_does_not_wait_for_a_build(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
-    run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=PlanPool(16))
+    run = AnyShapeAttention(problem, gpu, shapes="any", workspace="torch", pool=PlanPool(16))
     run(**make_random_tensors(1024, 3, 2))
     took = []
     for length in range(900, 1000):
@@ -289,7 +289,7 @@ def test_a_call_of_a_new_shape_does_not_wait(gpu: Target) -> None:
 
 def test_threads_share_a_pool(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
-    run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(4))
+    run = AnyShapeAttention(problem, gpu, workspace="torch", pool=PlanPool(4))
     wrong: list[int] = []
 
     def call_in_thread(seed: int) -> None:

@@ -68,7 +68,7 @@ def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2
         pack[made] = buffer
         return made
 
-    def set_ragged_offset_of(item: Any, lengths: tuple[int, ...], row: int) -> None:
+    def set_ragged_offset_from_lengths(item: Any, lengths: tuple[int, ...], row: int) -> None:
         item.set_ragged_offset(
             add_int32_tensor(
                 f"{item.name} starts", make_int32_tensor(make_cumulative_lengths(lengths)) * (1 if multiplied else row)
@@ -82,7 +82,7 @@ def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2
         dims = [len(lengths), heads, max(lengths), WIDTH]
         strides = [heads * max(lengths) * WIDTH, WIDTH, heads * WIDTH, 1]
         made[name] = g.tensor(name=name, dim=dims, stride=strides)
-        set_ragged_offset_of(made[name], lengths, heads * WIDTH)
+        set_ragged_offset_from_lengths(made[name], lengths, heads * WIDTH)
     made["o"], made["stats"] = g.sdpa(
         q=made["q"],
         k=made["k"],
@@ -97,10 +97,10 @@ def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2
     )
     dims = [len(QUERIES), HEADS, max(QUERIES), WIDTH]
     made["o"].set_output(True).set_dim(dims).set_stride([HEADS * max(QUERIES) * WIDTH, WIDTH, HEADS * WIDTH, 1])
-    set_ragged_offset_of(made["o"], QUERIES, HEADS * WIDTH)
+    set_ragged_offset_from_lengths(made["o"], QUERIES, HEADS * WIDTH)
     made["stats"].set_output(True).set_dim([*dims[:3], 1]).set_stride([HEADS * max(QUERIES), 1, HEADS, 1])
     made["stats"].set_data_type(FrontendType.FLOAT)
-    set_ragged_offset_of(made["stats"], QUERIES, HEADS)
+    set_ragged_offset_from_lengths(made["stats"], QUERIES, HEADS)
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     assert len(g.graph().ops) == 1
     pack |= {made["q"]: q, made["k"]: k, made["v"]: v, made["o"]: o, made["stats"]: stats}
@@ -122,7 +122,7 @@ def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2
             torch.testing.assert_close(stats[rows].double(), want_stats, atol=1e-3, rtol=1e-3)
 
 
-def test_a_matmul_plan_runs_with_other_dims_and_their_workspace() -> None:
+def test_override_shapes_of_a_matmul_use_their_workspace_size() -> None:
     """Run one plan with new dims at each call, each with the workspace size that cuDNN 9.23 reports for its dims."""
     skip_before_version(9, 23, 0)
     torch.manual_seed(2)

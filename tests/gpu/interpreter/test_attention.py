@@ -20,7 +20,7 @@ from cudnn_backend_py.graph.formats import decode, encode
 from cudnn_backend_py.interpreter.philox import dropout_mask
 from cudnn_backend_py.target import Target
 from tests.support.attention_runs import MAX_FROBENIUS_ERRORS, AttentionRun, run_attention_cases
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.gpu_requirements import (
     are_expectations_measured_on_this_gpu,
     find_first_engine_config,
@@ -53,7 +53,7 @@ def random_problem_runs() -> list[AttentionRun]:
                 held = worst[run.data_type].setdefault(name, [0.0, 0.0])
                 worst[run.data_type][name] = [max(held[0], largest), max(held[1], relative)]
         outcomes = Counter(f"{run.form}: {run.outcome}" for run in found if run.backward is backward)
-        store_measured_numbers(
+        append_measurement_to_run_record(
             f"random attention problems, {'backward' if backward else 'forward'}",
             problems=CASE_COUNT,
             outcomes=dict(sorted(outcomes.items())),
@@ -127,7 +127,9 @@ def test_dropout_uses_philox_and_is_repeatable(gpu: Target) -> None:
     np.testing.assert_array_equal(mask, dropout_mask(99, 5, mask.shape, 0.9))
     sigma = np.sqrt(0.9 * 0.1 / (mask.size / 4))  # numbers of four rows may repeat
     assert abs(mask.mean() - 0.9) < 4 * sigma
-    store_measured_numbers("dropout 0.1", keep_rate=float(mask.mean()), sigmas=float(abs(mask.mean() - 0.9) / sigma))
+    append_measurement_to_run_record(
+        "dropout 0.1", keep_rate=float(mask.mean()), sigmas=float(abs(mask.mean() - 0.9) / sigma)
+    )
     other = run_graph(graph, gpu, make_dropout_inputs(100, 5))["rng_dump"]
     assert 0.1 < (other != mask).mean() < 0.25
 
@@ -166,7 +168,9 @@ def test_deterministic_backward_repeats_bitwise(gpu: Target, options: dict[str, 
             assert all(np.isfinite(value).all() for value in outputs.values())
             seen.add(b"".join(value.tobytes() for value in outputs.values()))
         assert len(seen) == 1, config.tag
-    store_measured_numbers("deterministic backward", runs=20, configs=[config.tag for config in configs], **sizes)
+    append_measurement_to_run_record(
+        "deterministic backward", runs=20, configs=[config.tag for config in configs], **sizes
+    )
 
 
 # the small-sequence patterns
@@ -225,7 +229,7 @@ def check_small_attention(gpu: Target, sizes: dict[str, Any], options: dict[str,
     want = interpret(forward, dict(numbers))["o"]
     rows = mark_rows_within_length(arrays, want)
     error = float(np.linalg.norm((o.astype(np.float64) - want)[rows]) / np.linalg.norm(want[rows]))
-    store_measured_numbers(f"mha_fprop {options}", relative_frobenius=error)
+    append_measurement_to_run_record(f"mha_fprop {options}", relative_frobenius=error)
     assert error < 2e-3
     trained = run_graph(training, gpu, arrays)
     np.testing.assert_allclose(trained["o"][rows].astype(np.float64), want[rows], atol=2e-2)
@@ -258,7 +262,7 @@ def check_small_gradients(
         lengths = arrays.get("seq_len_q" if name == "dq" else "seq_len_kv", np.full((2, 1, 1, 1), 128))
         rows = np.broadcast_to(np.arange(128)[None, None, :, None] < lengths, want.shape)
         error = float(np.linalg.norm((found[name] - want)[rows]) / np.linalg.norm(want[rows]))
-        store_measured_numbers(f"mha_bprop {options}", tensor=name, relative_frobenius=error)
+        append_measurement_to_run_record(f"mha_bprop {options}", tensor=name, relative_frobenius=error)
         assert error < 5e-3, name
 
 
@@ -276,7 +280,7 @@ def mark_rows_within_length(arrays: dict[str, NDArray[Any]], value: NDArray[Any]
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="compares with torch, which is not installed")
 def test_attention_errors_do_not_exceed_torch_flash_errors() -> None:
     for row in compare_with_torch_flash_attention():
-        store_measured_numbers("against torch's flash backend", **row)
+        append_measurement_to_run_record("against torch's flash backend", **row)
         for name, (ours, theirs) in row["relative_frobenius_ours_and_torch"].items():
             assert ours <= 1.05 * theirs, (row, name)
 
@@ -293,4 +297,6 @@ def test_compute_sanitizer_finds_no_error_in_attention() -> None:
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "ERROR SUMMARY: 0 errors" in done.stdout
-    store_measured_numbers("compute-sanitizer memcheck", cases=done.stdout.count("agrees"), summary="0 errors")
+    append_measurement_to_run_record(
+        "compute-sanitizer memcheck", cases=done.stdout.count("agrees"), summary="0 errors"
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tools.records.edge_runs import RANDOM_PROBLEMS_PER_FAMILY, list_random_problem_names, run_cases_in_children
 
 from ...support.gpu_requirements import are_expectations_measured_on_this_gpu, skip_if_support_not_measured_on_this_gpu
@@ -22,7 +22,7 @@ RecordsByCase = dict[str, dict[str, Any]]
 def edge_case_results() -> RecordsByCase:
     """Return the results of every edge case, on each engine that cuDNN has for it."""
     found = {record["name"]: record for record in run_cases_in_children([*EDGE_CASES, *REFUSED_EDGE_CASES])}
-    store_measured_numbers(
+    append_measurement_to_run_record(
         "edges of operations",
         outcomes=dict(Counter(f"{name.split('/')[0]}: {record['outcome']}" for name, record in found.items())),
         engines=dict(Counter(engine for record in found.values() for engine in record.get("engines", ()))),
@@ -40,7 +40,7 @@ def random_problem_results() -> RecordsByCase:
     }
     for family in OPERATION_FAMILIES:
         those = [record for name, record in found.items() if name.split("/")[1] == family]
-        store_measured_numbers(
+        append_measurement_to_run_record(
             f"random problems, {family}",
             outcomes=dict(Counter(record["outcome"] for record in those)),
             passed_over=sum(len(record["refused"]) for record in those if "refused" in record),

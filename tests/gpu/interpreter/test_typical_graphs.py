@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.info import collect_info
-from tests.support.figures import store_measured_numbers
-from tools.records.built_runs import WORKER_COUNT, run_in_child
+from tests.support.figures import append_measurement_to_run_record
+from tools.records.built_runs import WORKER_COUNT, run_typical_graph_in_child
 from tools.records.operations_page import AGREES, REFUSED, read_gpu_and_version, read_gpu_run_outcomes
 
 from ...support.gpu_requirements import get_current_sm, get_minimum_expected_count_on_this_gpu
@@ -20,8 +20,8 @@ from ...support.typical_graphs import KINDS_FOR_OTHER_GPUS, TYPICAL_GRAPHS
 def outcomes_by_graph() -> dict[str, dict[str, Any]]:
     """Return the outcome of every graph on this GPU."""
     with ThreadPoolExecutor(WORKER_COUNT) as pool:
-        found = dict(zip(TYPICAL_GRAPHS, pool.map(run_in_child, TYPICAL_GRAPHS), strict=True))
-    store_measured_numbers("graphs of operations", seen={name: item["said"] for name, item in found.items()})
+        found = dict(zip(TYPICAL_GRAPHS, pool.map(run_typical_graph_in_child, TYPICAL_GRAPHS), strict=True))
+    append_measurement_to_run_record("graphs of operations", seen={name: item["said"] for name, item in found.items()})
     return found
 
 

@@ -45,14 +45,14 @@ from cudnn_backend_py.execution.stream_state import get_live_handle
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.attention.known_issue import AttentionUse, Sharing
-from cudnn_backend_py.known_issues import FAULTS, find_reported_issues
+from cudnn_backend_py.known_issues import FAULTS, find_issues_of_attention_or_graph
 from cudnn_backend_py.native.cuda import Memory, Timer
 from cudnn_backend_py.native.launch import Launcher, Overrides
 from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from tests.support.child import ROOT, run_python
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 
 Array = NDArray[Any]
 Dims = tuple[int, ...]
@@ -174,7 +174,7 @@ def list_shape_change_cases(way: Sharing) -> Iterator[ShapeChangeCase]:
 
 
 @dataclass(frozen=True)
-class ProblemTensors:
+class ProblemTensorLayouts:
     """The layouts of a problem's tensors by name, and the names of the written tensors."""
 
     dims: Mapping[str, Dims]
@@ -201,9 +201,9 @@ def make_matmul_graph(sizes: Mapping[str, int]) -> Graph:
     return g.graph()
 
 
-def make_matmul_tensors(graph: Graph) -> ProblemTensors:
+def make_matmul_tensor_layouts(graph: Graph) -> ProblemTensorLayouts:
     tensors = {name: graph.tensor(name) for name in "abc"}
-    return ProblemTensors(
+    return ProblemTensorLayouts(
         {name: tensor.dims for name, tensor in tensors.items()},
         {name: tensor.strides for name, tensor in tensors.items()},
         ("c",),
@@ -226,20 +226,22 @@ def make_attention_graph(case: ShapeChangeCase, problem: Attention, target: Targ
     return make(problem, implementation=form, version=target.library.version, sm=target.sm, allow_hazards=True)
 
 
-def list_attention_tensors(case: ShapeChangeCase) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def list_read_and_written_tensor_names(case: ShapeChangeCase) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the data tensors that the kernel reads, and of those that it writes."""
     if case.direction == "backward":
         return ("q", "k", "v", "o", "do", "stats"), ("dq", "dk", "dv")
     return ("q", "k", "v"), ("o", "stats") if ATTENTION_OPTIONS[case.options].get("stats") else ("o",)
 
 
-def make_attention_tensors(case: ShapeChangeCase, p: Attention) -> ProblemTensors:
-    read, written = list_attention_tensors(case)
+def make_attention_tensor_layouts(case: ShapeChangeCase, p: Attention) -> ProblemTensorLayouts:
+    read, written = list_read_and_written_tensor_names(case)
     names = (*read, *written)
-    return ProblemTensors({name: p.dims(name) for name in names}, {name: p.strides(name) for name in names}, written)
+    return ProblemTensorLayouts(
+        {name: p.dims(name) for name in names}, {name: p.strides(name) for name in names}, written
+    )
 
 
-def make_length_tensors(p: Attention) -> dict[str, Array]:
+def make_length_and_offset_tensors(p: Attention) -> dict[str, Array]:
     """Return the length and offset tensors of a problem; ragged sequences start where dense ones would."""
     made: dict[str, Any] = {}
     if p.padding:
@@ -258,7 +260,7 @@ def make_length_tensors(p: Attention) -> dict[str, Array]:
 
 def compute_expected_attention(case: ShapeChangeCase, p: Attention, views: Mapping[str, Array]) -> dict[str, Array]:
     """Return the expected outputs of a problem, in float64, from views of its inputs."""
-    held = make_length_tensors(p)
+    held = make_length_and_offset_tensors(p)
     options: dict[str, Any] = {name: getattr(p, name) for name in ("left_bound", "right_bound", "alignment")} | {
         name: value for name, value in held.items() if name.startswith("seq_len")
     }
@@ -276,7 +278,7 @@ def compute_expected_attention(case: ShapeChangeCase, p: Attention, views: Mappi
 # Executed in a separate process
 
 
-def describe_difference(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[str, Array]) -> str:
+def describe_output_difference(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[str, Array]) -> str:
     """Describe how outputs differ from the expected ones; `keep` selects rows that are not padding."""
     words = []
     for name, found in got.items():
@@ -303,7 +305,7 @@ class ChangedShapeRun:
         if case.form == "matmul":
             self.sizes = [MATMUL_SHAPE, {**MATMUL_SHAPE, **MATMUL_SHAPE_CHANGES[case.change]}]
             self.graphs = [make_matmul_graph(sizes) for sizes in self.sizes]
-            self.tensors = [make_matmul_tensors(graph) for graph in self.graphs]
+            self.tensors = [make_matmul_tensor_layouts(graph) for graph in self.graphs]
             return
         built = make_attention_problem(case, {})
         change = SHAPE_CHANGES[case.change]
@@ -314,7 +316,7 @@ class ChangedShapeRun:
             layout = "bhsd"
         self.problems = [built, make_attention_problem(case, change, layout)]
         self.graphs = [make_attention_graph(case, p, self.target) for p in self.problems]
-        self.tensors = [make_attention_tensors(case, p) for p in self.problems]
+        self.tensors = [make_attention_tensor_layouts(case, p) for p in self.problems]
 
     def config(self, graph: Graph) -> EngineConfig:
         """Return the heuristics' engine config that the case names, for a graph that allows changed shapes.
@@ -370,7 +372,7 @@ class ChangedShapeRun:
 
     # numbers
 
-    def iterate_mixed_shapes(self) -> Iterator[tuple[str, ProblemTensors, dict[str, Any]]]:
+    def iterate_mixed_shapes(self) -> Iterator[tuple[str, ProblemTensorLayouts, dict[str, Any]]]:
         """Yield the requested shape, then each shape that mixes its sizes with those that the plan was built for.
 
         Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
@@ -379,25 +381,25 @@ class ChangedShapeRun:
         keys = [*MATMUL_SHAPE] if case.form == "matmul" else [*BUILT_SHAPE]
         sizes = self.sizes if case.form == "matmul" else [{key: getattr(p, key) for key in keys} for p in self.problems]
         changed = [key for key in keys if sizes[0][key] != sizes[1][key]]
-        outcomes: list[ProblemTensors] = []
+        outcomes: list[ProblemTensorLayouts] = []
         for of_strides in ("run", "built", "dense"):
             for which in itertools.product((1, 0), repeat=len(changed)):
                 mixed = {**sizes[1], **{key: sizes[at][key] for key, at in zip(changed, which, strict=True)}}
                 problem: Any = mixed
                 if case.form == "matmul":
-                    tensors = make_matmul_tensors(make_matmul_graph(mixed))
+                    tensors = make_matmul_tensor_layouts(make_matmul_graph(mixed))
                 else:
                     problem = made = make_attention_problem(case, mixed)
-                    tensors = make_attention_tensors(case, made)
+                    tensors = make_attention_tensor_layouts(case, made)
                 if of_strides != "dense":
                     strides = self.tensors[of_strides == "run"].strides
-                    tensors = ProblemTensors(tensors.dims, strides, tensors.written_tensors)
+                    tensors = ProblemTensorLayouts(tensors.dims, strides, tensors.written_tensors)
                 if tensors not in outcomes:
                     outcomes.append(tensors)
                     changes = [f"{key} {mixed[key]}" for key in changed]
                     yield ", ".join([*changes, f"strides {of_strides}"]), tensors, {"problem": problem}
 
-    def expected(self, tensors: ProblemTensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
+    def expected(self, tensors: ProblemTensorLayouts, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
         """Return the expected results, in float64, for the given tensors and their sizes."""
         views = {name: tensors.view(name, arenas[name]) for name in tensors.dims if name not in tensors.written_tensors}
         if self.case.form == "matmul":
@@ -409,7 +411,7 @@ class ChangedShapeRun:
         if self.case.form == "matmul" or not self.problems[1].padding:
             return {}
         p = self.problems[1]
-        held = make_length_tensors(p)
+        held = make_length_and_offset_tensors(p)
         rows = {
             end: (np.arange(n) < held[f"seq_len_{end}"][:, None])[:, None, :, None]
             for end, n in (("q", p.seq_q), ("kv", p.seq_kv))
@@ -449,7 +451,7 @@ class ChangedShapeRun:
         """Run the plan once, and return its output buffers, and times in microseconds if `timed`."""
         handle = get_live_handle(plan)
         tensors = self.graphs[1].variant_pack_tensors
-        small = {} if self.case.form == "matmul" else make_length_tensors(self.problems[1])
+        small = {} if self.case.form == "matmul" else make_length_and_offset_tensors(self.problems[1])
         figures: dict[str, float] = {}
         with Memory(handle.device or 0) as memory:
             holds: list[Array] = []
@@ -507,7 +509,7 @@ class ChangedShapeRun:
         _, _, requested = next(iterate_mixed_shapes)
         want = self.expected(run, requested["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
         got = {name: run.view(name, found[name]) for name in run.written_tensors}
-        said["said"] = describe_difference(got, want, self.find_unpadded_rows())
+        said["said"] = describe_output_difference(got, want, self.find_unpadded_rows())
         for name in run.written_tensors:
             mine = np.zeros(found[name].size, bool)
             run.view(name, mine)[...] = True
@@ -519,7 +521,7 @@ class ChangedShapeRun:
                 words
                 for words, tensors, mixed in iterate_mixed_shapes
                 if all(tensors.count_spanned_elements(name) <= arenas[name].size for name in tensors.dims)
-                and describe_difference(
+                and describe_output_difference(
                     {name: tensors.view(name, found[name]) for name in run.written_tensors},
                     self.expected(tensors, mixed["problem"], arenas),
                     {},
@@ -549,7 +551,7 @@ def measure_host_us(call: Any, calls: int = 300) -> float:
     return round((time.perf_counter() - start) / calls * 1e6, 2)
 
 
-def iterate_outcomes_of_case_parts(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
+def iterate_partial_outcomes(case: ShapeChangeCase) -> Iterator[dict[str, Any]]:
     """Yield the outcome of a case in parts, so that a crash of the process loses only the later parts."""
     run = ChangedShapeRun(case, open_target())
     try:
@@ -576,7 +578,7 @@ def iterate_outcomes_of_case_parts(case: ShapeChangeCase) -> Iterator[dict[str, 
 def print_outcome(case: ShapeChangeCase) -> None:
     """Print the outcome of a case, a line of JSON for each part."""
     try:
-        for bit in iterate_outcomes_of_case_parts(case):
+        for bit in iterate_partial_outcomes(case):
             print(json.dumps(bit), flush=True)
     except CudnnBackendError as error:
         text = str(error)
@@ -627,7 +629,7 @@ def outcomes() -> dict[ShapeChangeCase, dict[str, Any]]:
         rest = [case for case in all_cases if case not in found and get_problem_key(case) not in refused]
         found |= zip(rest, pool.map(run_case_in_child, rest), strict=True)
     words = {case.name: said for case, said in found.items()}
-    store_measured_numbers("one plan for many shapes", version=".".join(map(str, version)), sm=sm, seen=words)
+    append_measurement_to_run_record("one plan for many shapes", version=".".join(map(str, version)), sm=sm, seen=words)
     return found
 
 
@@ -673,7 +675,9 @@ def test_every_wrong_outcome_is_in_the_known_issue_table(outcomes: dict[ShapeCha
         if case.form != "matmul" and said != AGREES:
             form: Any = "unified" if case.form == "unified" else "single operations"
             use = AttentionUse(make_attention_problem(case, {}), case.direction == "backward", form)
-            issues = find_reported_issues(use, version=target.library.version, sm=target.sm, sharing=case.change_method)
+            issues = find_issues_of_attention_or_graph(
+                use, version=target.library.version, sm=target.sm, sharing=case.change_method
+            )
             if not list(issues):
                 unknown[case.name] = said
     target.close()

@@ -53,8 +53,14 @@ from examples import attention_known_issues
 from tests.known_issues import EXAMPLES, make_example_graph
 from tests.known_issues.convolution import make_convolution
 from tests.support.child import ROOT
-from tests.support.figures import store_measured_numbers
-from tools.campaign.plan_check import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
+from tests.support.figures import append_measurement_to_run_record
+from tools.campaign.plan_check import (
+    PlanOrRefusal,
+    build_plan_or_get_refusal,
+    is_context_lost,
+    run_and_compare,
+    run_plan,
+)
 
 from ...support.gpu_requirements import (
     are_expectations_measured_on_this_gpu,
@@ -92,7 +98,7 @@ def get_result_or_error_text(run: Callable[[], str]) -> str:
         return f"failed: {str(error).splitlines()[0]}"
 
 
-def describe_difference(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
+def describe_result_difference(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
     """Describe how outputs differ from the expected ones."""
     words = []
     for name, wanted in want.items():
@@ -140,7 +146,7 @@ def compare_with_interpreter(graph: Graph, engine: int | None = None) -> str:
         got = run_graph(graph, shared_target(), values, engine)
     except LookupError as error:
         return str(error)
-    return describe_difference(got, interpret(graph, values, rounding=True))
+    return describe_result_difference(got, interpret(graph, values, rounding=True))
 
 
 def get_known_issue_example_graph(code: str, which: str) -> Graph:
@@ -167,7 +173,7 @@ def compare_dq_for_strongly_negative_scores(which: str) -> str:
     values |= {name: item.reshape(-1, 1, 1, 1) for name, item in lengths.items()}
     values |= {name: values[name].swapaxes(2, 3) for name in ("k", "v")}
     got = run_graph(graph, shared_target(), values)
-    return describe_difference(got, {"dq": back.dq}, limit=0.05)
+    return describe_result_difference(got, {"dq": back.dq}, limit=0.05)
 
 
 def describe_nan_in_padded_forward_pass(length: int) -> str:
@@ -179,7 +185,7 @@ def describe_nan_in_padded_forward_pass(length: int) -> str:
     return f"o: NaN ({np.isnan(got).mean():.0%})" if np.isnan(got).any() else RIGHT
 
 
-def compare_plans_with_a_shared_kernel_cache(*, shared: bool) -> str:
+def compare_plans_with_or_without_kernel_cache(*, shared: bool) -> str:
     """Compare plans for short, then long sequences with the reference, with or without a kernel cache."""
     target = shared_target()
     cache: Descriptor | None = None
@@ -197,7 +203,7 @@ def compare_plans_with_a_shared_kernel_cache(*, shared: bool) -> str:
         out = {"o": encode(np.full((2, 2, seq, 64), np.nan), DataType.HALF)}
         execute(plan, {**{name: encode(item, DataType.HALF) for name, item in values.items()}, **out})
         exact = reference.forward(values["q"], values["k"].swapaxes(2, 3), values["v"])
-        said = describe_difference({"o": decode(out["o"], DataType.HALF)}, {"o": exact.o})
+        said = describe_result_difference({"o": decode(out["o"], DataType.HALF)}, {"o": exact.o})
     return said
 
 
@@ -207,13 +213,13 @@ def run_depthwise_convolutions_in_turn() -> str:
     for size in (56, 28, 14, 56, 7, 28):
         graph = make_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
         values = make_random_inputs(graph, size)
-        said = describe_difference(run_graph(graph, target, values), interpret(graph, values, rounding=True))
+        said = describe_result_difference(run_graph(graph, target, values), interpret(graph, values, rounding=True))
         if said != RIGHT:
             return f"size {size}: {said}"
     return RIGHT
 
 
-def run_add_with_broadcast() -> str:
+def compare_broadcast_add_with_interpreter() -> str:
     """Compare a float32 sum of tensors [1, 2, 2] and [1, 2, 1] with the interpreter."""
     g = GraphBuilder("sum", io_type=DataType.FLOAT)
     g.pointwise(PointwiseMode.ADD, g.tensor("a", (1, 2, 2)), g.tensor("b", (1, 2, 1)), name="y", virtual=False)
@@ -226,7 +232,7 @@ def make_first_config_runner(graph: Graph) -> Callable[[attention_known_issues.A
     return lambda arrays: execute(build_plan(configs[0]), arrays)
 
 
-def run_gradient_of_q_with_other_layout(which: str) -> str:
+def compare_dq_written_in_another_layout_than_q(which: str) -> str:
     """Compare a backward pass that writes dQ in another layout than that of Q with the reference."""
     graph = get_known_issue_example_graph("bounded-total-apart", which)
     use = read_attention(graph)
@@ -263,7 +269,9 @@ def run_gathered_moe_matmul(which: str) -> str:
     graph = get_known_issue_example_graph("moe-gather-32-bits", which)
     values = make_random_inputs(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
     values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
-    return describe_difference(run_graph(graph, shared_target(), values), interpret(graph, values, rounding=True))
+    return describe_result_difference(
+        run_graph(graph, shared_target(), values), interpret(graph, values, rounding=True)
+    )
 
 
 def compile_bilinear_resampling(which: str) -> str:
@@ -287,7 +295,7 @@ def compare_with_interpreter_on_generated_data(
     This is the comparison of a campaign (tools/campaign). Hostile data have an empty sequence.
     """
     words: list[str] = []
-    plans = [find_plan(graph, shared_target(), engine=engine) for engine in engines or (None,)]
+    plans = [build_plan_or_get_refusal(graph, shared_target(), engine=engine) for engine in engines or (None,)]
     for answer in plans:
         for kind in kinds if answer.plan is not None else ():
             assert answer.plan is not None
@@ -296,7 +304,7 @@ def compare_with_interpreter_on_generated_data(
     return "; ".join(words) or (RIGHT if any(answer.plan for answer in plans) else NO_ENGINE)
 
 
-def compare_norm_run_after_other_operand_dims() -> str:
+def compare_norm_after_run_with_other_operand_dims() -> str:
     """Compare a fused norm with the interpreter, after a run of such a norm with other operand dims."""
     compare_with_interpreter_on_generated_data(get_known_issue_example_graph("norm-operands-in-turn", "before"))
     return compare_with_interpreter_on_generated_data(get_known_issue_example_graph("norm-operands-in-turn", ""))
@@ -339,7 +347,7 @@ ROWS_COMPARED_AS_CAMPAIGN = [
 def check_random_numbers_of_dropout(which: str) -> str:
     """Check whether a forward pass with dropout writes random numbers of the requested distribution."""
     graph = get_known_issue_example_graph("dropout-distribution", which)
-    answer = find_plan(graph, shared_target())
+    answer = build_plan_or_get_refusal(graph, shared_target())
     assert answer.plan is not None
     drawn = run_plan(answer.plan, make_inputs(graph))[0]["rng_dump"]
     if np.isnan(drawn).any():
@@ -356,10 +364,10 @@ RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
     "backward-key-tail": lambda: compare_dq_for_strongly_negative_scores(""),
     "backward-key-tail:fixed": lambda: compare_dq_for_strongly_negative_scores("fixed"),
     "zero-length-sequences": lambda: describe_nan_in_padded_forward_pass(0),
-    "kernel-cache-of-attention": lambda: compare_plans_with_a_shared_kernel_cache(shared=True),
-    "kernel-cache-of-attention:fixed": lambda: compare_plans_with_a_shared_kernel_cache(shared=False),
-    "bounded-total-apart": lambda: run_gradient_of_q_with_other_layout(""),
-    "bounded-total-apart:fixed": lambda: run_gradient_of_q_with_other_layout("fixed"),
+    "kernel-cache-of-attention": lambda: compare_plans_with_or_without_kernel_cache(shared=True),
+    "kernel-cache-of-attention:fixed": lambda: compare_plans_with_or_without_kernel_cache(shared=False),
+    "bounded-total-apart": lambda: compare_dq_written_in_another_layout_than_q(""),
+    "bounded-total-apart:fixed": lambda: compare_dq_written_in_another_layout_than_q("fixed"),
     "paged-tail-not-finite": lambda: compare_attention_with_nan_after_sequences(""),
     "moe-gather-32-bits": lambda: run_gathered_moe_matmul(""),
     "moe-gather-32-bits:fixed": lambda: run_gathered_moe_matmul("fixed"),
@@ -422,7 +430,7 @@ RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
     "filter-gradient-split:fixed": lambda: compare_with_interpreter_on_generated_data(
         get_known_issue_example_graph("filter-gradient-split", "fixed")
     ),
-    "norm-operands-in-turn": compare_norm_run_after_other_operand_dims,
+    "norm-operands-in-turn": compare_norm_after_run_with_other_operand_dims,
     "norm-operands-in-turn:fixed": lambda: compare_with_interpreter_on_generated_data(
         get_known_issue_example_graph("norm-operands-in-turn", "fixed")
     ),
@@ -432,7 +440,7 @@ RUN_BY_GRAPH: dict[str, Callable[[], str]] = {
     "convolution-int8-relu": lambda: compare_with_interpreter(
         get_known_issue_example_graph("convolution-int8-relu", "")
     ),
-    "broadcast-add": run_add_with_broadcast,
+    "broadcast-add": compare_broadcast_add_with_interpreter,
     "padded-tail-not-finite": lambda: compare_attention_with_nan_after_sequences("padded"),
 }
 UNMEASURED_GRAPHS = (
@@ -566,7 +574,7 @@ def outcomes() -> dict[str, str]:
         name: words for name, words in every.items() if words != NO_ENGINE and not words.startswith(NEWER_FORM_CODES)
     }
     slowest = dict(sorted(seconds.items(), key=lambda item: -item[1])[:20])
-    store_measured_numbers(
+    append_measurement_to_run_record(
         "faults on this GPU", version=".".join(map(str, version)), sm=sm, seen=found, slowest=slowest
     )
     return found

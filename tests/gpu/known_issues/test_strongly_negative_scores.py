@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import open_target
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tools.records.deep_scores import make_very_low_scores_cases, run_cases_in_children
 
 from ...support.gpu_requirements import are_expectations_measured_on_this_gpu, skip_if_support_not_measured_on_this_gpu
@@ -23,7 +23,7 @@ def attention_results() -> list[dict[str, Any]]:
     cases = make_very_low_scores_cases(target.library.version)
     target.close()
     items = list(run_cases_in_children(cases[::CASE_STEP]))
-    store_measured_numbers("deep scores", outcomes=dict(Counter(item["outcome"] for item in items)))
+    append_measurement_to_run_record("deep scores", outcomes=dict(Counter(item["outcome"] for item in items)))
     return items
 
 

@@ -21,7 +21,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.target import Target, read_device, read_device_profile
 from tests.gpu.execution.test_execute import build_first_plan, run_and_check_flash_attention
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.flash import make_flash_graph
 from tests.support.gpu_requirements import find_first_engine_config
 
@@ -47,7 +47,7 @@ def test_the_properties_of_the_device_can_be_saved_and_opened_as_a_target(tmp_pa
 
 
 def test_a_device_profile_has_the_properties_that_the_driver_reports() -> None:
-    """A description of a GPU is read from the driver; cuDNN is queried only for what the driver does not report."""
+    """A description of a GPU is read from the driver; cuDNN is queried only for properties that the driver lacks."""
     profile, properties = read_device_profile(0), read_device(0)
     assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
     assert {name: profile.properties[name] for name in properties} == properties
@@ -151,7 +151,7 @@ def check_result_of_loaded_plan(path: str, what: str, target: Target) -> None:
     load_ms = (time.perf_counter() - start) * 1e3
     error = run_and_check_flash_attention(plan)
     live = build_first_plan(make_flash_graph(), target)
-    store_measured_numbers(
+    append_measurement_to_run_record(
         what,
         engine=plan.tag,
         load_ms=round(load_ms, 2),

@@ -19,7 +19,7 @@ from cudnn_backend_py.plans.cache import make_plan_key
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import list_profiles, read_device
 from tests.support.child import run_python
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.flash import compute_causal_attention
 from tests.support.gpu_requirements import find_first_engine_config
 
@@ -76,7 +76,7 @@ def test_the_profile_of_this_gpu_gives_the_same_plan_keys() -> None:
         )
 
 
-def test_plans_for_the_gpu_are_shared_and_found_again(builds: list[str]) -> None:
+def test_gpu_plans_are_shared_and_found_again_in_the_cache(builds: list[str]) -> None:
     assert shared_target() is shared_target("gpu")
     first = build(make_flash_attention())
     assert build(make_flash_attention(), "gpu") is first
@@ -114,6 +114,6 @@ def test_plans_can_be_built_in_one_or_four_threads() -> None:
         assert all(isinstance(one, Plan) for one in build_plans(configs, workers=threads))
         seconds[threads] = time.perf_counter() - begin
     processors = len(os.sched_getaffinity(0))
-    store_measured_numbers(
+    append_measurement_to_run_record(
         "four attention plans built in 1 and 4 threads", seconds=[*seconds.values()], processors=processors
     )

@@ -8,11 +8,11 @@ import pytest
 
 from cudnn_backend_py import DescriptorType, Graph, GraphBuilder, PointwiseMode, open_target
 from cudnn_backend_py.interpreter import pointwise
-from cudnn_backend_py.rewrite.reduce import reduce_failure
+from cudnn_backend_py.rewrite.reduce import reduce_failing_graph
 from cudnn_backend_py.target import Target
 from tools.campaign.graphs import GRAPH_FAMILIES, make_random_graph
-from tools.campaign.plan_check import find_plan, run_and_compare
-from tools.campaign.runner import CampaignOptions, run_campaign
+from tools.campaign.plan_check import build_plan_or_get_refusal, run_and_compare
+from tools.campaign.runner import RandomGraphCampaignOptions, run_random_graphs_for_a_time
 
 from ...support.gpu_requirements import get_minimum_expected_count_on_this_gpu, skip_if_support_not_measured_on_this_gpu
 
@@ -25,7 +25,7 @@ def gpu() -> Iterator[Target]:
 
 
 def is_cudnn_result_reported_wrong(graph: Graph, data: str, target: Target) -> bool:
-    got = find_plan(graph, target)
+    got = build_plan_or_get_refusal(graph, target)
     if got.plan is None:
         return False
     try:
@@ -37,7 +37,7 @@ def is_cudnn_result_reported_wrong(graph: Graph, data: str, target: Target) -> b
 @pytest.mark.parametrize("family", ["convolution", "matmul", "norm", "reduction", "attention"])
 def test_cudnn_computes_random_graphs_right(gpu: Target, family: str) -> None:
     graphs = [make_random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
-    offered = sum(find_plan(graph, gpu, build=False).engine != "" for graph in graphs)
+    offered = sum(build_plan_or_get_refusal(graph, gpu, build=False).engine != "" for graph in graphs)
     if not offered:
         skip_if_support_not_measured_on_this_gpu(f"no random {family} graph has an engine")
     assert offered >= get_minimum_expected_count_on_this_gpu("random graphs of a family with an engine")
@@ -56,7 +56,7 @@ def test_a_planted_wrong_scale_is_found_and_its_graph_reduced(gpu: Target, monke
     assert not is_cudnn_result_reported_wrong(g.graph(), "uniform", gpu)
     monkeypatch.setitem(pointwise.BINARY, PointwiseMode.MUL, lambda x, b: x * b * 1.01)
     assert is_cudnn_result_reported_wrong(g.graph(), "uniform", gpu)
-    made = reduce_failure(
+    made = reduce_failing_graph(
         g.graph(), "uniform", lambda graph, data: is_cudnn_result_reported_wrong(graph, data, gpu), budget_s=30
     )
     (op,) = made.graph.ops
@@ -64,8 +64,8 @@ def test_a_planted_wrong_scale_is_found_and_its_graph_reduced(gpu: Target, monke
     assert op.parameters()["mode"] is PointwiseMode.MUL
 
 
-def test_a_campaign_runs_in_child_processes(gpu: Target) -> None:
-    found = run_campaign(CampaignOptions(seconds=300, most=30, processes=2, reduce_s=5))
+def test_a_random_graph_campaign_runs_in_child_processes(gpu: Target) -> None:
+    found = run_random_graphs_for_a_time(RandomGraphCampaignOptions(seconds=300, most=30, processes=2, reduce_s=5))
     assert found.sum_counts()["graphs"] == 30
     assert found.sum_counts()["compared"] >= get_minimum_expected_count_on_this_gpu(
         "graphs of a campaign that are compared"

@@ -29,7 +29,7 @@ from tests.support.torch_reference import (
     compute_frobenius_error,
     compute_reference_attention,
     compute_reference_gradients,
-    fill_pages,
+    copy_sequences_to_shuffled_pages,
     pack_tokens,
     unpack_tokens,
 )
@@ -330,8 +330,12 @@ def run_paged_attention_problem(torch: Any, p: dict[str, Any], record: CampaignR
     b, longest, longest_kv = len(many_q), max(*many_q, 1), max(*many_kv, 1)
     k, v = (new.make_random_heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
     # The same pages for every problem of a kind, as in a server: few of them are used.
-    k_pages, table = fill_pages(k, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
-    v_pages, _ = fill_pages(v, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
+    k_pages, table = copy_sequences_to_shuffled_pages(
+        k, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"]
+    )
+    v_pages, _ = copy_sequences_to_shuffled_pages(
+        v, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"]
+    )
     q = new.make_random_heads(b, heads, longest, d, "bshd")
     more = {"sink": new.make_random_normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
     packed: dict[str, Any] = {}
@@ -383,8 +387,8 @@ def decode_long_sequences(torch: Any, record: CampaignRecord) -> None:
         new = RandomInputs(torch, "bfloat16", heads + page_size)
         many = [32768, 1, 2, *(_make_random_log_uniform(rng, 32768) for _ in range(61))]
         k, v = (new.make_random_heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
-        k_pages, table = fill_pages(k, many, page_size, 7, 1)
-        v_pages, _ = fill_pages(v, many, page_size, 7, 1)
+        k_pages, table = copy_sequences_to_shuffled_pages(k, many, page_size, 7, 1)
+        v_pages, _ = copy_sequences_to_shuffled_pages(v, many, page_size, 7, 1)
         q, lens = new.make_random_normal(64, 1, heads, d), new.make_int32_tensor(many)
         p = {"name": f"{heads} heads over {kv_heads}, d {d}, pages of {page_size}"}
         (o, stats), host = _time_call(

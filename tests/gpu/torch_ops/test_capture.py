@@ -15,7 +15,7 @@ from tests.support.torch_reference import (
     compute_frobenius_error,
     compute_reference_attention,
     compute_reference_gradients,
-    fill_pages,
+    copy_sequences_to_shuffled_pages,
     pack_tokens,
     unpack_tokens,
 )
@@ -71,7 +71,7 @@ def test_a_graph_of_decoding_replays_with_other_lengths_and_pages(shapes: str) -
     for many in ([320, 1, 17, 64], [5, 200, 1, 1]):
         k, v = (torch.randn(b, 2, longest, 64, device="cuda", dtype=torch.half) for _ in range(2))
         for x, whole in zip(pages, (k, v), strict=True):
-            filled, order = fill_pages(whole, many, 16, 200 - b * longest // 16, sum(many))
+            filled, order = copy_sequences_to_shuffled_pages(whole, many, 16, 200 - b * longest // 16, sum(many))
             x.copy_(filled)
         table.copy_(order)
         lens.copy_(make_int32_tensor(many))

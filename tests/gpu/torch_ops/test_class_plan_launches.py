@@ -25,7 +25,7 @@ from cudnn_backend_py.graph.attention.shape_class import (  # noqa: E402
     make_shape_class_graph,
     make_shape_class_problem,
 )
-from cudnn_backend_py.native.fast_call import _TupleCallStruct  # noqa: E402
+from cudnn_backend_py.native.fast_call import _PlanCallWithTupleStruct  # noqa: E402
 from cudnn_backend_py.system.version import Version  # noqa: E402
 from cudnn_backend_py.torch_ops import compiled  # noqa: E402
 from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noqa: E402
@@ -43,7 +43,7 @@ TENSOR_LAYOUTS = ("rows first", "heads first", "slices", "part of a longer buffe
 WORKSPACE_BYTES = 4096
 
 
-class UnbuiltClassPlan(ShapeClassPlan):
+class UnbuiltShapeClassPlan(ShapeClassPlan):
     """A plan for a class of shapes that has a graph but is not built."""
 
     def __init__(self, problem: Any, bounds: ShapeClassBounds, backward: bool) -> None:
@@ -63,11 +63,11 @@ class UnbuiltClassPlan(ShapeClassPlan):
 
 
 class FakePreparedLaunchCall:
-    """Stands for a prepared launch, with only the fields that the operators' C++ code reads and writes."""
+    """Placeholder for a prepared launch, with only the fields that the operators' C++ code reads and writes."""
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
         self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
-        self.call = _TupleCallStruct()
+        self.call = _PlanCallWithTupleStruct()
         self.call.row = ctypes.addressof(self.row)
         self.call.run.prepare = ctypes.cast(ctypes.addressof(self.row), type(self.call.run.prepare))
         self.address = ctypes.addressof(self.call)
@@ -75,7 +75,7 @@ class FakePreparedLaunchCall:
 
 class FakePrepareKernel:
     def __init__(self, _stream: int) -> None:
-        self.row = ctypes.create_string_buffer(compiled.PrepareKernel.size)  # type: ignore[attr-defined]
+        self.row = ctypes.create_string_buffer(compiled.LengthsAndOffsetsKernel.size)  # type: ignore[attr-defined]
 
     size = 8 * 100
 
@@ -100,7 +100,7 @@ class RecordedCompiledStep:
         self.dense, self.dense_class = operators
 
     def _record_launch(self, at: int) -> int:
-        call, recipe = _TupleCallStruct.from_address(at), self.recipe
+        call, recipe = _PlanCallWithTupleStruct.from_address(at), self.recipe
         words = (ctypes.c_int64 * 100).from_address(recipe.prepared)
         if self.make_sequence_view_of_call is not None:
             self.bytes = ctypes.string_at(
@@ -123,8 +123,8 @@ class RecordedCompiledStep:
 def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedCompiledStep]:
     launches = LaunchRecorder()
     made = RecordedCompiledStep(step_module, launches)
-    monkeypatch.setattr(compiled, "TupleCall", FakePreparedLaunchCall)
-    monkeypatch.setattr(compiled, "PrepareKernel", FakePrepareKernel)
+    monkeypatch.setattr(compiled, "PlanCallWithTuple", FakePreparedLaunchCall)
+    monkeypatch.setattr(compiled, "LengthsAndOffsetsKernel", FakePrepareKernel)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
     functions = (
         get_function_address(made.go),
@@ -162,7 +162,7 @@ def make_backward_call(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
     return inputs, [(f"d{name}", _allocate_output(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
 
 
-class PythonShapeClass:
+class ShapeClassSelectedByPython:
     """The class of shapes that Python selects for a call, and the launch that Python makes for it."""
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
@@ -170,7 +170,7 @@ class PythonShapeClass:
         self.reading = make_sequence_view_of_call(backward, named, OPERATOR_OPTIONS)
         problem = make_attention_problem_of_call(backward, named, self.reading)
         self.problem, self.bounds = problem, find_best_shape_class_bounds(problem, self.reading.needed_bounds)
-        self.plan = UnbuiltClassPlan(problem, self.bounds, backward)
+        self.plan = UnbuiltShapeClassPlan(problem, self.bounds, backward)
 
     def make_recipe(self, inputs: Any, outputs: Any) -> Any:
         return make_shape_class_recipe(
@@ -194,7 +194,7 @@ class PythonShapeClass:
             and find_best_shape_class_bounds(self.problem, r.needed_bounds) == self.bounds
         )
 
-    def check_launch(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
+    def check_that_launch_equals_python(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
         """Compare the outputs and the launch of the C++ code with those that Python makes."""
         row, words, _ = seen
         for (name, want), x in zip(outputs, made, strict=True):
@@ -208,7 +208,7 @@ class PythonShapeClass:
         tables = {name: (1 << 40) + offset for name, offset in plan.tables.items()}
         if named["seq_len_q"] is not None:
             tables = {name: workspace - min(plan.table_places) + offset for name, offset in plan.tables.items()}
-        want = plan.make_prepare_kernel_arguments(
+        want = plan.make_arguments_of_table_kernel(
             self.sequences(named, r),
             (r.batch, r.max_q, r.max_kv),
             (0, _get_address(named["seq_len_q"]), 0, _get_address(named["seq_len_kv"])),
@@ -241,7 +241,7 @@ def test_the_compiled_forward_launch_equals_the_python_launch(
 ) -> None:
     first = [make_random_tensor(layout, 4, 100) for _ in "qkv"]
     inputs, outputs = make_forward_call(*first, stats)
-    found = PythonShapeClass(False, inputs, outputs)
+    found = ShapeClassSelectedByPython(False, inputs, outputs)
     assert step.teach(found.make_recipe(inputs, outputs), False, inputs, stats)
     served = 0
     for b, s_q, s_kv in make_random_shapes(layout):
@@ -254,7 +254,7 @@ def test_the_compiled_forward_launch_equals_the_python_launch(
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, stats)
         if made is not None:
             assert found.accepts(inputs, outputs), (b, s_q, s_kv)
-            found.check_launch(inputs, outputs, made if stats else (made,), step.seen[-1])
+            found.check_that_launch_equals_python(inputs, outputs, made if stats else (made,), step.seen[-1])
             served += 1
         else:
             is_usual = s_q > 1 and s_kv > 1 and (b > 1 or layout != "part of a longer buffer")
@@ -274,9 +274,9 @@ def test_the_compiled_backward_launch_equals_the_python_launch(step: RecordedCom
 
     *first, d_o = make_backward_tensors(4, 100, 100)
     inputs, outputs = make_forward_call(*first, True)
-    forward = PythonShapeClass(False, inputs, outputs)
+    forward = ShapeClassSelectedByPython(False, inputs, outputs)
     taught = make_backward_call(*first, d_o)
-    backward = PythonShapeClass(True, *taught)
+    backward = ShapeClassSelectedByPython(True, *taught)
     served = 0
     for b, s_q, s_kv in [(4, 100, 100), *make_random_shapes(layout + "b")]:
         *given, d_o = make_backward_tensors(b, s_q, s_kv)
@@ -307,7 +307,7 @@ def test_the_compiled_backward_launch_equals_the_python_launch(step: RecordedCom
         assert (row[at] != detached[0].data_ptr()) == is_copied
         tokens = detached[0].transpose(1, 2).contiguous() if layout != "heads first" else detached[0]
         assert step.bytes == tokens.numpy().tobytes()
-        wanted = backward.plan.make_prepare_kernel_arguments(
+        wanted = backward.plan.make_arguments_of_table_kernel(
             *(Sequences(r.batch, r.max_q, r.max_kv), (r.batch, r.max_q, r.max_kv), (0, 0, 0, 0), r.multipliers),
             (0, 0, 0),
             {name: (1 << 40) + offset for name, offset in backward.plan.tables.items()},
@@ -328,18 +328,18 @@ def test_the_launch_uses_sequence_lengths_on_the_device(step: RecordedCompiledSt
         return make_forward_call(*[make_random_tensor("slices", b, s) for _ in "qkv"], True, lens)
 
     inputs, outputs = make_call_with_lengths(4, 100)
-    found = PythonShapeClass(False, inputs, outputs)
+    found = ShapeClassSelectedByPython(False, inputs, outputs)
     assert not found.make_recipe(inputs, outputs).keeps_tables, "values of lengths may change between calls"
     assert step.teach(found.make_recipe(inputs, outputs), False, inputs, True)
     for b, s in ((4, 100), (4, 77), (4, 128), (4, 65)):
         inputs, outputs = make_call_with_lengths(b, s)
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, True)
-        found.check_launch(inputs, outputs, made, step.seen[-1])
+        found.check_that_launch_equals_python(inputs, outputs, made, step.seen[-1])
 
 
 def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: RecordedCompiledStep) -> None:
     inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
-    found = PythonShapeClass(False, inputs, outputs)
+    found = ShapeClassSelectedByPython(False, inputs, outputs)
     assert step.teach(found.make_recipe(inputs, outputs), False, inputs, False)
     for s in (100, 100, 90, 90, 100):
         inputs, _ = make_forward_call(*[make_random_tensor("rows first", 4, s) for _ in "qkv"], False)
@@ -347,17 +347,17 @@ def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: RecordedC
     assert [prepared for _, _, prepared in step.seen] == [True, False, True, False, True]
 
 
-def test_the_notice_callback_can_make_python_run_the_call(step: RecordedCompiledStep) -> None:
+def test_the_callback_about_launches_can_make_python_run_a_call(step: RecordedCompiledStep) -> None:
     notices: list[Any] = []
     answers = iter((2, 0, -1, 0, 5))
 
-    def record_notice(unreported: int, shape: tuple[int, int, int]) -> int:
+    def record_reported_launch(unreported: int, shape: tuple[int, int, int]) -> int:
         notices.append((unreported, shape))
         return next(answers)
 
     inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
-    recipe = PythonShapeClass(False, inputs, outputs).make_recipe(inputs, outputs)
-    assert step.teach(type(recipe)(**(vars(recipe) | {"notice": record_notice})), False, inputs, False)
+    recipe = ShapeClassSelectedByPython(False, inputs, outputs).make_recipe(inputs, outputs)
+    assert step.teach(type(recipe)(**(vars(recipe) | {"notice": record_reported_launch})), False, inputs, False)
 
     def is_launched_by_compiled_step(s: int) -> bool:
         inputs, _ = make_forward_call(*[make_random_tensor("rows first", 4, s) for _ in "qkv"], False)
@@ -375,12 +375,12 @@ def test_the_notice_callback_can_make_python_run_the_call(step: RecordedCompiled
     assert notices == [(0, (4, 100, 100)), (2, (4, 100, 100)), (0, (4, 90, 90)), (0, (4, 90, 90)), (0, (4, 100, 100))]
 
 
-def test_an_exception_of_the_notice_callback_is_raised(step: RecordedCompiledStep) -> None:
+def test_an_exception_of_the_callback_about_launches_is_raised(step: RecordedCompiledStep) -> None:
     def raise_keyboard_interrupt(_unreported: int, _shape: Any) -> int:
         raise KeyboardInterrupt
 
     inputs, outputs = make_forward_call(*[make_random_tensor("rows first", 4, 100) for _ in "qkv"], False)
-    recipe = PythonShapeClass(False, inputs, outputs).make_recipe(inputs, outputs)
+    recipe = ShapeClassSelectedByPython(False, inputs, outputs).make_recipe(inputs, outputs)
     assert step.teach(type(recipe)(**(vars(recipe) | {"notice": raise_keyboard_interrupt})), False, inputs, False)
     with pytest.raises(KeyboardInterrupt):
         step.module.call(step.dense, *[x for _, x in inputs], *OPERATOR_OPTIONS, False)

@@ -21,7 +21,7 @@ from tests.support.torch_reference import (
     compute_frobenius_error,
     compute_reference_attention,
     compute_reference_gradients,
-    fill_pages,
+    copy_sequences_to_shuffled_pages,
     pack_tokens,
     unpack_tokens,
 )
@@ -155,8 +155,8 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
         want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
         assert compute_frobenius_error(compute_dense_attention(q, k, v), want) < 2e-3
         many = [s] * b
-        k_pages, table = fill_pages(k, many, 16, 3, 1)
-        v_pages, _ = fill_pages(v, many, 16, 3, 1)
+        k_pages, table = copy_sequences_to_shuffled_pages(k, many, 16, 3, 1)
+        v_pages, _ = copy_sequences_to_shuffled_pages(v, many, 16, 3, 1)
         q = make_random_half(b, 1, 4, 64)
         want, _ = compute_reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks())
         assert (

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from cudnn_backend_py.execution.buffers import find_dlpack_exchange  # noqa: E402
-from cudnn_backend_py.native.fast_call import _TupleCallStruct  # noqa: E402
+from cudnn_backend_py.native.fast_call import _PlanCallWithTupleStruct  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import INPUT, NUMBER, OUTPUT, PIECE  # noqa: E402
 from cudnn_backend_py.torch_ops.extension import Build  # noqa: E402
 
@@ -48,7 +48,7 @@ class LaunchRecorder:
         self.capturing = ctypes.CFUNCTYPE(ctypes.c_int, Address, ctypes.POINTER(ctypes.c_int))(self._get_capture_status)
 
     def _launch(self, address: int) -> int:
-        call = _TupleCallStruct.from_address(address)
+        call = _PlanCallWithTupleStruct.from_address(address)
         row = (ctypes.c_uint64 * ROW_LENGTH).from_address(call.row)
         self.seen.append((list(row), call.workspace or 0, call.filled, list(self.parameters)))
         call.filled = 1
@@ -102,7 +102,7 @@ def random_tensors() -> Any:
 def make_plan_description(launches: LaunchRecorder, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
     """Return a plan's description as a tuple that the C++ code's ``learn`` accepts."""
     words = (ctypes.c_uint64 * ROW_LENGTH)()
-    call = _TupleCallStruct()
+    call = _PlanCallWithTupleStruct()
     call.row = ctypes.addressof(words)
     fail: Callable[..., Any] = launches.fail
     call.run.fail = id(fail)
@@ -214,7 +214,7 @@ def test_the_tensor_reader_refuses_all_but_plain_tensors(step_module: Any, launc
     assert inside == [-1] * 5
 
 
-def test_the_launch_row_has_the_addresses_of_the_call(
+def test_the_launch_arguments_have_the_addresses_of_the_call(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     row = (*LAUNCH_ROW, (4, PIECE, 0, 4), (5, PIECE, 1, 0))
@@ -238,7 +238,7 @@ def test_the_launch_row_has_the_addresses_of_the_call(
     assert parameters_found == [0, 42, found[5], 0]
 
 
-def test_the_variant_pack_is_refilled_only_for_other_addresses(
+def test_the_variant_pack_is_refilled_only_if_addresses_change(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     row = LAUNCH_ROW[:3]
@@ -250,7 +250,7 @@ def test_the_variant_pack_is_refilled_only_for_other_addresses(
     assert [filled for _, _, filled, _ in launches.seen] == [0, 1, 0]
 
 
-def test_calls_without_a_learned_plan_are_left_to_python(
+def test_calls_without_a_registered_plan_are_left_to_python(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
@@ -361,7 +361,7 @@ def teach_forward_call(
     return lambda *given: step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, True)
 
 
-def test_python_computes_gradients_until_their_plan_is_learned(
+def test_python_computes_gradients_until_a_plan_is_registered(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, teach_forward_call: Any
 ) -> None:
     q, k, v = (x.detach().clone().requires_grad_(index < 2) for index, x in enumerate(random_tensors))
@@ -392,7 +392,7 @@ def test_python_computes_gradients_until_their_plan_is_learned(
         torch.autograd.grad(o, q, d_o)
 
 
-def test_gradients_of_a_pass_share_one_allocation(
+def test_gradients_of_a_backward_pass_share_one_allocation(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, teach_forward_call: Any
 ) -> None:
     """The gradients are separate aligned tensors in one allocation, which lives as long as one of them does."""
@@ -457,7 +457,7 @@ def test_the_compiled_step_copies_inputs_that_the_plan_marks_for_copying(
 DIM_CONDITIONS = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
 
 
-def test_a_learned_plan_can_require_a_dim_to_equal_two_other_dims(step_module: Any, launches: LaunchRecorder) -> None:
+def test_a_registered_plan_can_require_equal_dims(step_module: Any, launches: LaunchRecorder) -> None:
     operator_number = step_module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
     x, y = torch.randn(10, 4), torch.randn(12, 4)
     plan = make_plan_description(launches, (make_output_description(x),), ())
@@ -467,7 +467,7 @@ def test_a_learned_plan_can_require_a_dim_to_equal_two_other_dims(step_module: A
     assert step_module.call(operator_number, x, y, False) is None
 
 
-def test_calls_with_different_variable_dims_share_a_learned_plan(step_module: Any, launches: LaunchRecorder) -> None:
+def test_calls_with_different_dims_share_a_registered_plan(step_module: Any, launches: LaunchRecorder) -> None:
     operator_number = step_module.define(3, 0, 0, DIM_CONDITIONS, ())
     x, y, z = (torch.randn(size, 4) for size in (10, 12, 12))
 
@@ -501,7 +501,7 @@ def test_calls_with_different_variable_dims_share_a_learned_plan(step_module: An
     assert call_and_get_shape_and_launch_values(x, y, z, 8) == ((10, 4), 100, [25, 7])
 
 
-def test_the_number_of_learned_plans_is_bounded(
+def test_the_number_of_registered_plans_is_bounded(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class PlanHolder:
@@ -587,6 +587,6 @@ def test_a_plan_is_not_released_during_its_launch(
     assert steps == ["launched", "forgotten"]
 
 
-def test_the_compiled_step_build_lists_its_dependencies() -> None:
+def test_the_compiled_step_build_command_names_its_source() -> None:
     build = Build.for_torch(torch)
     assert Path(build.command[-5]).name == "compiled.cpp"

@@ -16,7 +16,7 @@ from cudnn_backend_py import GraphError, UsageError
 from cudnn_backend_py.torch_ops import attention, clear_plans, scaled_dot_product_attention, set_shapes
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS
 from cudnn_backend_py.torch_ops.compiled import STEP
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.streams import block_stream
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
@@ -67,7 +67,7 @@ def compute_relative_error(found: Any, want: Any) -> float:
 
 def check_relative_errors(kind: str, found: list[Any], want: list[Any], name: str) -> None:
     errors = [compute_relative_error(mine, other) for mine, other in zip(found, want, strict=True)]
-    store_measured_numbers(f"torch operator, {name}, {kind}", relative_frobenius=errors)
+    append_measurement_to_run_record(f"torch operator, {name}, {kind}", relative_frobenius=errors)
     forward, backward = MAX_FROBENIUS_ERRORS[kind]
     assert errors[0] < forward, errors
     assert max(errors[1:]) < backward, errors

@@ -12,7 +12,7 @@ from tests.support.torch_reference import (
     Masks,
     compute_frobenius_error,
     compute_reference_attention,
-    fill_pages,
+    copy_sequences_to_shuffled_pages,
     pack_tokens,
 )
 
@@ -39,8 +39,8 @@ def make_random_paged_inputs(
     b, s = len(many_kv), max(*many_kv, 1)
     q = torch.randn(b, longest_q, heads, d, device="cuda", dtype=torch.half).transpose(1, 2)
     k, v = (torch.randn(b, kv_heads, s, d, device="cuda", dtype=torch.half) for _ in range(2))
-    k_pages, table = fill_pages(k, many_kv, page_size, 9, 3)
-    return q, k, v, k_pages, fill_pages(v, many_kv, page_size, 9, 3)[0], table
+    k_pages, table = copy_sequences_to_shuffled_pages(k, many_kv, page_size, 9, 3)
+    return q, k, v, k_pages, copy_sequences_to_shuffled_pages(v, many_kv, page_size, 9, 3)[0], table
 
 
 def compute_reference_result(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gpu.torch_ops.campaign import CAMPAIGN_PARTS, CampaignRecord
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # of known issues that others reported
@@ -23,5 +23,5 @@ def test_random_attention_problems_give_right_results(part: str, shapes: str) ->
     for _ in range(PROBLEM_COUNT):
         run(torch, make(rng), record, shapes)
     found = record.to_dict()[part]
-    store_measured_numbers(f"torch operators, random problems, {part}, {shapes}", worst=found["worst"])
+    append_measurement_to_run_record(f"torch operators, random problems, {part}, {shapes}", worst=found["worst"])
     assert found["right"] == PROBLEM_COUNT, found["wrong"]

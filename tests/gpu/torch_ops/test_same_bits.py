@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.same_bits import compare_group_of_problems, make_random_problems
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache, clear_plans
-from tests.support.figures import store_measured_numbers
-from tests.support.torch_reference import fill_pages
+from tests.support.figures import append_measurement_to_run_record
+from tests.support.torch_reference import copy_sequences_to_shuffled_pages
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 TensorTuple = tuple[Any, ...]
@@ -50,7 +50,7 @@ def have_equal_bits(found: TensorTuple, want: TensorTuple) -> bool:
     return all(torch.equal(x, y) for x, y in zip(found, want, strict=True))
 
 
-def call_attention_with_other_shapes() -> None:
+def call_attention_with_several_shapes() -> None:
     """Call smaller and larger shapes, and one shape ten times, so that plans of other shapes are built."""
     for b, s in ((1, 30), (6, 700), *[(2, 210)] * 10):
         run_forward_and_backward(b, s)
@@ -63,7 +63,7 @@ def test_equal_calls_give_bitwise_equal_results(first: int) -> None:
     rows, refused = compare_group_of_problems(problems, CALL_COUNT)
     several = [row for row in rows if " s1x" not in row["problem"]]
     single = [row for row in rows if " s1x" in row["problem"]]
-    store_measured_numbers(
+    append_measurement_to_run_record(
         "bits of equal calls",
         problems=len(rows),
         refused=refused,
@@ -98,7 +98,7 @@ def test_results_of_a_repeated_shape_keep_their_bits() -> None:
 def test_deterministic_algorithms_make_training_repeatable(packed: bool) -> None:
     want = run_forward_and_backward(3, 260, packed=packed)
     for _ in range(10):
-        call_attention_with_other_shapes()
+        call_attention_with_several_shapes()
         assert have_equal_bits(run_forward_and_backward(3, 260, packed=packed), want)
 
 
@@ -114,7 +114,9 @@ def test_calls_with_one_query_are_repeatable_if_deterministic(dim: int, policy: 
         want = attention(q, k, v, shapes=policy, **options)
         return sum(not torch.equal(attention(q, k, v, shapes=policy, **options), want) for _ in range(250))
 
-    store_measured_numbers(f"single queries, d {dim}, {policy}", changed_by_default=count_calls_with_different_output())
+    append_measurement_to_run_record(
+        f"single queries, d {dim}, {policy}", changed_by_default=count_calls_with_different_output()
+    )
     assert count_calls_with_different_output(deterministic=True) == 0
 
 
@@ -125,7 +127,7 @@ def test_paged_decoding_is_repeatable_with_deterministic_algorithms() -> None:
     many = [320, 1, 17, 64, 300, 239, 100, 5]
     q = torch.randn(b, 1, 8, 64, device="cuda", dtype=torch.half)
     k, v = (torch.randn(b, 2, longest, 64, device="cuda", dtype=torch.half) for _ in "kv")
-    (k_pages, table), (v_pages, _) = (fill_pages(x, many, 16, 8, 3) for x in (k, v))
+    (k_pages, table), (v_pages, _) = (copy_sequences_to_shuffled_pages(x, many, 16, 8, 3) for x in (k, v))
     lengths = torch.tensor(many, device="cuda", dtype=torch.int32)
     call = partial(attention_with_kvcache, q, k_pages, v_pages, table, lengths, causal=True)
     want = call()
@@ -144,7 +146,7 @@ def test_activation_checkpointing_gives_the_same_gradients(reentrant: bool) -> N
 
     for _ in range(3):
         o = checkpoint(compute_checkpointed_attention, q, k, v, use_reentrant=reentrant)
-        call_attention_with_other_shapes()  # plans that are built between the passes
+        call_attention_with_several_shapes()  # plans that are built between the passes
         o.backward(d_o)
         assert have_equal_bits(tuple(x.grad for x in (q, k, v)), want[1:])
         for x in (q, k, v):
@@ -166,7 +168,7 @@ def test_cuda_graph_replays_are_bitwise_equal_to_direct_calls() -> None:
     for _ in range(5):
         graph.replay()
         assert have_equal_bits(found, want)
-        call_attention_with_other_shapes()
+        call_attention_with_several_shapes()
         assert have_equal_bits(run_attention_and_gradients(), want)
 
 
@@ -178,4 +180,4 @@ def test_torch_compile_is_bitwise_equal_to_direct_calls() -> None:
     want = attention(q, k, v, causal=True)
     for _ in range(3):
         assert torch.equal(call(q, k, v), want)
-        call_attention_with_other_shapes()
+        call_attention_with_several_shapes()

@@ -16,7 +16,7 @@ from cudnn_backend_py.execution.any_shape import CALLS_IN_A_ROW
 from cudnn_backend_py.execution.plan_pool import get_shared_pool
 from cudnn_backend_py.torch_ops import attention, attention_varlen, clear_plans, set_shapes, strategies
 from cudnn_backend_py.torch_ops.extension import EXTENSION, describe_extension
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.torch_reference import Masks, compute_frobenius_error, compute_reference_gradients
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
@@ -239,7 +239,7 @@ def test_attention_writes_the_out_tensor(policy: str) -> None:
 
 
 @pytest.mark.alone
-def test_a_new_shape_of_a_known_class_does_not_wait_for_a_build() -> None:
+def test_a_new_shape_of_a_built_shape_class_needs_no_build() -> None:
     torch.manual_seed(1)
     attention(*(x.detach() for x in make_random_inputs(4, 1024)[:3]), causal=True, shapes="any")
     lengths = torch.randperm(480)[:100].add(520).tolist()
@@ -252,7 +252,7 @@ def test_a_new_shape_of_a_known_class_does_not_wait_for_a_build() -> None:
         attention(q, k, v, causal=True, shapes="any")
         times.append((time.perf_counter() - begin) * 1e3)
     times.sort()
-    store_measured_numbers(
+    append_measurement_to_run_record(
         "torch operator, first call of a shape in a known class, ms", median=times[50], p99=times[98]
     )
     assert times[98] < 30, "a call waited for the build of a plan"
@@ -278,7 +278,7 @@ def make_random_inputs_or_slices(b: int, s: int, layout: str) -> list[Any]:
 @pytest.mark.usefixtures("wait_for_compiled_step")
 @pytest.mark.parametrize("policy", ["any", "adaptive"])
 @pytest.mark.parametrize("layout", ["bshd", "bhsd", "parts"])
-def test_the_compiled_step_runs_new_shapes_of_a_known_class(layout: str, policy: str) -> None:
+def test_the_compiled_step_runs_new_shapes_of_a_shape_class(layout: str, policy: str) -> None:
     clear_plans()
     rng = random.Random(layout)
     shapes = [(rng.choice((5, 6)), rng.randint(257, 512)) for _ in range(40)]
@@ -299,7 +299,7 @@ def test_the_compiled_step_runs_new_shapes_of_a_known_class(layout: str, policy:
 
 
 @pytest.mark.usefixtures("wait_for_compiled_step")
-def test_the_compiled_step_accepts_new_lengths_of_known_classes() -> None:
+def test_the_compiled_step_accepts_new_lengths_in_a_shape_class() -> None:
     for number, (b, s) in enumerate([(4, 120), (4, 100), (4, 65), (4, 128), (4, 77), (4, 99)]):
         *inputs, d_o = make_random_inputs(b, s)
         len_q, len_kv = (torch.randint(1, s + 1, (b,), device="cuda", dtype=torch.int32) for _ in "qk")
@@ -363,7 +363,7 @@ def test_each_call_uses_the_offset_tables_of_its_own_lengths() -> None:
 
 
 @pytest.mark.usefixtures("wait_for_compiled_step")
-def test_a_plan_of_a_larger_shape_class_serves_meanwhile() -> None:
+def test_a_larger_shape_class_plan_serves_during_the_build() -> None:
     clear_plans()
     attention(*(x.detach() for x in make_random_inputs(4, 1024)[:3]), causal=True, shapes="adaptive")
     for s in (100, 101, 102, 103):
@@ -416,7 +416,7 @@ def test_layers_of_a_training_step_do_not_trigger_an_exact_plan() -> None:
         before = count_exact_plans()
 
 
-def test_the_compiled_step_learns_no_strides_from_a_single_token() -> None:
+def test_strides_of_a_single_token_are_not_used_for_more_tokens() -> None:
     """A single token's stride has no meaning: the operators' C++ code must not use it for several tokens."""
     whole = torch.randn(8, 3, H, D, device="cuda", dtype=torch.half)
     for rows in (1, 1, 1, 1, 5):

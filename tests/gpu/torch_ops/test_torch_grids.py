@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cudnn_backend_py.torch_ops.drop_in import scaled_dot_product_attention
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
@@ -107,7 +107,7 @@ def compute_error_to_tolerance_ratio(found: Any, exact: Any, rounded: Any, facto
     return float(((found.float() - exact).abs() / (atol + rtol * exact.abs())).max())
 
 
-def compare_drop_in_with_exact_attention(
+def compare_sdpa_replacement_with_exact_attention(
     run: Callable[..., dict[str, Any]], inputs: dict[str, Any], name: str, tally: GridResult
 ) -> None:
     """Compare our replacement with exact math; if beyond the tolerance, compare torch's cuDNN backend as well.
@@ -150,7 +150,7 @@ def run_and_compare_grid_problem(case: GridAttentionProblem, tally: GridResult) 
     """Run one problem of a grid on random inputs, compare it, and add the result to `tally`."""
     inputs = make_random_attention_inputs(case)
     d_out = torch.rand(case.batch, case.heads[0], case.seq_q, case.head_dim, device="cuda").to(inputs["q"].dtype)
-    compare_drop_in_with_exact_attention(
+    compare_sdpa_replacement_with_exact_attention(
         lambda function, x: run_attention(function, case, x, d_out), inputs, str(case), tally
     )
 
@@ -161,7 +161,7 @@ def test_dense_attention_grid_is_within_torch_tolerance(seq_q: int, seq_kv: int)
     tally = GridResult()
     for case in list_dense_problems(seq_q, seq_kv):
         run_and_compare_grid_problem(case, tally)
-    store_measured_numbers(f"torch's dense grid, {seq_q}x{seq_kv}", **_summarize_grid_result(tally))
+    append_measurement_to_run_record(f"torch's dense grid, {seq_q}x{seq_kv}", **_summarize_grid_result(tally))
     assert tally.only_ours == []
 
 
@@ -171,7 +171,7 @@ def test_masked_attention_grid_is_within_torch_tolerance(seq_q: int, seq_kv: int
     tally = GridResult()
     for case in list_masked_problems(seq_q, seq_kv):
         run_and_compare_grid_problem(case, tally)
-    store_measured_numbers(f"torch's masked grid, {seq_q}x{seq_kv}", **_summarize_grid_result(tally))
+    append_measurement_to_run_record(f"torch's masked grid, {seq_q}x{seq_kv}", **_summarize_grid_result(tally))
     assert tally.only_ours == []
 
 
@@ -202,8 +202,8 @@ def test_the_samples_of_opinfo_are_within_the_tolerance_of_torch(kind: str) -> N
             assert all(x.isfinite().all() for x in found.values())
         else:
             run = partial(run_opinfo_sample, options=sample.kwargs)
-            compare_drop_in_with_exact_attention(run, inputs, str(sample.summary()), tally)
-    store_measured_numbers(f"torch's OpInfo, {kind}", **_summarize_grid_result(tally))
+            compare_sdpa_replacement_with_exact_attention(run, inputs, str(sample.summary()), tally)
+    append_measurement_to_run_record(f"torch's OpInfo, {kind}", **_summarize_grid_result(tally))
     assert tally.only_ours == []
     assert tally.compared >= 13
 

@@ -10,7 +10,7 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 pytest.importorskip("transformers", reason="did not run: transformers is not installed, the models are its own")
 
 from cudnn_backend_py.torch_ops.transformers import register_transformers  # noqa: E402
-from tests.support.figures import store_measured_numbers  # noqa: E402
+from tests.support.figures import append_measurement_to_run_record  # noqa: E402
 from tests.support.torch_reference import compute_frobenius_error  # noqa: E402
 from tests.support.transformers_models import (  # noqa: E402
     DECODER_OPTIONS,
@@ -27,7 +27,7 @@ CUDA_HALF = {"device": "cuda", "dtype": torch.half}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def register_attention() -> None:
+def register_package_with_transformers() -> None:
     register_transformers()
 
 
@@ -53,7 +53,7 @@ def run_model_with_each_attention(make: Any, name: str, run: Any) -> tuple[Named
 def test_decoder_is_as_exact_as_eager_attention(name: str) -> None:
     for run in DECODER_RUNS.values():
         check_errors_against_eager_attention(*run_model_with_each_attention(make_decoder, name, run))
-    store_measured_numbers("transformers models with equal results", **{name: len(DECODER_RUNS)})
+    append_measurement_to_run_record("transformers models with equal results", **{name: len(DECODER_RUNS)})
 
 
 @pytest.mark.parametrize("name", ENCODER_OPTIONS)

@@ -13,7 +13,7 @@ from tests.support.torch_reference import (
     compute_frobenius_error,
     compute_reference_attention,
     compute_reference_gradients,
-    fill_pages,
+    copy_sequences_to_shuffled_pages,
 )
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
@@ -77,7 +77,7 @@ def test_paged_results_are_independent_of_previous_memory_contents(fill_byte: in
     b, longest = len(many), max(many)
     q = torch.randn(b, rows, H, D, device="cuda", dtype=torch.half)
     k, v = (torch.randn(b, longest, H, D, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(2))
-    (k_pages, table), (v_pages, _) = (fill_pages(x, many, 16, 64, 7) for x in (k, v))
+    (k_pages, table), (v_pages, _) = (copy_sequences_to_shuffled_pages(x, many, 16, 64, 7) for x in (k, v))
     lengths = torch.tensor(many, device="cuda", dtype=torch.int32)
     wide = (q.transpose(1, 2).double(), k.double(), v.double())
     want, lse = compute_reference_attention(*wide, Masks(), len_kv=lengths)

@@ -16,18 +16,18 @@ from cudnn_backend_py.graph.encoded import GRAPH_PREFIX, decode_graph
 from cudnn_backend_py.interpreter.data import DATA_KINDS
 from cudnn_backend_py.known_issues import find_issues_failing_before_execution
 from cudnn_backend_py.plans.build import shared_target
-from cudnn_backend_py.rewrite.reduce import ReducedFailure, reduce_failure
+from cudnn_backend_py.rewrite.reduce import ReducedFailingGraph, reduce_failing_graph
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.runner import Runner
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.gpu_requirements import skip_if_support_not_measured_on_this_gpu
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 from tests.support.wrong_scales import (
     SCALE_FACTORS,
     WRONG_MODES,
     WRONG_SCALES,
-    use_wrong_pointwise_mode,
-    use_wrong_scale,
+    use_wrong_pointwise_mode_in_interpreter,
+    use_wrong_scale_in_interpreter,
 )
 
 GRAPH_NAMES = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
@@ -66,7 +66,7 @@ def test_attention_is_right_and_timed() -> None:
     assert config.warm is not None
     assert 1 < config.warm.median_us < 1e5
     assert {item.output for item in config.comparisons} == {"o", "stats"}
-    store_measured_numbers("a trial of attention", seconds=trial.seconds, cold_us=config.cold.median_us)
+    append_measurement_to_run_record("a trial of attention", seconds=trial.seconds, cold_us=config.cold.median_us)
     assert Trial.from_dict(json.loads(json.dumps(trial.to_dict(), allow_nan=False))) == trial
 
 
@@ -99,12 +99,16 @@ def is_cudnn_result_reported_wrong(graph: Graph, data: str) -> bool:
         return False
 
 
-def reduce_wrong_graph(graph: Graph) -> ReducedFailure:
+def reduce_wrong_graph(graph: Graph) -> ReducedFailingGraph:
     """Return the smallest reduced graph with a wrong result; large graphs get more time for the reduction."""
-    made = reduce_failure(graph, "uniform", is_cudnn_result_reported_wrong, budget_s=60 if len(graph.ops) < 5 else 300)
+    made = reduce_failing_graph(
+        graph, "uniform", is_cudnn_result_reported_wrong, budget_s=60 if len(graph.ops) < 5 else 300
+    )
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
     assert elements[1] < elements[0], made.steps
-    store_measured_numbers("a planted fault", graph=graph.name, steps=made.steps, tried=made.tried, elements=elements)
+    append_measurement_to_run_record(
+        "a planted fault", graph=graph.name, steps=made.steps, tried=made.tried, elements=elements
+    )
     return made
 
 
@@ -119,10 +123,10 @@ def test_a_wrong_scale_in_each_operation_and_type_is_found(family: str, kind: Da
     graph = make(kind)
     run_trial_and_check_results(graph, seed=1, time=False)
     for factor in SCALE_FACTORS[kind]:
-        with use_wrong_scale(operation, factor):
+        with use_wrong_scale_in_interpreter(operation, factor):
             wrong = run_graph(graph, seed=1, time=False)
         assert wrong.state == "wrong", (factor, [str(item) for item in wrong.configs[0].comparisons])
-    with use_wrong_scale(operation, SCALE_FACTORS[kind][0]):
+    with use_wrong_scale_in_interpreter(operation, SCALE_FACTORS[kind][0]):
         made = reduce_wrong_graph(graph)
     assert operation in {op.kind for op in made.graph.ops}
     assert len(made.graph.ops) <= (len(graph.ops) if "attention" in family else 2)
@@ -134,7 +138,7 @@ def test_a_wrong_pointwise_mode_is_found_and_its_graph_reduced(name: str) -> Non
     make, mode, other = WRONG_MODES[name]
     graph = make()
     run_trial_and_check_results(graph, seed=1, time=False)
-    with use_wrong_pointwise_mode(mode, other):
+    with use_wrong_pointwise_mode_in_interpreter(mode, other):
         assert run_graph(graph, seed=1, time=False).state == "wrong"
         made = reduce_wrong_graph(graph)
     assert mode in {op.parameters().get("mode") for op in made.graph.ops}

@@ -15,11 +15,11 @@ from cudnn_backend_py import DataType, Graph, UsageError, build_plan, execute, o
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.cache import PlanCache, make_plan_key
-from cudnn_backend_py.plans.select import Selection, make_tuned_plan_key_options
+from cudnn_backend_py.plans.select import Selection, make_cache_key_options_of_tuned_plan
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.tuning.search import autotune
 from cudnn_backend_py.tuning.statistics import MIN_ROUNDS
-from tests.support.figures import store_measured_numbers
+from tests.support.figures import append_measurement_to_run_record
 from tests.support.gpu_requirements import find_first_engine_config
 
 
@@ -51,12 +51,12 @@ def test_the_tuning_record_is_plain_data_with_the_time_of_the_fastest_config(gpu
     assert tuned.gain >= 1
     assert evidence["l2_bytes"] > 1 << 20
     assert progress == sorted(progress)
-    key = make_plan_key(make_forward_graph(), gpu, make_tuned_plan_key_options(None, gpu))
+    key = make_plan_key(make_forward_graph(), gpu, make_cache_key_options_of_tuned_plan(None, gpu))
     assert cache.evidence(key) == evidence
     kept = cache.get(key, gpu)
     assert kept is not None
     assert kept.tag == tuned.plan.tag
-    store_measured_numbers("autotune forward", gain=tuned.gain, seconds=evidence["seconds"], tried=len(timed))
+    append_measurement_to_run_record("autotune forward", gain=tuned.gain, seconds=evidence["seconds"], tried=len(timed))
 
 
 def test_the_first_config_is_the_first_choice_of_the_heuristics(gpu: Target) -> None:
@@ -90,7 +90,7 @@ def test_without_tolerance_only_configs_with_equal_bits_are_timed(gpu: Target) -
 
 
 @pytest.mark.alone
-def test_tuning_beyond_heuristics_agrees_and_keeps_its_time_budget(gpu: Target) -> None:
+def test_tuning_beyond_heuristics_keeps_its_time_budget(gpu: Target) -> None:
     graph = attention.sdpa_backward(batch=2, heads=8, seq_q=1024, head_dim=64, causal=True)
     began = time.monotonic()
     tuned = autotune(graph, gpu, engines=True, max_candidates=12, budget_s=15, cache=False)
@@ -99,7 +99,7 @@ def test_tuning_beyond_heuristics_agrees_and_keeps_its_time_budget(gpu: Target) 
     longest = max(item.get("build_s", 0) for item in tuned.evidence["candidates"])
     assert states
     assert seconds < 15 + 2 * longest + 1
-    store_measured_numbers("autotune backward", gain=tuned.gain, seconds=seconds, states=states)
+    append_measurement_to_run_record("autotune backward", gain=tuned.gain, seconds=seconds, states=states)
 
 
 def test_tuning_skips_configs_that_the_selection_excludes(gpu: Target) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.why.conditions import find_blocker, find_condition_by_message, find_releases
-from tests.support.torch_backend_cases import make_torch_call, read_machine, read_torch_answer
+from tests.support.torch_backend_cases import make_torch_call, parse_torch_backend_choice, read_machine
 from tools.records import sdpa_grid
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
@@ -39,7 +39,7 @@ def list_calls_judged_differently_than_by_torch(record: dict[str, Any]) -> list[
             found.append(f"{short}: torch {reported}, ours {gate}")
         elif answer["cudnn"] and isinstance(answer["choice"], int) and (answer["choice"] == 3) != (gate is None):
             found.append(f"{short}: torch chose {answer['choice']}, ours {gate}")
-        named = find_blocker(call, machine, read_torch_answer(answer))
+        named = find_blocker(call, machine, parse_torch_backend_choice(answer))
         if (named is None) != (answer["choice"] == 3):
             found.append(f"{short}: torch chose {answer['choice']}, asked: {named and named.gate}")
     return found

@@ -36,10 +36,15 @@ def make_random_qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> t
 def test_fake_tensors_give_the_same_sdpa_backend_as_real_ones() -> None:
     """`why` queries torch about compiled calls with fake tensors, so both kinds must give the same backend."""
     from cudnn_backend_py.why.calls import TorchCall
-    from cudnn_backend_py.why.query_torch import describe_tensor, query_torch, query_with_fake_tensors, read_switches
+    from cudnn_backend_py.why.query_torch import (
+        describe_tensor,
+        query_backend_choice_with_fake_tensors,
+        query_torch,
+        read_switches,
+    )
 
     compared = 0
-    for case in sdpa_grid.make_random_cases(160)[::2]:
+    for case in sdpa_grid.make_sdpa_cases(160)[::2]:
         if "nested" in case or case["device"] != "cuda":
             continue
         made = sdpa_grid.make_sdpa_arguments(case, torch)
@@ -56,7 +61,7 @@ def test_fake_tensors_give_the_same_sdpa_backend_as_real_ones() -> None:
                 switches=read_switches(),
             )
             real = query_torch(made["q"], made["k"], made["v"], made["mask"], call)
-        again = query_with_fake_tensors(call)
+        again = query_backend_choice_with_fake_tensors(call)
         assert (again.choice, again.cudnn) == (real.choice, real.cudnn), call
         compared += 1
     assert compared > 50

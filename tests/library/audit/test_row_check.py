@@ -13,7 +13,7 @@ from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
-from cudnn_backend_py.audit.rows import FACTS, check_backward, check_forward  # noqa: E402
+from cudnn_backend_py.audit.rows import FACTS, check_sampled_gradients, check_sampled_output_rows  # noqa: E402
 
 SEEDS = range(40)
 
@@ -61,8 +61,8 @@ class AttentionProblem:
         return np.asarray(x.double().numpy())
 
     def check(self, o: Any, gradients: dict[str, Any]) -> dict[str, list[float]]:
-        found = check_forward(self.named, self.options, o, self.generator)
-        found |= check_backward(self.named, self.options, self.d_o, gradients, self.generator)
+        found = check_sampled_output_rows(self.named, self.options, o, self.generator)
+        found |= check_sampled_gradients(self.named, self.options, self.d_o, gradients, self.generator)
         return {name: x.tolist() for name, x in found.items()}
 
 
@@ -114,8 +114,8 @@ def test_the_row_check_copies_no_data_to_the_host(packed: bool) -> None:
             named = {"q": q, "k": k, "v": v}
             options = OperatorOptions(None, 0.0, None, 0, False, 30.0, False)
         gradients = {f"d{name}": torch.empty_like(named[name]) for name in "qkv"}
-        found = check_forward(named, options, torch.empty_like(q), None)
-        found |= check_backward(named, options, torch.empty_like(q), gradients, None)
+        found = check_sampled_output_rows(named, options, torch.empty_like(q), None)
+        found |= check_sampled_gradients(named, options, torch.empty_like(q), gradients, None)
         assert all(x.shape == (len(FACTS),) for x in found.values())
     assert {"o", "dq"} <= set(found)
 
@@ -134,8 +134,8 @@ def test_packed_and_paged_rows_are_checked_with_their_sequence() -> None:
             o[start : start + length] = torch.from_numpy(made.o[0]).transpose(0, 1).half()
     options = OperatorOptions(None, 0.0, None, 0, True, None, False, 64, 64)
     named = {"q": q, "k": k, "v": v, "cu_seqlens_q": starts, "cu_seqlens_k": starts}
-    assert check_forward(named, options, o, generator)["o"][0] == 0
-    assert check_forward(named, options, 1.1 * o, generator)["o"][0] == 1
+    assert check_sampled_output_rows(named, options, o, generator)["o"][0] == 0
+    assert check_sampled_output_rows(named, options, 1.1 * o, generator)["o"][0] == 1
     table = torch.tensor([[5, 0, 3, 1], [2, 7, 6, 4]], dtype=torch.int32)
     have = torch.tensor([33, 64], dtype=torch.int32)
     pages = [torch.randn(8, 2, 16, 32).half() for _ in range(2)]
@@ -148,5 +148,5 @@ def test_packed_and_paged_rows_are_checked_with_their_sequence() -> None:
         made = reference.forward(rows[b][None].double().numpy(), *keys, right_bound=0, alignment="bottom_right")
         o[b] = torch.from_numpy(made.o[0]).half()
     named = {"q": rows, "k": pages[0], "v": pages[1], "block_table": table, "seq_len_kv": have}
-    assert check_forward(named, options, o, generator)["o"][0] == 0
-    assert check_forward(named, options, 1.1 * o, generator)["o"][0] == 1
+    assert check_sampled_output_rows(named, options, o, generator)["o"][0] == 0
+    assert check_sampled_output_rows(named, options, 1.1 * o, generator)["o"][0] == 1

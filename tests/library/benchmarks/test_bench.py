@@ -21,7 +21,12 @@ from benchmarks.judge import compare_record_with_limits, format_limit_lines
 from benchmarks.problems import LARGE_PROBLEMS, QUICK_REPETITIONS, SMALL_PROBLEM
 from benchmarks.tables import draw_tflops, make_fresh_process_table, make_gpu_table, make_host_table, make_ragged_table
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_problem_graph, count_flops, format_problem
+from cudnn_backend_py.cli.compare.problems import (
+    DIRECTIONS,
+    build_attention_graph,
+    count_flops,
+    format_attention_problem,
+)
 from cudnn_backend_py.frontend.handles import DescribedHandle
 from cudnn_backend_py.generated.enums import DataType, Status
 from cudnn_backend_py.graph import Graph
@@ -43,12 +48,12 @@ def h100_target() -> Any:
 # shapes
 
 
-def build_attention_graph(target: Any, problem: Attention, direction: Any) -> Graph:
-    return build_problem_graph(problem, direction, target.library.version, target.sm)
+def build_graph_for_target(target: Any, problem: Attention, direction: Any) -> Graph:
+    return build_attention_graph(problem, direction, target.library.version, target.sm)
 
 
-def test_the_20_benchmark_shapes_cover_the_options() -> None:
-    assert len({format_problem(shape) for shape in LARGE_PROBLEMS}) == len(LARGE_PROBLEMS) == 20
+def test_the_20_benchmark_shapes_cover_attention_options() -> None:
+    assert len({format_attention_problem(shape) for shape in LARGE_PROBLEMS}) == len(LARGE_PROBLEMS) == 20
     assert {shape.seq_q for shape in LARGE_PROBLEMS} >= {512, 16384}
     types = {DataType.HALF, DataType.BFLOAT16}
     for of, values in {"head_dim": {64, 128}, "causal": {True, False}, "data_type": types}.items():
@@ -86,16 +91,18 @@ def test_attention_flops_equal_the_formula() -> None:
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_cudnn_supports_every_benchmark_shape(h100_target: Any, direction: Any) -> None:
     refused = [
-        format_problem(shape)
+        format_attention_problem(shape)
         for shape in (SMALL_PROBLEM, *LARGE_PROBLEMS)
-        if not OperationGraph(build_attention_graph(h100_target, shape, direction), h100_target).heuristics("A").configs
+        if not OperationGraph(build_graph_for_target(h100_target, shape, direction), h100_target)
+        .heuristics("A")
+        .configs
     ]
     assert not refused
 
 
 def test_a_config_tag_gives_engine_and_knobs(h100_target: Any) -> None:
     (config, *_) = (
-        OperationGraph(build_attention_graph(h100_target, SMALL_PROBLEM, "forward"), h100_target)
+        OperationGraph(build_graph_for_target(h100_target, SMALL_PROBLEM, "forward"), h100_target)
         .heuristics("A")
         .configs
     )
@@ -177,7 +184,7 @@ def make_benchmark_record(**changes: Any) -> dict[str, Any]:
         "cudnn-frontend": make_timing_record(101.0),
     }
     row = {
-        "shape": format_problem(LARGE_PROBLEMS[0]),
+        "shape": format_attention_problem(LARGE_PROBLEMS[0]),
         "direction": "forward",
         "flops": 1e9,
         "us": us,
@@ -193,7 +200,7 @@ def make_benchmark_record(**changes: Any) -> dict[str, Any]:
         "cudnn-frontend": theirs,
         "C program": theirs,
     }
-    made = {"host": {"problem": format_problem(SMALL_PROBLEM), "forward": host, "backward": dict(host)}}
+    made = {"host": {"problem": format_attention_problem(SMALL_PROBLEM), "forward": host, "backward": dict(host)}}
     made["ragged"] = {
         "C loop": make_timing_record(15.0),
         "same pointers": make_timing_record(15.5),
@@ -207,39 +214,39 @@ def make_benchmark_record(**changes: Any) -> dict[str, Any]:
     return made | changes
 
 
-def find_passed_criteria(made: dict[str, Any]) -> dict[str, bool | None]:
+def get_result_of_each_criterion(made: dict[str, Any]) -> dict[str, bool | None]:
     return {item["name"]: item["passed"] for item in compare_record_with_limits(made)}
 
 
 def test_good_measurements_meet_every_criterion() -> None:
-    assert set(find_passed_criteria(make_benchmark_record()).values()) == {True}
+    assert set(get_result_of_each_criterion(make_benchmark_record()).values()) == {True}
 
 
 def test_a_bad_measurement_fails_only_its_own_criterion() -> None:
     made = make_benchmark_record()
     made["ragged"]["same pointers"] = make_timing_record(16.0)
-    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
+    assert [name for name, good in get_result_of_each_criterion(made).items() if not good] == [
         "host, ragged: same pointers / C loop"
     ]
     made = make_benchmark_record()
     made["host"]["forward"]["same pointers"] = make_timing_record(5.8)
-    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
+    assert [name for name, good in get_result_of_each_criterion(made).items() if not good] == [
         "host, forward: same pointers / C loop"
     ]
     made = make_benchmark_record()
     made["gpu"][0]["us"]["ours, autotuned"] = make_timing_record(104.0, 1.0)
-    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
+    assert [name for name, good in get_result_of_each_criterion(made).items() if not good] == [
         "GPU: shapes where autotuned is slower than the first choice"
     ]
     made["gpu"][0]["us"]["ours, autotuned"] = make_timing_record(104.0, 5.0)
-    assert all(find_passed_criteria(made).values()), "within the spread"
+    assert all(get_result_of_each_criterion(made).values()), "within the spread"
     made["fresh"]["ahead of time"]["total"] = 401.0
-    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
+    assert [name for name, good in get_result_of_each_criterion(made).items() if not good] == [
         "fresh process: ahead of time / cudnn-frontend"
     ]
     made = make_benchmark_record()
     made["fresh"]["cold"] = made["fresh"]["cold"] | {"import": 151.0, "plan": 700.0}
-    assert [name for name, good in find_passed_criteria(made).items() if not good] == [
+    assert [name for name, good in get_result_of_each_criterion(made).items() if not good] == [
         "fresh process: import, cold / cudnn-frontend",
         "fresh process: after the import, cold / C program",
     ]
@@ -248,10 +255,10 @@ def test_a_bad_measurement_fails_only_its_own_criterion() -> None:
 def test_gpu_times_of_different_plans_are_not_compared() -> None:
     made = make_benchmark_record()
     made["gpu"][0]["frontend_plan"] = "eng5"
-    assert find_passed_criteria(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is None
+    assert get_result_of_each_criterion(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is None
     made["gpu"][0]["plans"]["ours, frontend's plan"] = "eng5"
     made["gpu"][0]["us"]["ours, frontend's plan"] = make_timing_record(80.0)
-    assert find_passed_criteria(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
+    assert get_result_of_each_criterion(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
 
 
 def test_significant_time_differences_are_defined_as_in_tuning() -> None:
@@ -263,7 +270,7 @@ def test_significant_time_differences_are_defined_as_in_tuning() -> None:
             "ours": make_timing_record(median, spread),
             "cudnn-frontend": make_timing_record(100.0, spread),
         }
-        assert find_passed_criteria(made)[name] is not differs, (median, spread)
+        assert get_result_of_each_criterion(made)[name] is not differs, (median, spread)
 
 
 def test_stored_benchmark_shows_no_slower_autotuned_plans() -> None:
@@ -273,8 +280,15 @@ def test_stored_benchmark_shows_no_slower_autotuned_plans() -> None:
 
 
 def test_a_criterion_without_measurements_neither_passes_nor_fails() -> None:
-    empty = {"problem": format_problem(SMALL_PROBLEM), "c loop": "not measured", "forward": {}, "backward": {}}
-    assert set(find_passed_criteria(make_benchmark_record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
+    empty = {
+        "problem": format_attention_problem(SMALL_PROBLEM),
+        "c loop": "not measured",
+        "forward": {},
+        "backward": {},
+    }
+    assert set(
+        get_result_of_each_criterion(make_benchmark_record(host=empty, ragged={}, gpu=[], fresh={})).values()
+    ) == {None}
 
 
 def test_printed_tables_show_the_measurements() -> None:
@@ -327,7 +341,7 @@ def test_a_killed_matrix_benchmark_is_resumed(tmp_path: Path) -> None:
 
 
 def test_a_generated_c_program_builds_the_plan_of_python(h100_target: Any, tmp_path: Path) -> None:
-    graph = build_attention_graph(h100_target, SMALL_PROBLEM, "forward")
+    graph = build_graph_for_target(h100_target, SMALL_PROBLEM, "forward")
     text, workspace = make_c_program_for_graph(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
     calls = ctypes.CDLL(str(compile_program(text, tmp_path)))
     assert calls.load(h100_target.library.path.encode()) == 0

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from cudnn_backend_py import DataType, Graph, GraphBuilder, UsageError
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, explain, render_text, whatif
-from cudnn_backend_py.diagnose.causes.case import PlanBudget, RefusalCase, is_supported, try_build
+from cudnn_backend_py.diagnose.causes.case import PlanBuildBudget, RefusalCase, is_supported, try_build
 from cudnn_backend_py.graph.guard import collect_error_reports
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.target import use_target
@@ -95,7 +95,7 @@ def test_each_graph_variation_is_reported_before_its_build(judge: Judge) -> None
     assert len(numbers) > 1
 
 
-def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
+def test_plans_of_a_remedy_are_built_if_requested(judge: Judge) -> None:
     """Padding to head_dim 256 passes the support check but does not build; a V with head_dim 128 builds."""
     padded = next(one for one in iterate_changes(make_backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with use_target("sm100") as target:
@@ -117,7 +117,7 @@ def test_a_crash_while_building_a_variation_loses_only_that_variation() -> None:
             for one in iterate_changes(make_attention_that_does_not_compile(), ("layout",))
             if one.title.startswith("v: strides -> row-major")
         )
-        case = RefusalCase((), graph, target, HEURISTICS_MODES, budget=PlanBudget())
+        case = RefusalCase((), graph, target, HEURISTICS_MODES, budget=PlanBuildBudget())
         assert not case.supports(graph)
         assert case.supports(make_forward())
 
@@ -125,10 +125,12 @@ def test_a_crash_while_building_a_variation_loses_only_that_variation() -> None:
 def test_whatif_builds_a_bounded_number_of_variations() -> None:
     """The number of builds is limited by count, not time: a plan that compiles counts as much as seven that fail."""
     with use_target("sm90") as target:
-        case = RefusalCase((), make_forward(), target, HEURISTICS_MODES, budget=PlanBudget(8))
+        case = RefusalCase((), make_forward(), target, HEURISTICS_MODES, budget=PlanBuildBudget(8))
         assert [case.judge_variation(make_forward()) for _ in range(3)] == [True, True, None]
     with use_target("sm100") as target:
-        case = RefusalCase((), make_attention_that_does_not_compile(), target, HEURISTICS_MODES, budget=PlanBudget(1))
+        case = RefusalCase(
+            (), make_attention_that_does_not_compile(), target, HEURISTICS_MODES, budget=PlanBuildBudget(1)
+        )
         assert [case.judge_variation(make_attention_that_does_not_compile()) for _ in range(2)] == [False, None]
 
 
@@ -143,7 +145,7 @@ def test_timeout_of_the_search_for_the_cause_is_reported(monkeypatch: pytest.Mon
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._CPU_LIMIT_S", 1)
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._WALL_SECONDS_PER_CPU_SECOND", 600)
     with collect_error_reports() as lines, use_target("sm90") as target:
-        assert not RefusalCase((), make_forward(), target, HEURISTICS_MODES, budget=PlanBudget()).supports(
+        assert not RefusalCase((), make_forward(), target, HEURISTICS_MODES, budget=PlanBuildBudget()).supports(
             make_forward()
         )
     assert lines == ["time ran out: a variation of the graph took more than 1 s of the processor"]

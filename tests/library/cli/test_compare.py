@@ -15,7 +15,7 @@ import pytest
 
 from cudnn_backend_py.cli.compare import comparison as compare
 from cudnn_backend_py.cli.compare.contenders import make_torch_calls
-from cudnn_backend_py.cli.compare.problems import build_problem_graph, count_flops, format_problem
+from cudnn_backend_py.cli.compare.problems import build_attention_graph, count_flops, format_attention_problem
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import Attention, sdpa_forward
@@ -23,7 +23,7 @@ from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.select import Selection, candidates
-from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first_plans, _build_plan_or_return_none
+from cudnn_backend_py.tuning.timed_plans import BuiltPlans, PlanTimer, _build_first_plans, _build_plan_or_return_none
 from tests.support.child import OLDER_VERSION, FinishedChild, run_python
 from tests.support.logs import LOG_FOLDER
 from tools.campaign.graphs import make_random_graph
@@ -43,24 +43,24 @@ def make_timing(median: float) -> dict[str, float]:
 
 
 def test_plan_compare_covers_forty_shapes_forward_and_backward() -> None:
-    shapes = list(compare.make_standard_problems())
-    assert len({format_problem(shape) for shape in shapes}) == len(shapes) == 40
-    assert set(compare.make_grid_problems()) < set(shapes)
+    shapes = list(compare.make_standard_attention_problems())
+    assert len({format_attention_problem(shape) for shape in shapes}) == len(shapes) == 40
+    assert set(compare.make_attention_grid()) < set(shapes)
     assert {shape.head_dim for shape in shapes} == {64, 96, 128, 256}
     assert {shape.data_type.name for shape in shapes} == {"BFLOAT16", "HALF"}
     other = [shape for shape in shapes if shape.seq_kv != shape.seq_q]
     assert [(shape.seq_q, shape.seq_kv) for shape in other] == [(4096, 128), (1024, 8192)]
-    assert "s4096/128" in format_problem(other[0])
+    assert "s4096/128" in format_attention_problem(other[0])
     assert count_flops(other[0], "forward") == 4 * 4 * 16 * 4096 * 128 * 64
     cases = compare.make_comparison_cases("--grid=whole")
     assert [(case.name, case.direction) for case in cases[:2]] == [
-        (format_problem(shapes[0]), "forward"),
-        (format_problem(shapes[0]), "backward"),
+        (format_attention_problem(shapes[0]), "forward"),
+        (format_attention_problem(shapes[0]), "backward"),
     ]
     assert len(cases) == 80
 
 
-def test_each_attention_graph_of_a_log_is_a_case() -> None:
+def test_each_attention_graph_of_a_log_is_a_comparison_case() -> None:
     cases = compare.make_comparison_cases(TRAINING_LOG)
     assert [case.direction for case in cases] == ["forward", "backward"] * 3
     assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
@@ -93,16 +93,16 @@ def test_plan_compare_names_attention_graphs_that_could_not_be_rebuilt(tmp_path:
 def test_problems_that_torchs_backends_compute_differently_are_not_compared(options: dict[str, Any], why: str) -> None:
     use = read_attention(sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, **options))
     assert use is not None
-    plain, words = compare._convert_to_dense_problem(use.problem)
+    plain, words = compare._convert_to_dense_attention(use.problem)
     assert plain is None
     assert words.endswith(why)
 
 
 def test_plain_attention_problem_is_recognized_in_its_graph() -> None:
-    for problem in compare.make_standard_problems():
-        use = read_attention(build_problem_graph(problem, "forward", (9, 28, 0), 90))
+    for problem in compare.make_standard_attention_problems():
+        use = read_attention(build_attention_graph(problem, "forward", (9, 28, 0), 90))
         assert use is not None
-        assert compare._convert_to_dense_problem(use.problem) == (problem, "")
+        assert compare._convert_to_dense_attention(use.problem) == (problem, "")
 
 
 # without a GPU
@@ -193,17 +193,17 @@ def test_plan_compare_refuses_invalid_arguments(arguments: list[str], words: str
     assert words in done.stderr
 
 
-def test_timed_plans_process_continues_after_a_refused_graph(tmp_path: Path) -> None:
+def test_the_timing_process_continues_after_a_refused_graph(tmp_path: Path) -> None:
     refused = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=20)
     taken = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)
     save_graph(taken, tmp_path / "taken.json")
-    with TimedPlans(None, "h100", 1) as plans:
+    with PlanTimer(None, "h100", 1) as plans:
         found = plans.build(refused)
         assert found.configs == ()
         assert found.refused
         assert len(plans.build(taken).configs) == 1
         assert plans.child_properties["sm"] == 90
-    with TimedPlans(None) as plans:
+    with PlanTimer(None) as plans:
         assert plans.build(taken) == BuiltPlans(refused="no-gpu: there is no GPU in this process")
 
 

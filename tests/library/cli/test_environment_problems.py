@@ -31,7 +31,7 @@ NVRTC_PROBLEM = "nvrtc-unusable", "is not an NVRTC library: cuDNN supports no gr
 ATTENTION_SIZES = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}
 
 
-def find_older_library_folder() -> Path:
+def find_older_cudnn_library_folder() -> Path:
     return Path(make_older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]).parent
 
 
@@ -46,7 +46,7 @@ def environment_with_mixed_cudnn(tmp_path: Path) -> dict[str, str]:
         (folder / f"libcudnn_{name}.so.9").symlink_to(files[0])
     engines = folder / "libcudnn_engines_runtime_compiled.so.9"
     engines.unlink()
-    engines.symlink_to(find_older_library_folder() / engines.name)
+    engines.symlink_to(find_older_cudnn_library_folder() / engines.name)
     return {**os.environ, "CUDNN_BACKEND_LIBRARY": str(folder)}
 
 

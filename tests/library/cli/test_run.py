@@ -21,7 +21,7 @@ from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError,
 from cudnn_backend_py.cli import run as run_module
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.graph.serial import graph_to_json
-from cudnn_backend_py.system.child import RestartingChild
+from cudnn_backend_py.system.child import RestartingChildProcess
 from cudnn_backend_py.target import profiles
 from cudnn_backend_py.tuning.statistics import Timing
 from cudnn_backend_py.tuning.trial import ConfigTrial, Trial, run_graph
@@ -61,7 +61,7 @@ def matmul_file(tmp_path: Path) -> Path:
 def test_run_for_a_described_gpu_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph's inputs would need 8 GB and its attention scores 1 TB: neither may be computed."""
     graph = attention.sdpa_forward(batch=32, heads=32, seq_q=65536, head_dim=128)
-    for name in ("make_inputs", "load_arrays", "compute_expected_outputs"):
+    for name in ("make_inputs", "load_npz_arrays", "compute_expected_outputs"):
         monkeypatch.setattr(trial_module, name, None)
     tracemalloc.start()
     try:
@@ -237,7 +237,7 @@ def test_an_unreadable_log_graph_does_not_stop_the_other_graphs(
         (3, other),
         (4, whole),
     ]
-    monkeypatch.setattr(run_module, "read_any_graphs", lambda _path, _number: in_log)
+    monkeypatch.setattr(run_module, "read_graphs_and_errors", lambda _path, _number: in_log)
     found = run_command_and_get_trials(matmul_file, "--target", "h100", "--configs", "1", "--dims", "a=1,128,64")
     assert [item["state"] for item in found] == ["not run", "failed", "failed", "not run"]
     assert found[1]["words"] == "log-graph: the log ends in it"
@@ -396,7 +396,7 @@ def test_run_in_a_child_process_gives_the_same_results_and_errors() -> None:
             runner.run(graph)
 
 
-def crash_at_second_config() -> None:
+def run_graphs_and_crash_at_second_config() -> None:
     """Run graphs in a child process, and crash with SIGSEGV when the second config runs."""
     real = runner_module.run_graph
 
@@ -417,14 +417,16 @@ def crash_at_second_config() -> None:
 
 
 def test_a_crashing_config_does_not_lose_results_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_crashing_child(_function: str, environment: Any) -> RestartingChild:
+    def start_crashing_child(_function: str, environment: Any) -> RestartingChildProcess:
         def make_environment_with_tests() -> dict[str, str]:
             given = environment()
             return {**given, "PYTHONPATH": os.pathsep.join([str(ROOT), given.get("PYTHONPATH", "")])}
 
-        return RestartingChild(f"{__name__}:{crash_at_second_config.__name__}", make_environment_with_tests)
+        return RestartingChildProcess(
+            f"{__name__}:{run_graphs_and_crash_at_second_config.__name__}", make_environment_with_tests
+        )
 
-    monkeypatch.setattr(runner_module, "RestartingChild", start_crashing_child)
+    monkeypatch.setattr(runner_module, "RestartingChildProcess", start_crashing_child)
     with Runner(limit_s=60) as runner:
         found = runner.run(TYPICAL_GRAPHS["matmul"].make(), target="h100", configs=3)
     assert [item.state for item in found.configs] == ["right", "failed", "right"]

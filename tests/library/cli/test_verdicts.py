@@ -140,7 +140,7 @@ def test_matrix_and_explain_have_the_same_target_names_in_json() -> None:
     assert json.loads(explained.stdout)["target"] == "a100-80gb"
 
 
-def test_frontend_command_reports_graphs_built_by_another_version(tmp_path: Path) -> None:
+def test_frontend_command_counts_graphs_built_with_older_cudnn(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import cudnn\n"

@@ -24,12 +24,15 @@ from tests.support.attention_listings import (
     find_text_difference,
     judge_graphs_in_child,
     log_and_judge_graphs,
-    read_listings,
+    read_attention_graph_listings,
 )
 from tests.support.child import make_older_cudnn_environment
-from tests.support.logged_graph_comparison import assert_same_graph, find_undetected_changes
+from tests.support.logged_graph_comparison import assert_logged_graph_equals, find_undetected_changes
 
-LISTINGS = {listing.key: listing for listing in read_listings(Path(__file__).parent / "data/attention_graphs.txt")}
+LISTINGS = {
+    listing.key: listing
+    for listing in read_attention_graph_listings(Path(__file__).parent / "data/attention_graphs.txt")
+}
 VERSIONS = {"9.19": (9, 19, 0), "9.28": (9, 28, 0)}
 
 PROBLEM_SIZES = {"batch": 2, "heads": 6, "seq_q": 384, "seq_kv": 512, "head_dim": 64, "head_dim_v": 128}
@@ -113,7 +116,7 @@ GROUPED_PRODUCT_CHANGES: TextChanges = (("/[294912,128,768,1] = MUL(", " = MUL("
 PROBABILITY_CHANGES: TextChanges = (("0.8999999761581421", "0.8999999985098839"),)
 
 
-def list_changes_of_the_statistics_order(stats: str) -> TextChanges:
+def list_text_changes_for_reordered_statistics(stats: str) -> TextChanges:
     return (
         ("GEN_INDEX/I32(v5", "GEN_INDEX/I32(v12"),
         ("BINARY_SELECT(v5,", "BINARY_SELECT(v12,"),
@@ -127,11 +130,11 @@ DELIBERATE_DIFFERENCES: dict[str, tuple[str, TextChanges]] = {
     **{key: (ROW_MAJOR_EXPLANATION, PRODUCT_CHANGES) for key in OPTIONS_BY_LISTING if key.startswith("9.19 bwd ")},
     "9.19 bwd padding": (
         f"{ROW_MAJOR_EXPLANATION}; {STATS_ORDER_EXPLANATION}",
-        PRODUCT_CHANGES + list_changes_of_the_statistics_order("STATS:R@"),
+        PRODUCT_CHANGES + list_text_changes_for_reordered_statistics("STATS:R@"),
     ),
     "9.19 bwd ragged GQA maxtotal": (
         f"{ROW_MAJOR_EXPLANATION}; {STATS_ORDER_EXPLANATION}",
-        PRODUCT_CHANGES + list_changes_of_the_statistics_order("STATS:R@~"),
+        PRODUCT_CHANGES + list_text_changes_for_reordered_statistics("STATS:R@~"),
     ),
     "9.19 bwd dropout": (
         f"{ROW_MAJOR_EXPLANATION}; {SHARED_PROBABILITY_EXPLANATION}",
@@ -154,7 +157,7 @@ def build_graph_with_options_of_listing(key: str) -> Graph:
     return make(**(PROBLEM_SIZES | defaults | OPTIONS_BY_LISTING[key]))
 
 
-def make_expected_listing(key: str) -> AttentionGraphListing:
+def make_expected_graph_listing(key: str) -> AttentionGraphListing:
     """Return a logged graph of cudnn-frontend, changed where this package's graph differs deliberately."""
     return (
         LISTINGS[key].replace_text(*DELIBERATE_DIFFERENCES[key][1]) if key in DELIBERATE_DIFFERENCES else LISTINGS[key]
@@ -189,7 +192,7 @@ def test_a_graph_listing_round_trip_is_lossless(key: str, answers_by_version: di
     """A graph's text form, converted to a graph, to cuDNN's log and back to text, is unchanged."""
     listing = LISTINGS[key]
     logged = answers_by_version[listing.version][f"listed {key}"]["log"]
-    assert_same_graph(listing.graph, logged)
+    assert_logged_graph_equals(listing.graph, logged)
     assert find_difference_from_logged_graph(listing, logged) is None
     assert find_text_difference(listing, logged) is None
 
@@ -201,7 +204,7 @@ def test_our_graph_equals_the_logged_graph_of_cudnn_frontend(
     """Only the differences stated in ``DELIBERATE_DIFFERENCES`` are allowed."""
     assert (
         find_difference_from_logged_graph(
-            make_expected_listing(key), answers_by_version[LISTINGS[key].version][f"ours {key}"]["log"]
+            make_expected_graph_listing(key), answers_by_version[LISTINGS[key].version][f"ours {key}"]["log"]
         )
         is None
     )
@@ -249,32 +252,35 @@ def test_find_difference_finds_each_changed_value_in_a_log(
     assert not [path for path in missed if "isRagged" not in path or "dim" in path]
 
 
-def replace_text_of_listing(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> AttentionGraphListing:
+def replace_text_of_graph_listing(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> AttentionGraphListing:
     return LISTINGS[key].replace_text(*changes)
 
 
 CHANGED_LISTINGS = {
-    "compute type": (replace_text_of_listing(("GEN_INDEX(v2, axis=3)", "GEN_INDEX/I32(v2, axis=3)")), "compute type"),
-    "axis": (replace_text_of_listing(("axis=3", "axis=2")), "axis"),
-    "type": (replace_text_of_listing(("v12:S.F16", "v12:S")), "data type"),
-    "virtual": (replace_text_of_listing(("STATS:R@", "STATS:R")), "virtual"),
-    "by value": (replace_text_of_listing(("c1:1!", "c1:1@")), "by value"),
-    "dims": (replace_text_of_listing(("c1:1!", "c1:R!")), "dims"),
-    "strides": (replace_text_of_listing(("v1:S", "v1:[b,hq,sq,skv]/[1179648,1,3072,6]")), "strides"),
-    "ragged": (replace_text_of_listing(("(v12, V)", "(v12, V~)")), "ragged"),
-    "swapped": (replace_text_of_listing(("CMP_GE/BOOL(v4, v3)", "CMP_GE/BOOL(v3, v4)")), "links"),
-    "mode": (replace_text_of_listing(("CMP_GE", "CMP_GT")), "mode"),
-    "operation": (replace_text_of_listing(("RED_MAX", "RED_MIN")), "operator"),
-    "shared constant": (replace_text_of_listing(("c2:1!", "c1")), "tensors are meant"),
+    "compute type": (
+        replace_text_of_graph_listing(("GEN_INDEX(v2, axis=3)", "GEN_INDEX/I32(v2, axis=3)")),
+        "compute type",
+    ),
+    "axis": (replace_text_of_graph_listing(("axis=3", "axis=2")), "axis"),
+    "type": (replace_text_of_graph_listing(("v12:S.F16", "v12:S")), "data type"),
+    "virtual": (replace_text_of_graph_listing(("STATS:R@", "STATS:R")), "virtual"),
+    "by value": (replace_text_of_graph_listing(("c1:1!", "c1:1@")), "by value"),
+    "dims": (replace_text_of_graph_listing(("c1:1!", "c1:R!")), "dims"),
+    "strides": (replace_text_of_graph_listing(("v1:S", "v1:[b,hq,sq,skv]/[1179648,1,3072,6]")), "strides"),
+    "ragged": (replace_text_of_graph_listing(("(v12, V)", "(v12, V~)")), "ragged"),
+    "swapped": (replace_text_of_graph_listing(("CMP_GE/BOOL(v4, v3)", "CMP_GE/BOOL(v3, v4)")), "links"),
+    "mode": (replace_text_of_graph_listing(("CMP_GE", "CMP_GT")), "mode"),
+    "operation": (replace_text_of_graph_listing(("RED_MAX", "RED_MIN")), "operator"),
+    "shared constant": (replace_text_of_graph_listing(("c2:1!", "c1")), "tensors are meant"),
     "probability": (
-        replace_text_of_listing(*PROBABILITY_CHANGES, key="9.19 bwd dropout"),
+        replace_text_of_graph_listing(*PROBABILITY_CHANGES, key="9.19 bwd dropout"),
         "bernoulli_dist_probability",
     ),
     "port": (
-        replace_text_of_listing(("leftBoundDesc", "shiftRightBoundDesc"), key="9.28 fwd SWA BR left=128 right=0"),
+        replace_text_of_graph_listing(("leftBoundDesc", "shiftRightBoundDesc"), key="9.28 fwd SWA BR left=128 right=0"),
         "links",
     ),
-    "inside": (replace_text_of_listing(("CMP_GE", "CMP_GT"), key="9.28 fwd UNIFIED causal"), "mode"),
+    "inside": (replace_text_of_graph_listing(("CMP_GE", "CMP_GT"), key="9.28 fwd UNIFIED causal"), "mode"),
 }
 
 

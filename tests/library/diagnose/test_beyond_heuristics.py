@@ -154,7 +154,7 @@ def test_progress_of_a_check_of_all_engines_has_a_total() -> None:
 
 
 @pytest.mark.parametrize("target", ["b200", "b300"])
-def test_a_config_passes_for_the_unified_backward_pass_that_the_heuristics_of_9_24_refuse(target: str) -> None:
+def test_9_24_supports_a_unified_backward_that_heuristics_refuse(target: str) -> None:
     if find_installed("9.24.0") is None:
         pytest.skip("cuDNN 9.24.0 is not installed")
     graph = attention.sdpa_backward(

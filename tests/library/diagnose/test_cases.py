@@ -98,7 +98,7 @@ def test_the_verdict_has_the_message_of_the_public_report(judge_case_once: Judge
 
 
 @pytest.mark.parametrize("case", CASES_REFUSED_BY_PACKAGE, ids=_get_case_name)
-def test_the_refusal_of_this_package_is_raised(case: ReportedGraph) -> None:
+def test_graphs_that_this_package_refuses_raise_the_message(case: ReportedGraph) -> None:
     with pytest.raises(GraphError) as refused:
         case.graph()
     assert case.expected_message in refused.value.headline

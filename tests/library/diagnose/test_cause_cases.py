@@ -16,7 +16,7 @@ def _get_case_name(case: RefusalCauseCase) -> str:
 
 
 @pytest.mark.parametrize("case", CAUSE_CASES, ids=_get_case_name)
-def test_headline_names_the_added_cause(case: RefusalCauseCase) -> None:
+def test_headline_names_the_cause_added_to_a_supported_graph(case: RefusalCauseCase) -> None:
     graph = case.graph()
     assert graph != get_supported_graph(case.base)
     verdict = explain(graph, case.target)

@@ -30,7 +30,7 @@ from tests.support.refused_graphs import (
     make_matmul_with_pointwise,
     make_max_pool,
     make_norm_backward,
-    make_weight_gradient_of_computed_image,
+    make_weight_gradient_with_fused_input,
 )
 from tools.records.remedies import EFFECT_PATTERN
 
@@ -117,11 +117,11 @@ def test_operations_that_cannot_be_fused_after_a_matmul_are_reported(
 def test_operations_that_cannot_be_fused_before_a_weight_gradient_are_reported(
     shared_judge: Judge, before: Sequence[PointwiseMode], channels: int
 ) -> None:
-    graph = make_weight_gradient_of_computed_image(T.HALF, before, channels)
+    graph = make_weight_gradient_with_fused_input(T.HALF, before, channels)
     said = judge_and_get_headline(shared_judge, graph, "sm90")
     assert re.search(r"v0 \(\w+\).* before convolution_backward_filter\d .*: not supported in one graph with it", said)
     whole = shared_judge.run_query(
-        Query(make_weight_gradient_of_computed_image(T.HALF, (*before, P.RELU_FWD), channels), "sm90")
+        Query(make_weight_gradient_with_fused_input(T.HALF, (*before, P.RELU_FWD), channels), "sm90")
     ).supported
     assert ("supported with a ReLU" in said) == (whole and before[-1] is not P.RELU_FWD)
 
@@ -129,7 +129,7 @@ def test_operations_that_cannot_be_fused_before_a_weight_gradient_are_reported(
 @pytest.mark.parametrize("target", ["sm80", "sm90", "sm100"])
 def test_a_type_and_fused_operations_are_both_reported(shared_judge: Judge, target: str) -> None:
     """On sm_100, some variations of the graph crash cuDNN; the cause is found from the others."""
-    graph = make_weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
+    graph = make_weight_gradient_with_fused_input(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     said = judge_and_get_headline(shared_judge, graph, target)
     assert "not supported in one graph with it" in said or "supported as two graphs" in said
     assert "bf16 -> f16" in said or "bfloat16, float16 is needed" in said
@@ -184,7 +184,7 @@ def test_a_wrong_head_dim_of_o_is_reported(shared_judge: Judge, head_dim: int, h
 
 def test_variation_that_crashes_cudnn_is_left_out() -> None:
     """When several variations are queried, the first attempt crashes on one, and the second continues without it."""
-    graph = make_weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
+    graph = make_weight_gradient_with_fused_input(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     with use_target("sm100") as target:
         case = RefusalCase((), graph, target, ("A",), crashing_variations=frozenset({1, 3}))
         plain = make_convolution_graph(T.HALF, T.HALF)

@@ -80,7 +80,7 @@ def test_a_baseline_is_written_and_then_detects_changed_verdicts(baseline_file: 
     assert [one.target for one in broken if one.is_unexpectedly_unjudged] == ["sm90"]
 
 
-def test_an_update_does_not_write_cells_that_timed_out(baseline_file: Path, tmp_path: Path) -> None:
+def test_a_baseline_update_omits_cells_that_timed_out(baseline_file: Path, tmp_path: Path) -> None:
     baseline_file.write_text(BASELINE_HEADER.replace('"sm80", ', "") + '[graphs]\nplain = "graphs/plain.json"\n')
     options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
     assert compute_baseline_exit_code(update_baseline(baseline_file, limit_s=0.001, **options)) == 2
@@ -102,7 +102,7 @@ def test_a_broken_graph_file_is_one_entry_and_the_others_are_judged(baseline_fil
     again = check_baseline(baseline_file, **options)
     assert [one.changed for one in again] == [False, True, True]
     assert compute_baseline_exit_code(again) == 2
-    odd = results[0].list_lines()
+    odd = results[0].format_change_lines()
     assert odd[0] == f"odd on sm90, cuDNN {OLDER_VERSION}: nothing is expected of it in verdicts.toml"
     assert [line.split()[0] for line in odd if not line.startswith(" ")][1:] == ["cause", "remedy", "graph", "configs"]
     assert max(map(len, odd)) <= 100

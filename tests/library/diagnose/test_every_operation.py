@@ -21,7 +21,7 @@ from tests.support.typical_graphs import BLOCK_SCALED_ENGINES, TYPICAL_GRAPHS, a
 TARGET_NAMES = ("a100", "h100", "b200")
 
 
-def query_engine_configs(name: str, target: str) -> tuple[int, str]:
+def count_supported_engine_configs(name: str, target: str) -> tuple[int, str]:
     """Return the number of supported engine configs, and cuDNN's message about the refused ones."""
     try:
         graph = OperationGraph(TYPICAL_GRAPHS[name].make(), open_target(target))
@@ -34,14 +34,14 @@ def query_engine_configs(name: str, target: str) -> tuple[int, str]:
 @pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if case.supported])
 def test_support_matches_the_operations_page(name: str) -> None:
     for target in TYPICAL_GRAPHS[name].supported:
-        count, words = query_engine_configs(name, target)
+        count, words = count_supported_engine_configs(name, target)
         assert count > 0, f"{target}: {words}"
 
 
 @pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if not case.supported])
 def test_refusals_have_the_message_on_the_operations_page(name: str) -> None:
     for target in TARGET_NAMES:
-        count, words = query_engine_configs(name, target)
+        count, words = count_supported_engine_configs(name, target)
         assert count == 0, target
         assert TYPICAL_GRAPHS[name].refused in words, target
 

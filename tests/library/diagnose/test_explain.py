@@ -103,7 +103,7 @@ def test_the_newest_cudnn_no_longer_supports_two_fused_matmuls() -> None:
     assert "no longer supported" in verdict["cause"]["headline"]
 
 
-def test_measured_shared_memory_equals_that_in_cudnns_message() -> None:
+def test_shared_memory_limit_equals_the_bytes_in_cudnns_message() -> None:
     """With one KiB of shared memory less than cuDNN's message says, the graph is refused."""
     _, verdict = explain_as_json(FORUM_EXAMPLE, "--cudnn", "9.19.0", "--target", "sm89")
     needed = int(re.findall(r"needs (\d+) bytes", verdict["cause"]["headline"])[0])
@@ -167,7 +167,7 @@ def assert_not_judged(code: int, verdict: dict[str, Any], cause: str) -> None:
     assert verdict["cause"]["code"] == cause
 
 
-def test_no_gpu_and_no_target_is_not_judged() -> None:
+def test_a_graph_is_not_judged_without_gpu_and_target() -> None:
     assert_not_judged(*explain_as_json(FORUM_EXAMPLE), "no-gpu")
     done = run_explain(FORUM_EXAMPLE)
     assert done.code == 2
@@ -175,7 +175,7 @@ def test_no_gpu_and_no_target_is_not_judged() -> None:
     assert "NOT SUPPORTED" not in done.stdout
 
 
-def test_version_that_does_not_exist_is_not_judged() -> None:
+def test_a_graph_is_not_judged_with_an_unknown_cudnn_version() -> None:
     done = run_explain(FORUM_EXAMPLE, "--cudnn", "9.3.1", "--target", "sm80")
     assert done.code == 2
     assert "cudnn-version-not-found: there is no cuDNN 9.3.1 for CUDA 12\n" in done.stderr
@@ -188,14 +188,14 @@ def test_an_unknown_target_gives_a_usage_error() -> None:
     assert "unknown-target" in done.stderr
 
 
-def test_library_that_does_not_exist_is_not_judged(tmp_path: Path) -> None:
+def test_a_graph_is_not_judged_with_a_missing_library(tmp_path: Path) -> None:
     environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path / "nowhere")}
     code, verdict = explain_as_json(FORUM_EXAMPLE, "--target", "sm80", environment=environment)
     assert_not_judged(code, verdict, "cudnn-library-not-found")
     assert str(tmp_path / "nowhere") in verdict["cause"]["detail"]
 
 
-def test_invalid_library_is_not_judged(tmp_path: Path) -> None:
+def test_a_graph_is_not_judged_with_an_invalid_library(tmp_path: Path) -> None:
     (tmp_path / "libcudnn.so.9").write_bytes(b"not ELF")
     environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path)}
     code, verdict = explain_as_json(FORUM_EXAMPLE, "--target", "sm80", environment=environment)
@@ -223,7 +223,7 @@ def test_without_a_driver_library_nothing_is_judged(package_without_driver_stub:
     assert "driver stub" in verdict["cause"]["remedy"]
 
 
-def test_if_the_control_graph_is_refused_another_target_is_tried() -> None:
+def test_a_refused_environment_check_is_tried_on_another_target() -> None:
     """A Pascal GPU refuses the float16 matmul that checks the environment: this is no environment problem.
 
     The older cuDNN is a JIT wheel, and its refusal of a matmul differs from the full one's.
@@ -245,7 +245,7 @@ def test_if_the_control_graph_is_refused_another_target_is_tried() -> None:
 # Verdicts in this process
 
 
-def test_the_control_graph_is_supported_on_every_kind_of_target() -> None:
+def test_the_environment_check_graph_is_supported_everywhere() -> None:
     for target in FLASH_ATTENTION_TARGETS:
         verdict = explain(control_graph(), target)
         assert verdict.supported, target
@@ -410,7 +410,7 @@ def test_a_verdict_is_plain_data() -> None:
     assert json.loads(json.dumps(verdict.to_dict()))["graph"] == "sdpa_forward"
 
 
-def test_a_plan_is_not_reported_to_run_on_a_described_gpu() -> None:
+def test_execution_on_a_described_gpu_is_not_judged() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64)
     verdict = explain(graph, "sm80", execute=True)
     assert (verdict.outcome, verdict.exit_code) == (Outcome.NOT_JUDGED, 2)

@@ -11,7 +11,7 @@ from cudnn_backend_py.diagnose.fork import run_in_fork
 from tests.library.native.test_interruptions import ERRORS
 
 
-class SignalWhenUnpickled:
+class SignalSenderWhenUnpickled:
     """An object that sends a signal when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -26,7 +26,7 @@ def test_an_exception_of_a_signal_handler_reaches_the_caller(error: BaseExceptio
     before = signal.signal(signal.SIGUSR1, raise_error)
     try:
         with pytest.raises(type(error)) as caught:
-            run_in_fork(SignalWhenUnpickled, lambda: "otherwise")
+            run_in_fork(SignalSenderWhenUnpickled, lambda: "otherwise")
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert caught.value is error

@@ -28,7 +28,7 @@ def make_matmul_graph() -> Graph:
     ],
     ids=["convolution", "product", "attention"],
 )
-def test_the_limits_of_a_verdict_depend_on_the_engines(graph: Graph, occupancy: bool, multiply: bool) -> None:
+def test_limits_of_judging_without_a_gpu_depend_on_engines(graph: Graph, occupancy: bool, multiply: bool) -> None:
     limits = explain(graph, "sm86", causes=False).limits
     assert any("cluster occupancy" in limit for limit in limits) == occupancy
     assert any("engines 3 and 4 of convolutions" in limit for limit in limits) == multiply

@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_since
+from cudnn_backend_py.diagnose.report.tables import (
+    render_as_text,
+    render_supporting_version_range,
+    render_verdict_matrix,
+)
 from cudnn_backend_py.diagnose.surveys import matrix as matrix_module
 from cudnn_backend_py.diagnose.surveys.inputs import available_versions
 from cudnn_backend_py.diagnose.surveys.matrix import Matrix, make_cached_cell_folder, matrix
@@ -71,7 +75,7 @@ def test_matrix_reads_judged_cells_from_stored_answers(folder_and_matrix: tuple[
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_fresh_judges_all_cells_and_a_new_graph_only_its_cells(
+def test_only_a_new_graph_is_judged_unless_fresh_is_requested(
     folder_and_matrix: tuple[Path, Matrix],
 ) -> None:
     folder, answers = folder_and_matrix
@@ -145,7 +149,7 @@ def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path
         "cuDNN crashed with SIGSEGV in heuristics mode A"
     )
     assert found.exit_code == 2
-    assert "!1  cuDNN crashed with SIGSEGV" in render_as_text(render_matrix(found))
+    assert "!1  cuDNN crashed with SIGSEGV" in render_as_text(render_verdict_matrix(found))
     again = matrix(graphs, TARGETS, [OLDER_VERSION], cache=tmp_path, progress=False)
     assert (again.judged_count, again) == (1, found)  # a crash may be due to the moment: it is not stored
 
@@ -208,10 +212,12 @@ def test_the_since_function_reports_the_first_and_last_supporting_version(tmp_pa
     found = since(forum_two_matmul.graph(), "sm90", [None, OLDER_VERSION], cache=tmp_path)
     assert (found.first, found.last, found.first_after) == (OLDER_VERSION, OLDER_VERSION, NEWEST_VERSION)
     assert (found.monotone, found.exit_code, found.unjudged, found.inferred_versions) == (True, 0, (), ())
-    assert f"{NEWEST_VERSION} is the first after it that refuses" in render_as_text(render_since(found))
+    assert f"{NEWEST_VERSION} is the first after it that refuses" in render_as_text(
+        render_supporting_version_range(found)
+    )
 
 
-def test_the_since_function_with_fresh_judges_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_since_function_judges_again_if_fresh_is_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge_cell, judged = matrix_module._judge_cell, []
     monkeypatch.setattr(matrix_module, "_judge_cell", lambda *given: judged.append(given) or judge_cell(*given))
     for fresh, count in ((False, 1), (False, 1), (True, 2), (False, 2)):

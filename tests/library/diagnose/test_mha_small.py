@@ -86,7 +86,7 @@ CASES_WITH_BUILT_PLANS = {
 }
 
 
-def get_options_by_case(pattern: str) -> dict[str, dict[str, Any]]:
+def get_mha_options_by_case(pattern: str) -> dict[str, dict[str, Any]]:
     refused = {name: options for name, (kind, options, _) in REFUSED_CASES.items() if kind == pattern}
     return (FORWARD_CASES if pattern == "forward" else BACKWARD_CASES) | refused
 
@@ -100,7 +100,7 @@ def judge_every_mha_case(targets: tuple[str, ...]) -> list[list[Any]]:
     found = []
     for target in map(open_target, targets):
         for pattern in ("forward", "backward"):
-            for name, options in get_options_by_case(pattern).items():
+            for name, options in get_mha_options_by_case(pattern).items():
                 question = OperationGraph(make_graph(pattern, options), target)
                 answers = [question.heuristics(mode) for mode in ("A", "FALLBACK")]
                 refusals = [item for answer in answers for item in read_refusals(answer.answer.text)]
@@ -140,7 +140,9 @@ TARGETS_WITH_ENOUGH_MEMORY = (
 
 def test_9_19_supports_each_mha_option_that_fits_shared_memory() -> None:
     verdicts = evaluate_expression_in_9_19_process(f"t.judge_every_mha_case({TARGETS!r})")
-    assert len(verdicts) == len(TARGETS) * (len(get_options_by_case("forward")) + len(get_options_by_case("backward")))
+    assert len(verdicts) == len(TARGETS) * (
+        len(get_mha_options_by_case("forward")) + len(get_mha_options_by_case("backward"))
+    )
     for pattern, name, target, supported, said in verdicts:
         case = (pattern, name, target)
         assert supported is (name not in REFUSED_CASES and target in TARGETS_WITH_ENOUGH_MEMORY), case
@@ -198,12 +200,14 @@ UNREAD_NUMBERS = {"lowest", "zero", "whole_seq_q", "whole_seq_kv"}
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
 def test_plans_are_built_and_their_kernels_read_every_tensor(pattern: str) -> None:
-    options = f"t.get_options_by_case({pattern!r})[name]"
+    options = f"t.get_mha_options_by_case({pattern!r})[name]"
     graphs = f"t.make_graph({pattern!r}, {options}) for name in t.CASES_WITH_BUILT_PLANS[{pattern!r}]"
     program = f"[t.list_kernel_inputs(graph, 'sm80') for graph in ({graphs})]"
     for name, read in zip(CASES_WITH_BUILT_PLANS[pattern], evaluate_expression_in_9_19_process(program), strict=True):
         assert read is not None, name
-        given = {tensor.name for tensor in make_graph(pattern, get_options_by_case(pattern)[name]).variant_pack_tensors}
+        given = {
+            tensor.name for tensor in make_graph(pattern, get_mha_options_by_case(pattern)[name]).variant_pack_tensors
+        }
         assert given - set(read) <= UNREAD_NUMBERS, name
 
 

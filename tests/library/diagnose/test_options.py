@@ -13,7 +13,7 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphError, library
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.causes.case import RefusalCase, is_supported
-from cudnn_backend_py.diagnose.causes.options import read_options
+from cudnn_backend_py.diagnose.causes.options import read_attention_options
 from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.diagnose.verdict import Basis, Verdict
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
@@ -121,7 +121,7 @@ def test_rebuilding_a_graph_with_all_options_changes_nothing(form: str) -> None:
         version=None if form == "expanded" else (9, 28, 0),
         **options,
     )
-    found = read_options(graph, library().version)
+    found = read_attention_options(graph, library().version)
     assert found is not None
     again = found.graph(found.found)
     assert again is not None
@@ -216,7 +216,7 @@ def find_reported_option_sets_in_fork(verdict: Verdict, graph: Graph, target: st
     return run_in_fork(find_reported_option_sets, lambda: None)
 
 
-def test_reported_options_equal_the_refused_subsets_found() -> None:
+def test_reported_options_are_a_smallest_refused_subset() -> None:
     """Compare random problems: the options that a report names must be among the smallest refused subsets."""
     right, wrong, unknown = 0, [], 0
     for problem in make_random_attention_problems(120):

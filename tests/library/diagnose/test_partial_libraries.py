@@ -30,7 +30,12 @@ from cudnn_backend_py.diagnose import (
 )
 from cudnn_backend_py.diagnose.engines import ENGINES_MISSING_CODE, _is_runtime_compiled_only
 from cudnn_backend_py.diagnose.report.ci import list_test_cases
-from cudnn_backend_py.diagnose.report.tables import render_as_text, render_matrix, render_remedies, render_since
+from cudnn_backend_py.diagnose.report.tables import (
+    render_as_text,
+    render_remedies,
+    render_supporting_version_range,
+    render_verdict_matrix,
+)
 from cudnn_backend_py.diagnose.surveys.baseline import check_baseline, compute_baseline_exit_code, update_baseline
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.known_issues import FAULTS
@@ -89,7 +94,7 @@ def full_wheel_judge() -> Iterator[Judge]:
         yield judge
 
 
-def judge_with_partial_library(
+def judge_queries_with_partial_library(
     partial_library: Path, monkeypatch: pytest.MonkeyPatch, questions: list[Query]
 ) -> list[Verdict]:
     with monkeypatch.context() as changed, Judge(limit_s=120) as judge:
@@ -113,7 +118,7 @@ def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
     named = {name: make() for name, make in GRAPHS_OF_FULL_CUDNN.items() if not _is_runtime_compiled_only(make())}
     assert len(named) >= 100
     questions = [Query(graph, target) for graph, target in product(named.values(), TARGETS)]
-    verdicts = judge_with_partial_library(partial_library, monkeypatch, questions)
+    verdicts = judge_queries_with_partial_library(partial_library, monkeypatch, questions)
     wrong = [
         f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_limited_to_available_engines(one)
     ]
@@ -140,7 +145,7 @@ def test_graphs_that_need_no_missing_engine_get_the_full_wheels_verdict(
     graphs = [*alone, *(VARIED_GRAPHS[name]() for name in ATTENTION_GRAPHS)]
     assert len(graphs) >= 50
     questions = [Query(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
-    verdicts = judge_with_partial_library(partial_library, monkeypatch, questions)
+    verdicts = judge_queries_with_partial_library(partial_library, monkeypatch, questions)
     reported = [(one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits) for one in verdicts]
     assert reported == [
         (one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits)
@@ -216,37 +221,38 @@ def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version
 # Consequences of a verdict
 
 
-def make_graph_of_missing_engine() -> Graph:
+def make_graph_that_needs_missing_engine() -> Graph:
     return GRAPHS_OF_FULL_CUDNN["dgrad nchw f32"]()
 
 
 def test_the_matrix_and_since_functions_and_junit_report_missing_engines(
     judge_with_partial_library_only: None, tmp_path: Path
 ) -> None:
-    found = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
+    found = matrix([make_graph_that_needs_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
     assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_MISSING_CODE, 2)
-    assert "could not be judged" in render_as_text(render_matrix(found))
+    assert "could not be judged" in render_as_text(render_verdict_matrix(found))
     assert (
-        matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False).judged_count == 0
+        matrix([make_graph_that_needs_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False).judged_count
+        == 0
     )  # it stays so
     [case] = list_test_cases(found)
     assert (case.state, case.code) == ("error", ENGINES_MISSING_CODE)
-    span = since(make_graph_of_missing_engine(), "sm80", [None], cache=tmp_path)
+    span = since(make_graph_that_needs_missing_engine(), "sm80", [None], cache=tmp_path)
     assert (span.first, span.unjudged, span.exit_code) == (None, (library().build_text,), 2)
-    assert "by none of the 0 versions that could judge" in render_as_text(render_since(span))
+    assert "by none of the 0 versions that could judge" in render_as_text(render_supporting_version_range(span))
 
 
 def test_graphs_with_stored_verdicts_are_judged_again_with_more_engines(
     judge_with_partial_library_only: None, partial_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
+    first = matrix([make_graph_that_needs_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     assert first.exit_code == 2
     for name, files in find_sublibraries(Path(library().path).parent).items():
         if not (place := partial_library.with_name(f"libcudnn_{name}.so.9")).exists():
             place.symlink_to(files[0])
     try:
-        second = matrix([make_graph_of_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
+        second = matrix([make_graph_that_needs_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
         assert (second.judged_count, second.exit_code) == (1, 0)
     finally:
         for place in partial_library.parent.iterdir():
@@ -259,7 +265,7 @@ def test_graphs_with_stored_verdicts_are_judged_again_with_more_engines(
 
 
 def test_a_baseline_can_pin_a_verdict_of_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
-    save_graph(make_graph_of_missing_engine(), tmp_path / "g.json")
+    save_graph(make_graph_that_needs_missing_engine(), tmp_path / "g.json")
     file = tmp_path / "verdicts.toml"
     file.write_text(
         'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n\n[graphs]\ng = "g.json"\n',
@@ -277,16 +283,16 @@ def test_a_baseline_can_pin_a_verdict_of_missing_engines(judge_with_partial_libr
 
 def test_whatif_names_the_wheel_with_the_missing_engines(judge_with_partial_library_only: None) -> None:
     with Judge() as judge:
-        verdict = judge.run_query(Query(make_graph_of_missing_engine(), "sm80"))
-    remedies = whatif(make_graph_of_missing_engine(), "sm80")
+        verdict = judge.run_query(Query(make_graph_that_needs_missing_engine(), "sm80"))
+    remedies = whatif(make_graph_that_needs_missing_engine(), "sm80")
     assert remedies
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
-    text = render_as_text(render_remedies(verdict, make_graph_of_missing_engine(), remedies))
+    text = render_as_text(render_remedies(verdict, make_graph_that_needs_missing_engine(), remedies))
     assert text.startswith("COULD NOT BE JUDGED")
     assert f"remedy: cudnn-backend cudnn install {library().build_text} --full" in text
 
 
-def test_support_by_a_partial_library_names_the_missing_engines(judge_with_partial_library_only: None) -> None:
+def test_supported_verdicts_name_engines_missing_in_the_library(judge_with_partial_library_only: None) -> None:
     with Judge() as judge:
         product_, sums = (
             judge.run_query(Query(VARIED_GRAPHS[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal")
@@ -299,7 +305,7 @@ def test_support_by_a_partial_library_names_the_missing_engines(judge_with_parti
 
 
 @pytest.mark.skipif(library().cuda_version >= 13000, reason="did not run: this cuDNN is for CUDA 13")
-def test_layout_operations_on_blackwell_report_the_engine_of_cuda_13(full_wheel_judge: Judge) -> None:
+def test_refused_layout_operations_mention_the_cuda_13_engine(full_wheel_judge: Judge) -> None:
     for name in ("concat alone f16", "slice alone f16", "transpose alone f16", "reshape alone f32"):
         new, old = (
             full_wheel_judge.run_query(Query(GRAPHS_OF_FULL_CUDNN[name](), target)) for target in ("sm100", "sm90")
@@ -327,7 +333,7 @@ def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
-    save_graph(make_graph_of_missing_engine(), tmp_path / "g.json")
+    save_graph(make_graph_that_needs_missing_engine(), tmp_path / "g.json")
     return tmp_path / "g.json"
 
 
@@ -500,14 +506,18 @@ def test_a_version_with_one_wheel_is_found_without_its_flavor(jit_wheel: Path, t
     assert find_installed(f"{OLDER_VERSION}-full") is None
     with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER_VERSION} is not installed as the full wheel"):
         matrix(
-            [make_graph_of_missing_engine()],
+            [make_graph_that_needs_missing_engine()],
             ["sm80"],
             [f"{OLDER_VERSION}-full"],
             cache=tmp_path / "kept",
             progress=False,
         )
     named = matrix(
-        [make_graph_of_missing_engine()], ["sm80"], {"small": wheel.name}, cache=tmp_path / "kept", progress=False
+        [make_graph_that_needs_missing_engine()],
+        ["sm80"],
+        {"small": wheel.name},
+        cache=tmp_path / "kept",
+        progress=False,
     )
     assert [(version, cell.cause) for (*_, version), cell in named.cells.items()] == [("small", ENGINES_MISSING_CODE)]
 

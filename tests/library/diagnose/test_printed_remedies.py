@@ -11,7 +11,13 @@ from cudnn_backend_py.diagnose import Judge, Outcome
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions import store
 from tests.library.diagnose.test_attention_support import TABLES
-from tools.records.remedies import TableCell, check_remedies, list_all_cells, list_refused_cells, make_query
+from tools.records.remedies import (
+    TableCell,
+    check_remedies,
+    list_refused_cells,
+    list_support_table_cells,
+    make_query_of_table_cell,
+)
 
 AVAILABLE_VERSIONS = {library().version_text, *(item.short_version for item in store.list_installed())}
 VERSIONS_WITH_TABLE = [name for name in TABLES if name in AVAILABLE_VERSIONS]
@@ -33,7 +39,7 @@ def test_remedies_for_refusals_in_the_support_tables_work(shared_judge: Judge, v
     step = EVERY_OF_NEWEST if version == library().version_text else EVERY
     count = 0
     for cell in cells[::step]:
-        question = make_query(cell, version)
+        question = make_query_of_table_cell(cell, version)
         if question is None:
             continue
         verdict = shared_judge.run_query(question)
@@ -49,8 +55,8 @@ def test_remedies_for_refusals_in_the_support_tables_work(shared_judge: Judge, v
 )
 def test_remedies_for_a_version_without_a_support_table_work(shared_judge: Judge) -> None:
     refused, count = 0, 0
-    for cell in random.Random(VERSION_WITHOUT_TABLE).sample(list_all_cells(), SAMPLE_SIZE):
-        question = make_query(cell, VERSION_WITHOUT_TABLE)
+    for cell in random.Random(VERSION_WITHOUT_TABLE).sample(list_support_table_cells(), SAMPLE_SIZE):
+        question = make_query_of_table_cell(cell, VERSION_WITHOUT_TABLE)
         verdict = None if question is None else shared_judge.run_query(question)
         if question is not None and verdict is not None and verdict.outcome is Outcome.NOT_SUPPORTED:
             refused += 1
@@ -61,7 +67,7 @@ def test_remedies_for_a_version_without_a_support_table_work(shared_judge: Judge
 
 @pytest.mark.parametrize("cell", REFUSED_CELLS[library().version_text][::40], ids=", ".join)
 def test_plans_of_remedies_for_refusals_in_support_tables_are_built(shared_judge: Judge, cell: TableCell) -> None:
-    question = make_query(cell, library().version_text, build=True)
+    question = make_query_of_table_cell(cell, library().version_text, build=True)
     assert question is not None
     verdict = shared_judge.run_query(question)
     assert not verdict.supported

@@ -15,8 +15,8 @@ from cudnn_backend_py.diagnose import render_text
 from cudnn_backend_py.diagnose.evidence import (
     OPERATION_RUNS_FILE,
     PUBLISHED_RESULTS,
-    describe_nearest_result,
-    make_form_key,
+    describe_nearest_published_result,
+    make_graph_key_without_sizes,
 )
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.plans.choice import EngineChoice
@@ -32,7 +32,7 @@ from tools.records.published_results import (
 
 
 @cache
-def judge_results_once() -> dict[str, tuple[str, str]]:
+def judge_published_results_once() -> dict[str, tuple[str, str]]:
     return judge_published_results()
 
 
@@ -43,14 +43,14 @@ EXPECTED_STATES = {
 
 @pytest.mark.parametrize("result", EXPECTED_STATES)
 def test_described_gpus_give_the_published_result(result: str) -> None:
-    state, reason = judge_results_once()[result]
+    state, reason = judge_published_results_once()[result]
     if state == NOT_INSTALLED:
         pytest.skip(f"cuDNN {reason} is not installed")
     assert state == EXPECTED_STATES[result], reason
 
 
 def test_thirty_of_32_published_results_agree_or_cannot_be_judged_for_a_stated_reason() -> None:
-    found = judge_results_once()
+    found = judge_published_results_once()
     assert len(found) == 32
     assert sum(state != DISAGREES for state, _ in found.values()) >= 30
     assert all(reason for state, reason in found.values() if state != AGREES)
@@ -74,9 +74,9 @@ def test_the_nearest_published_result_is_reported() -> None:
     assert verdict.seen.startswith("RTX 5090 with cuDNN 9.24.0, the same graph apart from sizes: it ran there")
     assert f"seen on:     {verdict.seen}" in render_text(verdict)
     rows = [row for row in PUBLISHED_RESULTS if row.sm == 120]
-    assert describe_nearest_result(graph, 120, (9, 24, 0), verdict.first, rows).endswith("1148)")
+    assert describe_nearest_published_result(graph, 120, (9, 24, 0), verdict.first, rows).endswith("1148)")
     other = attention.sdpa_forward(batch=1, heads=4, seq_q=256, head_dim=96, data_type=DataType.BFLOAT16)
-    assert describe_nearest_result(other, 120, (9, 24, 0), verdict.first, rows) == ""
+    assert describe_nearest_published_result(other, 120, (9, 24, 0), verdict.first, rows) == ""
 
 
 @pytest.mark.parametrize(
@@ -99,17 +99,17 @@ def test_a_result_of_attention_with_other_options_is_not_reported(options: dict[
     options = {"batch": 1, "heads": 4, "seq_q": 256, "head_dim": 64, **options}
     make = attention.sdpa_backward if options.pop("backward", False) else attention.sdpa_forward
     graph = make(**options, version=(9, 24, 0), sm=120, allow_hazards=True)
-    assert describe_nearest_result(graph, 120, (9, 24, 0), None) == ""
+    assert describe_nearest_published_result(graph, 120, (9, 24, 0), None) == ""
 
 
 def test_a_result_of_attention_with_other_sizes_is_reported() -> None:
     for options in ({"batch": 3}, {"seq_q": 512}, {"heads": 7}, {"seq_q": 100, "seq_kv": 300}):
         sizes = {"batch": 1, "heads": 4, "seq_q": 256, "head_dim": 64, **options}
         graph = attention.sdpa_forward(**sizes, version=(9, 24, 0))
-        assert "1148" in describe_nearest_result(graph, 120, (9, 24, 0), None)
+        assert "1148" in describe_nearest_published_result(graph, 120, (9, 24, 0), None)
 
 
-def test_a_result_of_other_operations_is_reported_for_the_same_graph_apart_from_sizes() -> None:
+def test_a_non_attention_result_is_reported_for_other_sizes() -> None:
     verdict = explain(make_fused_matmul(), "h100", shapes=True, causes=False)
     assert verdict.seen.startswith("NVIDIA H200 with cuDNN ")
     assert ", the same graph apart from sizes: it ran there with right results, " in verdict.seen
@@ -118,9 +118,13 @@ def test_a_result_of_other_operations_is_reported_for_the_same_graph_apart_from_
     first = verdict.first
     assert first is not None
     (near,) = (
-        run for run in read_runs() if (run["form"], run["version"]) == (make_form_key(make_fused_matmul()), [9, 19, 0])
+        run
+        for run in read_operation_runs()
+        if (run["form"], run["version"]) == (make_graph_key_without_sizes(make_fused_matmul()), [9, 19, 0])
     )
-    seen = describe_nearest_result(make_fused_matmul(), 90, (9, 18, 0), replace(first, **parse_choice(near["tag"])))
+    seen = describe_nearest_published_result(
+        make_fused_matmul(), 90, (9, 18, 0), replace(first, **parse_engine_choice(near["tag"]))
+    )
     assert "cuDNN 9.19.0" in seen
     assert "the same first config" in seen
 
@@ -140,12 +144,12 @@ def make_fused_matmul(**changes: Any) -> Graph:
     return g.graph()
 
 
-def read_runs() -> list[dict[str, Any]]:
+def read_operation_runs() -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = json.loads(OPERATION_RUNS_FILE.read_text(encoding="utf-8"))
     return runs
 
 
-def parse_choice(tag: str) -> dict[str, Any]:
+def parse_engine_choice(tag: str) -> dict[str, Any]:
     choice = EngineChoice.parse(tag)
     return {"engine": choice.engine, "knobs": choice.c_knobs}
 
@@ -161,11 +165,15 @@ def parse_choice(tag: str) -> dict[str, Any]:
     ids=str,
 )
 def test_a_result_of_another_type_mode_broadcast_or_layout_is_not_reported(changes: dict[str, Any]) -> None:
-    assert make_form_key(make_fused_matmul(**changes)) != make_form_key(make_fused_matmul())
-    assert describe_nearest_result(make_fused_matmul(**changes), 90, (9, 28, 0), None) == ""
+    assert make_graph_key_without_sizes(make_fused_matmul(**changes)) != make_graph_key_without_sizes(
+        make_fused_matmul()
+    )
+    assert describe_nearest_published_result(make_fused_matmul(**changes), 90, (9, 28, 0), None) == ""
 
 
-def test_runs_of_several_families_are_there() -> None:
-    names = {run["source"].partition(", ")[2] for run in read_runs()}
+def test_runs_of_several_operation_kinds_are_recorded() -> None:
+    names = {run["source"].partition(", ")[2] for run in read_operation_runs()}
     assert {"matmul", "convolution forward", "convolution backward data", "layer norm, training", "pointwise"} <= names
-    assert all((Path(__file__).parents[3] / run["source"].partition(", ")[0]).is_file() for run in read_runs())
+    assert all(
+        (Path(__file__).parents[3] / run["source"].partition(", ")[0]).is_file() for run in read_operation_runs()
+    )

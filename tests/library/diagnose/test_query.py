@@ -90,7 +90,9 @@ def test_a_target_file_replaced_after_the_query_changes_no_answer(tmp_path: Path
     assert ({cell.outcome for cell in after.cells.values()}, after.judged_count) == ({Outcome.NOT_SUPPORTED}, 20)
 
 
-def test_a_variable_that_cudnn_reads_is_part_of_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_that_cudnn_reads_are_in_the_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = make_tf32_matmul()
     found = []
     with Judge() as one:
@@ -231,7 +233,7 @@ def test_queries_for_the_gpu_of_this_machine_have_no_cache_key() -> None:
     assert Query(FORUM_GRAPH).key() is None
 
 
-def test_a_child_process_gets_only_the_variables_of_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_gets_only_environment_variables_of_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     monkeypatch.setenv("LD_LIBRARY_PATH", "relative:/absolute")
     setup = Query(FORUM_GRAPH, "sm90", OLDER_VERSION).setup

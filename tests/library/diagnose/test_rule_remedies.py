@@ -69,9 +69,7 @@ def test_leading_dims_that_do_not_help_are_not_suggested(shared_judge: Judge) ->
 
 
 @pytest.mark.parametrize(("operation", "reads"), [("slice", True), ("transpose", False)])
-def test_fusing_an_operation_into_a_matmul_graph_needs_support(
-    shared_judge: Judge, operation: str, reads: bool
-) -> None:
+def test_fusion_with_a_matmul_is_suggested_only_if_supported(shared_judge: Judge, operation: str, reads: bool) -> None:
     def add_operation(g: GraphBuilder, x: Tensor, **result: Any) -> Tensor:
         return g.slice(x, (slice(2), slice(32), slice(64)), **result) if reads else g.transpose(x, (0, 2, 1), **result)
 

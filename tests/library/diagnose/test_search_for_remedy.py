@@ -37,7 +37,7 @@ def make_strides_with_channels_last(dims: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(dims[1:]), 1, *inner)
 
 
-def make_scaled_convolution_of_one_dim() -> Graph:
+def make_scaled_1d_convolution() -> Graph:
     """Return a 1-d convolution of channels-last data that is scaled, shifted and rectified before."""
     g = GraphBuilder("scaled", io_type=DataType.HALF, intermediate_type=DataType.FLOAT)
     dims = {"x": (2, 16, 38), "factor": (1, 16, 1), "shift": (1, 16, 1), "w": (8, 16, 1)}
@@ -56,7 +56,7 @@ def make_scaled_convolution_of_one_dim() -> Graph:
 
 
 def test_two_changes_are_found_where_none_alone_helps() -> None:
-    graph = make_scaled_convolution_of_one_dim()
+    graph = make_scaled_1d_convolution()
     with Judge() as judge:
         question = Query(graph, "sm100")
         cause = search_and_add_remedy(judge.run_query(question), question, judge).cause

@@ -79,7 +79,7 @@ def test_a_verdict_reports_that_cudnn_refuses_the_shape_class() -> None:
     assert "cuDNN refuses a class plan" in explain(graph, "a100", shapes=True).shapes
 
 
-def test_a_verdict_on_another_graph_does_not_mention_shapes() -> None:
+def test_verdicts_on_graphs_without_attention_mention_no_shapes() -> None:
     from cudnn_backend_py.diagnose.explanation import control_graph
 
     assert explain(control_graph(), "h100", shapes=True).shapes == ""

@@ -87,7 +87,7 @@ def test_a_failing_rule_is_reported_and_cudnns_reason_is_kept(monkeypatch: pytes
     for name in list(CHANGES):
         monkeypatch.setitem(CHANGES, name, raise_key_error)
     steps = ("_blame_single_change", "_blame_architecture", "_blame_change_and_architecture", "explain_pattern_removed")
-    for step in ("blame_options", *steps):
+    for step in ("blame_refused_attention_options", *steps):
         monkeypatch.setattr(causes_module, step, raise_key_error)
     verdict = explain(make_attention_with_head_dim_20(), "sm90")
     assert verdict.cause is not None

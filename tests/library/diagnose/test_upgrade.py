@@ -15,7 +15,7 @@ from examples import conv_bias_relu, flash_backward, forum_two_matmul
 from tests.support.child import OLDER_VERSION, FinishedChild, run_python
 from tests.support.logs import LOG_FOLDER
 from tools.campaign.graphs import make_random_graph
-from tools.records.upgraded import find_changed_graphs
+from tools.records.upgraded import find_graphs_with_changed_outcome
 
 OLDEST_VERSION = "9.14.0"
 GRAPH_FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
@@ -57,14 +57,14 @@ def test_graphs_reported_as_unchanged_are_equal_byte_by_byte(tmp_path: Path) -> 
     assert len(found.changes) == len(GRAPH_FAMILIES)
     assert unchanged
     assert (
-        find_changed_graphs(
+        find_graphs_with_changed_outcome(
             {one.graph: graphs[one.graph] for one in unchanged}, OLDEST_VERSION, OLDER_VERSION, tmp_path
         )
         == []
     )
 
 
-def test_comparing_graphs_together_or_alone_gives_equal_code() -> None:
+def test_comparing_graphs_alone_or_together_gives_equal_kernels() -> None:
     """NVRTC 12.9 and the NVRTC of cuDNN 9.28 compile a kernel differently if they compiled another one before."""
     families = {"fusion": 910063, "norm backward": 910192}
     graphs = {family: make_random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
@@ -148,7 +148,7 @@ def test_invalid_arguments_are_reported(tmp_path: Path, arguments: list[str], wo
     assert words in done.stderr
 
 
-def test_compare_versions_refuses_incomparable_versions() -> None:
+def test_compare_versions_refuses_invalid_arguments() -> None:
     graph = {"a": sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)}
     with pytest.raises(UsageError, match="no graphs"):
         compare_versions({}, ["h100"], OLDER_VERSION, "default", progress=False)

@@ -127,7 +127,7 @@ def test_a_variation_that_crashes_cudnn_is_left_out(shared_judge: Judge) -> None
     assert found[0].tensors == ("do",)
 
 
-def test_a_remedy_can_be_built(shared_judge: Judge) -> None:
+def test_plans_of_a_remedy_can_be_built(shared_judge: Judge) -> None:
     found = find_and_check_remedies(shared_judge, make_forward(head_dim=100), "sm90", build=True, limit=1)
     assert [remedy.kinds for remedy in found] == [("pad_head_dim",)]
     assert found[0].verdict is not None

@@ -24,7 +24,7 @@ def test_a_first_plan_imports_no_unused_module(tmp_path: Path) -> None:
     assert found["workspace"] >= 0
 
 
-def test_the_forbidden_modules_exist() -> None:
+def test_modules_that_a_first_plan_must_not_import_exist() -> None:
     """The list of forbidden modules contains no name of a module that was renamed or removed."""
     names = [f"cudnn_backend_py.{name}" for name in first_result.UNUSED_MODULE_NAMES]
     assert [name for name in names if importlib.util.find_spec(name) is None] == []

@@ -99,15 +99,15 @@ def _add_int32_tensor(g: cudnn.pygraph, uid: int, count: int = 4) -> Any:
     return g.tensor(dim=[count, 1, 1, 1], stride=[1, 1, 1, 1], data_type=DataType.INT32, uid=uid)
 
 
-def _add_packed_tokens(g: cudnn.pygraph, uid: int, heads: int, tokens: int) -> Any:
+def _add_packed_token_tensor(g: cudnn.pygraph, uid: int, heads: int, tokens: int) -> Any:
     """Return a tensor of packed tokens: its batch stride is one token, and ragged offsets give the sequence starts."""
     return g.tensor(
         dim=[4, heads, tokens, 128], stride=[heads * 128, 128, heads * 128, 1], data_type=DataType.BFLOAT16, uid=uid
     )
 
 
-def add_prefill(g: cudnn.pygraph) -> None:
-    q, k, v = (_add_packed_tokens(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
+def add_prefill_attention(g: cudnn.pygraph) -> None:
+    q, k, v = (_add_packed_token_tensor(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
     for item, uid in ((q, 50), (k, 53), (v, 54)):
         item.set_ragged_offset(_add_int32_tensor(g, uid, 5))
     _add_attention(
@@ -121,17 +121,17 @@ def add_prefill(g: cudnn.pygraph) -> None:
     )
 
 
-def add_prefill_with_cumulative_lengths(g: cudnn.pygraph) -> None:
+def add_prefill_attention_with_cumulative_lengths(g: cudnn.pygraph) -> None:
     """Add prefill attention; the ragged offsets are the running sums of the lengths times a multiplier."""
-    q, k, v = (_add_packed_tokens(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
+    q, k, v = (_add_packed_token_tensor(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
     for item, uid, heads in ((q, 50, 8), (k, 53, 2), (v, 54, 2)):
         item.set_ragged_offset(_add_int32_tensor(g, uid, 5)).set_ragged_offset_multiplier(heads * 128)
     sums = {"cu_seq_len_q": _add_int32_tensor(g, 100, 5), "cu_seq_len_kv": _add_int32_tensor(g, 101, 5)}
     _add_attention(g, q, k, v, _add_int32_tensor(g, 51, 5), 8 * 128, **sums)
 
 
-def add_paged_prefill(g: cudnn.pygraph) -> None:
-    q = _add_packed_tokens(g, 1, 8, 128).set_ragged_offset(_add_int32_tensor(g, 50, 5))
+def add_paged_prefill_attention(g: cudnn.pygraph) -> None:
+    q = _add_packed_token_tensor(g, 1, 8, 128).set_ragged_offset(_add_int32_tensor(g, 50, 5))
     k, v = (_add_paged_tensor(g, uid) for uid in (2, 3))
     lengths = {"seq_len_q": _add_int32_tensor(g, 100), "seq_len_kv": _add_int32_tensor(g, 101)}
     _add_attention(g, q, k, v, _add_int32_tensor(g, 51, 5), **lengths, **_make_page_table_options(g))
@@ -140,7 +140,7 @@ def add_paged_prefill(g: cudnn.pygraph) -> None:
 def add_paged_prefill_with_cumulative_lengths(g: cudnn.pygraph) -> None:
     """Add paged prefill with running sums of the query lengths, and plain lengths of keys and values."""
     q = (
-        _add_packed_tokens(g, 1, 8, 128)
+        _add_packed_token_tensor(g, 1, 8, 128)
         .set_ragged_offset(_add_int32_tensor(g, 50, 5))
         .set_ragged_offset_multiplier(8 * 128)
     )
@@ -180,7 +180,7 @@ def _add_attention(g: cudnn.pygraph, q: Any, k: Any, v: Any, offset: Any, multip
     stats.set_stride([128 * 8, 1, 8, 1])
 
 
-def add_paged_decode(g: cudnn.pygraph) -> None:
+def add_paged_decode_attention(g: cudnn.pygraph) -> None:
     q = g.tensor(dim=[4, 8, 1, 128], stride=[1024, 128, 1024, 1], data_type=DataType.BFLOAT16, uid=1)
     k, v = (_add_paged_tensor(g, uid) for uid in (2, 3))
     o, _ = g.sdpa(
@@ -234,16 +234,16 @@ GRAPH_MAKERS: dict[str, tuple[Callable[[cudnn.pygraph], None], tuple[int, int, i
         (9, 21, 0),
         True,
     ),
-    "prefill": (add_prefill, (9, 8, 0), False),
-    "prefill by tokens": (add_prefill_with_cumulative_lengths, (9, 24, 0), False),
-    "prefill of pages": (add_paged_prefill, (9, 8, 0), False),
+    "prefill": (add_prefill_attention, (9, 8, 0), False),
+    "prefill by tokens": (add_prefill_attention_with_cumulative_lengths, (9, 24, 0), False),
+    "prefill of pages": (add_paged_prefill_attention, (9, 8, 0), False),
     "prefill of pages by tokens": (add_paged_prefill_with_cumulative_lengths, (9, 25, 0), False),
-    "decode": (add_paged_decode, (9, 8, 0), False),
+    "decode": (add_paged_decode_attention, (9, 8, 0), False),
     "soft cap": (add_attention_with_soft_cap, (9, 21, 0), False),
 }
 
 
-def create_plans(g: cudnn.pygraph) -> None:
+def build_operation_graph_and_create_plans(g: cudnn.pygraph) -> None:
     g.validate()
     g.build_operation_graph()
     g.create_execution_plans(HEURISTICS_MODES)
@@ -256,9 +256,9 @@ def test_attention_and_matmul_graphs_of_other_libraries_get_plans(name: str, tar
     write(g)
     if since > CUDNN_VERSION or (only_blackwell and target == "h100"):
         with pytest.raises((cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError)):
-            create_plans(g)
+            build_operation_graph_and_create_plans(g)
         return
-    create_plans(g)
+    build_operation_graph_and_create_plans(g)
     g.check_support()
     assert g.get_execution_plan_count() > 0
     given = set(g._get_variant_pack_uids_sorted())
@@ -269,7 +269,7 @@ def test_a_plan_is_rebuilt_from_its_engine_and_knobs(target: str) -> None:
     """As a tuner does, create a plan for a second, equal graph from engine and knobs alone."""
     g = make_empty_bfloat16_graph()
     add_matmul(g)
-    create_plans(g)
+    build_operation_graph_and_create_plans(g)
     named = [g.get_engine_and_knobs_at_index(at) for at in range(g.get_execution_plan_count())]
     for engine, knobs in (named[0], named[-1]):
         other = make_empty_bfloat16_graph()
@@ -286,7 +286,7 @@ def test_a_plan_is_rebuilt_from_its_engine_and_knobs(target: str) -> None:
 def test_an_engine_is_deselected_by_its_name(target: str) -> None:
     g = make_empty_bfloat16_graph()
     add_scaled_fp8_matmul(g)
-    create_plans(g)
+    build_operation_graph_and_create_plans(g)
     first = g.get_plan_name_at_index(0)
     g.deselect_engines([first])
     if g.get_execution_plan_count() > 1:

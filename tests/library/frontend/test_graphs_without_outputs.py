@@ -13,14 +13,14 @@ from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.plans.build import build
 
 
-def graph_without_outputs() -> Graph:
+def make_graph_without_outputs() -> Graph:
     g = GraphBuilder("forgotten")
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c")
     return g.graph()
 
 
 def test_a_graph_without_outputs_is_judged_unsupported_with_a_fix() -> None:
-    verdict = explain(graph_without_outputs(), "h100")
+    verdict = explain(make_graph_without_outputs(), "h100")
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "graph")
     assert verdict.cause is not None
     assert verdict.cause.code == "graph-writes-nothing"
@@ -28,17 +28,17 @@ def test_a_graph_without_outputs_is_judged_unsupported_with_a_fix() -> None:
     assert "virtual=False" in verdict.cause.remedy
 
 
-def test_neither_a_plan_nor_an_operation_graph_is_built() -> None:
+def test_no_plan_or_operation_graph_is_built_without_outputs() -> None:
     for make in (
-        lambda: build(graph_without_outputs(), "h100"),
-        lambda: OperationGraph(graph_without_outputs(), open_target("h100")),
+        lambda: build(make_graph_without_outputs(), "h100"),
+        lambda: OperationGraph(make_graph_without_outputs(), open_target("h100")),
     ):
         with pytest.raises(GraphError, match="graph-writes-nothing"):
             make()
 
 
 def test_cudnn_accepts_a_graph_without_outputs() -> None:
-    assert OperationGraph(graph_without_outputs(), open_target("h100"), must_write=False).heuristics().configs
+    assert OperationGraph(make_graph_without_outputs(), open_target("h100"), must_write=False).heuristics().configs
 
 
 @pytest.fixture

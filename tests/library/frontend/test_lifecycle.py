@@ -25,7 +25,7 @@ from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.native import Handle, library
 from cudnn_backend_py.native.descriptor import _NativeOwner
-from cudnn_backend_py.native.launch import make_int64_rows
+from cudnn_backend_py.native.launch import make_std_vectors_of_int64
 from cudnn_backend_py.native.libcudnn import HandlePointer
 from tests.support.child import ROOT, make_older_cudnn_environment, run_code, run_python
 from tests.support.issue_warnings import list_issue_warning_categories
@@ -193,7 +193,7 @@ def test_empty_graph_validates_and_cannot_be_built() -> None:
 
 @pytest.mark.parametrize("step", ["create_execution_plans", "check_support", "build_plans", "build"])
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
-def test_invalid_graphs_raise_both_exception_types_at_each_plan_step(step: str, kind: type[Exception]) -> None:
+def test_invalid_graphs_raise_not_supported_at_each_plan_step(step: str, kind: type[Exception]) -> None:
     """cudnn-frontend raises the error in validate or, for some graphs, when plans are created."""
     g = make_empty_half_graph()
     x = g.tensor(dim=[2, 8, 16], stride=[128, 16, 1])
@@ -228,7 +228,7 @@ def test_operation_graph_is_built_without_validate() -> None:
     assert g.get_execution_plan_count() >= 1
 
 
-def test_a_not_supported_error_has_our_verdict() -> None:
+def test_a_not_supported_error_contains_the_verdict() -> None:
     """cuDNN 9.25 and later have no engine for two consecutive plain matmuls."""
     g = make_empty_half_graph()
     a, b, c = (g.tensor(name=name, dim=[1, 64, 64], stride=[4096, 64, 1]) for name in "abc")
@@ -272,7 +272,7 @@ graph.sdpa_fp8(q=q, k=k, v=v, **scales, generate_stats=False)[0].set_output(True
 """
 
 
-def run_frontend_program(text: str, folder: Path, *options: str, **environment: str) -> list[str]:
+def run_failing_frontend_program(text: str, folder: Path, *options: str, **environment: str) -> list[str]:
     """Run a program that fails for a described A100, and return the lines of its standard error."""
     (folder / "program.py").write_text(text)
     words = ["-m", "cudnn_backend_py", "frontend", *options, "--target", "a100", "program.py"]
@@ -285,7 +285,7 @@ def test_an_uncaught_refusal_prints_the_line_of_the_program_and_a_short_verdict(
     if "/nvidia/cudnn_jit/" in library().path:
         pytest.skip("a JIT wheel cannot refuse this graph for certain: it lacks some engines")
     program = f"{REFUSED_PROGRAM}graph.build()\n"
-    lines = run_frontend_program(program, tmp_path)
+    lines = run_failing_frontend_program(program, tmp_path)
     assert lines[:3] == [
         "Traceback (most recent call last):",
         '  File "program.py", line 7, in <module>',
@@ -301,12 +301,12 @@ def test_an_uncaught_refusal_prints_the_line_of_the_program_and_a_short_verdict(
     assert "graph    a, b f8e4m3[1,64,64] -> matmul -> mm::C f16[1,64,64]" in lines
     assert len(lines) < 15
     assert lines[-1] == "-v before the program prints the whole traceback and all messages of cuDNN"
-    assert len(run_frontend_program(program, tmp_path, "-v")) > 100
+    assert len(run_failing_frontend_program(program, tmp_path, "-v")) > 100
 
 
 def test_the_short_error_adds_no_graph_to_the_log_of_cudnn(tmp_path: Path) -> None:
     log = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(tmp_path / "%i.log")}
-    lines = run_frontend_program(f"{REFUSED_PROGRAM}graph.build()\n", tmp_path, **log)
+    lines = run_failing_frontend_program(f"{REFUSED_PROGRAM}graph.build()\n", tmp_path, **log)
     assert any(line.startswith("  cudnn:  Warning: CUDNN_STATUS_NOT_SUPPORTED") for line in lines)
     assert len(lines) < 8
     (path,) = tmp_path.glob("*.log")
@@ -330,7 +330,7 @@ def test_the_short_error_adds_no_graph_to_the_log_of_cudnn(tmp_path: Path) -> No
 def test_an_uncaught_error_other_than_a_refusal_is_printed_briefly(
     program: str, shown: tuple[str, ...], tmp_path: Path
 ) -> None:
-    lines = run_frontend_program(program, tmp_path)
+    lines = run_failing_frontend_program(program, tmp_path)
     assert '  File "program.py", line 7, in <module>' in lines
     assert not [words for words in shown if not any(line.startswith(words) for line in lines)]
     assert len(lines) <= 11
@@ -674,16 +674,16 @@ def test_serialized_graphs_of_earlier_versions_are_read() -> None:
     earlier = {**json.loads(now["cudnn_backend_py"]), "plan": now["cudnn_backend_data"]}
     del earlier["target"]
     again = cudnn.pygraph(handle=cudnn.create_handle())
-    again.deserialize(serialize_with_checksum(earlier))
+    again.deserialize(serialize_json_with_checksum(earlier))
     assert again.get_workspace_size() == g.get_workspace_size()
     for changed, what in (({"plan": 1}, "'plan' is of type int"), ({"sm": "90"}, "'sm' is of type str")):
         with pytest.raises(RuntimeError, match=f"the serialized graph is not a plan file: {what}"):
-            again.deserialize(serialize_with_checksum(earlier | changed))
+            again.deserialize(serialize_json_with_checksum(earlier | changed))
     with pytest.raises(RuntimeError, match="not a serialized graph of this version"):
-        again.deserialize(serialize_with_checksum([]))
+        again.deserialize(serialize_json_with_checksum([]))
 
 
-def serialize_with_checksum(content: Any) -> bytes:
+def serialize_json_with_checksum(content: Any) -> bytes:
     data = json.dumps(content).encode()
     return hashlib.sha256(data).digest() + data
 
@@ -754,7 +754,7 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
         assert cause.last_error.rstrip() in error.sections["cudnn"]
 
 
-def test_the_compiled_execute_call_raises_the_errors_of_python() -> None:
+def test_compiled_execute_raises_the_errors_of_python_execute() -> None:
     """The compiled call is normally enabled by a launch on a GPU; here the test enables it."""
     g, full = build_graph_and_variant_pack()
     runner, handle = g._current, make_null_handle()
@@ -968,7 +968,7 @@ def test_override_shapes_reach_the_operation_graph() -> None:
 
 
 def test_override_shape_rows_are_laid_out_as_cpp_vectors() -> None:
-    rows = make_int64_rows([[1, 2, 3], [], [4]])
+    rows = make_std_vectors_of_int64([[1, 2, 3], [], [4]])
     words = (ctypes.c_void_p * 3).from_address(ctypes.addressof(rows))
     assert words[1] == words[2] == words[0] + 3 * 24
     inner = (ctypes.c_void_p * 9).from_address(words[0])
@@ -976,7 +976,7 @@ def test_override_shape_rows_are_laid_out_as_cpp_vectors() -> None:
     assert list((ctypes.c_int64 * 3).from_address(inner[0])) == [1, 2, 3]
 
 
-def test_an_unwritable_log_gives_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_frontend_log_file_gives_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(tmp_path / "none" / "log"))
     g, _ = make_matmul()

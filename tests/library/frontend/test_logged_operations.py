@@ -109,7 +109,7 @@ def _add_convolution(m: GraphMaker) -> cudnn.tensor:
 SQUARE_WINDOW: dict[str, Any] = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
 
 
-def _add_image_gradient(m: GraphMaker) -> cudnn.tensor:
+def _add_convolution_dgrad(m: GraphMaker) -> cudnn.tensor:
     return m.graph.conv_dgrad(
         m.add_nhwc_tensor(4, 64, 16, 16), m.add_nhwc_tensor(64, 32, 3, 3), **SQUARE_WINDOW
     ).set_dim([4, 32, 16, 16])
@@ -168,7 +168,7 @@ OPERATION_CASES: dict[str, Callable[[GraphMaker], Any]] = {
     ),
     "reduction": _add_reduction,
     "convolution with two paddings": _add_convolution,
-    "gradient of the image": _add_image_gradient,
+    "gradient of the image": _add_convolution_dgrad,
     "gradient of the filter": _add_filter_gradient,
     "layernorm": _make_norm_case("layernorm", IMAGE_DIMS, (1, 32, 4, 4), last=True),
     "adalayernorm": _make_norm_case("adalayernorm", (8, 32, 4, 1), (8, 1, 4, 1)),
@@ -367,7 +367,7 @@ DEFAULT_FIELDS = ("alpha1=1.0", "alpha2=1.0", "lowerClip=0.0", "lowerClipSlope=0
 FIELDS_NOT_COMPARED = ("operation", "inputDescs")  # the second contains uids
 
 
-def _build_case(case: str) -> tuple[GraphMaker, Mapping[str, Any]]:
+def _build_and_log_graph_of_case(case: str) -> tuple[GraphMaker, Mapping[str, Any]]:
     """Build a case with all results as outputs, float32 if unset; return it and the graph in cuDNN's log."""
     m = GraphMaker()
     made = OPERATION_CASES[case](m)
@@ -393,16 +393,17 @@ def _iterate_operation_fields(logged: Mapping[str, Any]) -> Iterator[list[str]]:
         for key, value in node.items():
             if key not in FIELDS_NOT_COMPARED:
                 record = tensors.get(value) if isinstance(value, str) else None
-                found.append(f"{key}={_shorten_value(value) if record is None else _shorten_tensor(record)}")
+                text = _format_value_without_prefix(value) if record is None else _format_logged_tensor_as_text(record)
+                found.append(f"{key}={text}")
         kind = node["operation"].removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR").lower()
         yield [kind, *sorted(word for word in found if not word.startswith(DEFAULT_FIELDS))]
 
 
-def _shorten_value(value: Any) -> str:
+def _format_value_without_prefix(value: Any) -> str:
     return str(value).replace("CUDNN_", "").replace(" ", "")
 
 
-def _shorten_tensor(record: Mapping[str, Any]) -> str:
+def _format_logged_tensor_as_text(record: Mapping[str, Any]) -> str:
     kind = SHORT_FIELD_NAMES[record["dataType"].removeprefix("CUDNN_DATA_")]
     dims, strides = (",".join(map(str, record[key])) for key in ("dim", "stride"))
     return f"{kind}:{dims}/{strides}{'*' if record['isByValue'] else ''}"
@@ -421,7 +422,7 @@ def _parse_expected_operation_fields(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("case", OPERATION_CASES)
 def test_cudnn_gets_the_same_graph_as_from_cudnn_frontend(case: str) -> None:
-    _, logged = _build_case(case)
+    _, logged = _build_and_log_graph_of_case(case)
     assert list(_iterate_operation_fields(logged)) == _parse_expected_operation_fields(EXPECTED_LOG[case])
 
 
@@ -447,7 +448,7 @@ CASES_SUPPORTED_ON_H100 = (
 
 @pytest.mark.parametrize("case", CASES_SUPPORTED_ON_H100)
 def test_an_h100_supports_the_operation(case: str) -> None:
-    m, _ = _build_case(case)
+    m, _ = _build_and_log_graph_of_case(case)
     m.graph.create_execution_plans(HEURISTICS_MODES)
     m.graph.check_support()
     assert m.graph.get_execution_plan_count() > 0
@@ -455,11 +456,11 @@ def test_an_h100_supports_the_operation(case: str) -> None:
 
 def test_block_scaled_matmul_needs_blackwell() -> None:
     set_default_target("b200")
-    m, _ = _build_case("dequantize")
+    m, _ = _build_and_log_graph_of_case("dequantize")
     m.graph.create_execution_plans(HEURISTICS_MODES)
     m.graph.check_support()
     set_default_target("h100")
-    older, _ = _build_case("dequantize")
+    older, _ = _build_and_log_graph_of_case("dequantize")
     with pytest.raises(cudnn.cudnnGraphNotSupportedError):
         older.graph.create_execution_plans(HEURISTICS_MODES)
 

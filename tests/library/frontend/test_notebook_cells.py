@@ -35,7 +35,7 @@ def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> N
 
 
 @pytest.mark.parametrize(("seed", "cells"), [(0, 15), (1, 10)])
-def test_cells_are_found_unchanged(seed: int, cells: int) -> None:
+def test_all_cells_of_an_exported_notebook_are_found_unchanged(seed: int, cells: int) -> None:
     path = find_notebook(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {NOTEBOOK_FOLDERS})")

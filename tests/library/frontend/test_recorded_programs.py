@@ -52,7 +52,7 @@ def test_a_tensor_has_only_a_weak_reference_to_its_graph() -> None:
     assert y.owner() is None
 
 
-def test_build_accepts_and_ignores_arguments_for_kernels() -> None:
+def test_build_ignores_arguments_of_frontend_kernels() -> None:
     m = GraphMaker(cudnn)
     m.graph.matmul(m.add_tensor(2, 8, 16), m.add_tensor(2, 16, 8)).set_output(True)
     m.graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK], ctx=object())
@@ -223,7 +223,7 @@ def test_a_uid_belongs_to_one_tensor() -> None:
         lambda m, result: m.add_tensor(2, 8, 16, uid=1),
     ],
 )
-def test_uids_of_a_built_graph_cannot_change(take: Callable[[GraphMaker, Any], Any]) -> None:
+def test_tensor_uids_of_a_built_graph_cannot_change(take: Callable[[GraphMaker, Any], Any]) -> None:
     """A refused change of a uid must leave the uids of all tensors as they were."""
     m = GraphMaker(cudnn)
     x = m.add_tensor(2, 8, 16, name="x")

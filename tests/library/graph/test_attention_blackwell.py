@@ -38,7 +38,7 @@ def test_the_deterministic_backward_config_of_9_19_is_supported(options: dict[st
     assert run_code(code, environment=make_older_cudnn_environment()).stdout.startswith("eng5_")
 
 
-def test_mxfp8_plans_are_compiled() -> None:
+def test_mxfp8_attention_plans_are_built_without_a_gpu() -> None:
     version, place = library().version, open_target("sm100")
     forward = attention.sdpa_forward(**SIZES, **MX, version=version, sm=100, stats=True, implementation="composite")
     backward = OperationGraph(attention.sdpa_backward(**SIZES, **MX, version=version, sm=100), place)
@@ -51,7 +51,7 @@ def test_mxfp8_plans_are_compiled() -> None:
     assert [plan.tag.split("_")[0] for plan in plans] == ["eng3", "eng5"]
 
 
-def test_other_architectures_have_no_deterministic_backward_config() -> None:
+def test_deterministic_backward_config_needs_sm100_and_cudnn_9_18() -> None:
     assert attention.deterministic_config((9, 28, 0), 90) is None
     assert attention.deterministic_config((9, 17, 0), 100) is None
     assert attention.deterministic_config((9, 28, 0), 120) is None

@@ -30,7 +30,7 @@ def make_random_ints(r: Draw, low: int, high: int, count: int) -> tuple[int, ...
     return tuple(map(int, r.integers(low, high, count)))
 
 
-def make_random_layout(r: Draw) -> Any:
+def choose_packed_or_channels_last_strides(r: Draw) -> Any:
     return {"strides": ("packed", "channels_last")[int(r.integers(2))]}
 
 
@@ -48,7 +48,7 @@ def add_convolution(g: GraphBuilder, r: Draw) -> None:
         for tap, step, more in zip(taps, dilation, r.integers(0, 9, spatial), strict=True)
     ]
     per_group, filters = 8 * int(r.integers(1, 3)), 8 * int(r.integers(1, 3))
-    form = make_random_layout(r)
+    form = choose_packed_or_channels_last_strides(r)
     x = g.tensor("x", (2, groups * per_group, *sizes), **form)
     w = g.tensor("w", (groups * filters, per_group, *taps), **form)
     kind = int(r.integers(3))
@@ -67,7 +67,7 @@ def add_pooling(g: GraphBuilder, r: Draw) -> None:
     window, stride = make_random_ints(r, 1, 5, spatial), make_random_ints(r, 1, 4, spatial)
     before, after = (tuple(int(r.integers(0, side)) for side in window) for _ in range(2))
     sizes = tuple(side + int(more) for side, more in zip(window, r.integers(0, 9, spatial), strict=True))
-    x = g.tensor("x", (2, 16, *sizes), **make_random_layout(r))
+    x = g.tensor("x", (2, 16, *sizes), **choose_packed_or_channels_last_strides(r))
     mode = (R.MAXPOOL, R.AVGPOOL_INCLUDE_PADDING, R.AVGPOOL_EXCLUDE_PADDING)[int(r.integers(3))]
     options: dict[str, Any] = {"stride": stride, "padding": before, "post_padding": after}
     if r.integers(2):
@@ -90,7 +90,7 @@ def add_norm(g: GraphBuilder, r: Draw) -> None:
         scale_dims = (*[1] * first, *dims[first:])
     elif mode is N.ADA_LAYER_NORM:
         scale_dims = (dims[0], *[1] * (rank - 2), dims[-1])
-    form = make_random_layout(r)
+    form = choose_packed_or_channels_last_strides(r)
     x, scale, bias = g.tensor("x", dims, **form), g.tensor("s", scale_dims, T.FLOAT), g.tensor("b", scale_dims, T.FLOAT)
     made = g.norm_forward(mode, x, scale, None if mode is N.RMS_NORM else bias, training=True, **OUT)
     if r.integers(2):
@@ -115,7 +115,7 @@ def add_norm_statistics_operation(g: GraphBuilder, r: Draw) -> None:
 
 def add_data_movement_operation(g: GraphBuilder, r: Draw) -> None:
     dims = make_random_ints(r, 2, 9, int(r.integers(2, 6)))
-    x = g.tensor("x", dims, **make_random_layout(r))
+    x = g.tensor("x", dims, **choose_packed_or_channels_last_strides(r))
     kind = int(r.integers(4))
     if kind == 0:
         g.transpose(x, tuple(map(int, r.permutation(len(dims)))), **OUT)

@@ -28,7 +28,7 @@ EXAMPLES = {
 ROWS = list(attention_rows())
 
 
-def make_attention_graphs(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
+def make_every_nth_attention_graph(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
     """Return the graphs of every n-th (`every`) attention test problem, in each form that `version` supports."""
     found = {}
     for number, name in enumerate(ROWS):
@@ -52,7 +52,7 @@ def read_single_graph(records: Iterable[LogRecord]) -> LoggedGraph:
     return found
 
 
-def assert_same_graph(graph: Graph, found: LoggedGraph) -> None:
+def assert_logged_graph_equals(graph: Graph, found: LoggedGraph) -> None:
     assert found.graph is not None, found.fault
     assert make_comparable_graph(found.graph) == make_comparable_graph(graph)
 
@@ -61,17 +61,17 @@ def assert_same_graph(graph: Graph, found: LoggedGraph) -> None:
 def test_every_kind_of_operation_is_read_from_the_log(name: str) -> None:
     graph = OPERATION_GRAPHS[name]()
     found = read_single_graph(log_graph(graph))
-    assert_same_graph(graph, found)
+    assert_logged_graph_equals(graph, found)
     assert (found.source, found.count, found.version) == ("json", 1, ".".join(map(str, library().version)))
 
 
 @pytest.mark.parametrize("make", [*VARIED_GRAPHS.values(), *EXAMPLES.values()], ids=[*VARIED_GRAPHS, *EXAMPLES])
 def test_varied_graphs_and_examples_are_read_from_the_log(make: Callable[[], Graph]) -> None:
-    assert_same_graph(make(), read_single_graph(log_graph(make())))
+    assert_logged_graph_equals(make(), read_single_graph(log_graph(make())))
 
 
 def test_attention_graphs_are_read_from_the_log() -> None:
-    graphs = make_attention_graphs(6, library().version)
+    graphs = make_every_nth_attention_graph(6, library().version)
     taken = 0
     for name, graph in graphs.items():
         try:
@@ -88,7 +88,7 @@ def test_attention_graphs_are_read_from_the_log() -> None:
 def test_a_backward_attention_gets_its_separately_logged_sub_graph() -> None:
     graph = attention_rows()["backward: causal"].make_graph("unified", library().version)
     records = log_graph(graph)
-    assert_same_graph(graph, read_single_graph(records))
+    assert_logged_graph_equals(graph, read_single_graph(records))
     first = next(
         index for index, record in enumerate(records) if record.function == "cudnnBackendFinalizeGraphVisualize"
     )
@@ -112,13 +112,13 @@ def test_a_log_without_json_is_read_from_calls_and_dumps(name: str) -> None:
     records = [record for record in log_graph(graph) if "Visualize" not in (record.function or "")]
     found = read_single_graph(records)
     assert found.source == "descriptors"
-    assert_same_graph(graph, found)
+    assert_logged_graph_equals(graph, found)
 
 
 @pytest.mark.parametrize("name", ["pointwise numbers", "rng seeded", "padded matmul", "paged cache", "slice", "concat"])
 def test_without_json_constants_and_virtual_tensors_are_read_from_calls(name: str) -> None:
     graph = OPERATION_GRAPHS[name]()
-    assert_same_graph(
+    assert_logged_graph_equals(
         graph, read_single_graph(record for record in log_graph(graph) if "Visualize" not in (record.function or ""))
     )
 
@@ -127,7 +127,7 @@ def test_a_truncated_dump_is_completed_from_its_operations() -> None:
     graph = attention_rows()["backward: fp8, causal"].make_graph("composite", library().version)
     records = [record for record in log_graph(graph) if "Visualize" not in (record.function or "")]
     assert max(len(record.text) for record in records) > 65_000
-    assert_same_graph(graph, read_single_graph(records))
+    assert_logged_graph_equals(graph, read_single_graph(records))
     finalize = next(record for record in records if len(record.text) > 65_000)
     found = read_single_graph([finalize])
     assert found.fault is not None
@@ -158,7 +158,7 @@ for name, graph in build_graphs_for_9_19().items():
 def build_graphs_for_9_19() -> dict[str, Graph]:
     """Return the graphs that cuDNN 9.19 logs in this test: one per operation, varied ones, and attention."""
     made = {name: make() for name, make in {**OPERATION_GRAPHS, **VARIED_GRAPHS}.items()}
-    return made | make_attention_graphs(8, (9, 19, 0))
+    return made | make_every_nth_attention_graph(8, (9, 19, 0))
 
 
 def test_every_graph_is_read_from_a_log_file_of_9_19(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def get_child_descriptors(of: Descriptor, attribute: Attr) -> tuple[Descriptor, 
     return found if isinstance(found, tuple) else (found,)
 
 
-def finalized_descriptors(name: str) -> Iterator[Descriptor]:
+def iterate_finalized_descriptors(name: str) -> Iterator[Descriptor]:
     """Yield finalized descriptors of many kinds, from a graph to its plan."""
     graph = OperationGraph(TYPICAL_GRAPHS[name].make(), open_target("h100"))
     yield graph.descriptor
@@ -51,9 +51,9 @@ def finalized_descriptors(name: str) -> Iterator[Descriptor]:
 
 
 @pytest.mark.parametrize("name", GRAPHS_WITH_PLAN)
-def test_count_and_then_get_returns_every_element(name: str) -> None:
+def test_getting_the_counted_elements_returns_every_element(name: str) -> None:
     seen: dict[str, int] = {}
-    for descriptor in finalized_descriptors(name):
+    for descriptor in iterate_finalized_descriptors(name):
         for facts in DESCRIPTORS[descriptor.kind].attributes:
             element = facts.types[0]
             try:

@@ -62,7 +62,7 @@ def enumerator_outcomes(request: pytest.FixtureRequest) -> dict[str, Any]:
     return json.loads(run_code(SET_EVERY_ENUMERATOR_PROGRAM, environment=environment).stdout)  # type: ignore[no-any-return]
 
 
-def parse_outcome_key(what: str) -> tuple[CudnnEnum, str]:
+def parse_key_of_enumerator_outcome(what: str) -> tuple[CudnnEnum, str]:
     """Return the enumerator in a key of `enumerator_outcomes`, and the error code if it is newer than the library."""
     first, second, *rest = what.split()
     if first == "kind":
@@ -76,7 +76,7 @@ def test_only_enumerators_newer_than_cudnn_are_refused(enumerator_outcomes: dict
     version = tuple(enumerator_outcomes["version"])
     newer = 0
     for what, (code, headline, sent) in enumerator_outcomes["found"].items():
-        enumerator, refusal = parse_outcome_key(what)
+        enumerator, refusal = parse_key_of_enumerator_outcome(what)
         if enumerator.since > version:
             newer += 1
             since = ".".join(map(str, enumerator.since))
@@ -97,6 +97,6 @@ def test_enumerators_renumbered_in_9_10_0_are_a_permutation() -> None:
     assert sorted(_RENUMBERED_ENUMERATORS.values()) == sorted(map(int, _RENUMBERED_ENUMERATORS))
 
 
-def test_9_10_0_opens_a_described_target() -> None:
+def test_cudnn_9_10_0_opens_a_described_target() -> None:
     code = "from cudnn_backend_py.target import open_target; print(open_target('sm90').sm)"
     assert run_code(code, environment=make_cudnn_environment("9.10.0", optional=True)).stdout == "90\n"

@@ -58,7 +58,7 @@ def find_nvrtc() -> Path:
     return Path(next(place.path for place in find_nvrtc_places(12) if place.path is not None))
 
 
-def list_problems(
+def list_environment_problems_in_child(
     arguments: str = "", before: str = "", cwd: Path | None = None, **environment: str | Path
 ) -> list[dict[str, Any]]:
     """Return the environment problems found by a child process; fail the test if a missing library ends the child."""
@@ -76,9 +76,9 @@ def list_problems(
     return problems
 
 
-def list_problems_by_code(arguments: str = "", **options: Any) -> dict[str, dict[str, Any]]:
+def map_codes_to_environment_problems(arguments: str = "", **options: Any) -> dict[str, dict[str, Any]]:
     """Return the environment problems found by a child process, by their codes."""
-    return {problem["code"]: problem for problem in list_problems(arguments, **options)}
+    return {problem["code"]: problem for problem in list_environment_problems_in_child(arguments, **options)}
 
 
 def make_cudnn_folder(
@@ -110,13 +110,15 @@ assert min(look() for _ in range(20)) < 0.003
 
 @pytest.mark.parametrize("folder", [find_newest_cudnn_folder, find_older_cudnn_folder])
 def test_valid_environment_has_only_a_driver_problem_and_is_checked_once(folder: Any) -> None:
-    found = list_problems_by_code("build=True", before=LOOK_AGAIN, CUDNN_BACKEND_LIBRARY=folder())
+    found = map_codes_to_environment_problems("build=True", before=LOOK_AGAIN, CUDNN_BACKEND_LIBRARY=folder())
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
     assert not any(problem["blocks"] for problem in found.values())
 
 
 def test_a_folder_of_links_to_libraries_is_valid(tmp_path: Path) -> None:
-    found = list_problems_by_code(CUDNN_BACKEND_LIBRARY=make_cudnn_folder(tmp_path, find_newest_cudnn_folder()))
+    found = map_codes_to_environment_problems(
+        CUDNN_BACKEND_LIBRARY=make_cudnn_folder(tmp_path, find_newest_cudnn_folder())
+    )
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
 
@@ -134,7 +136,7 @@ def test_a_folder_of_links_to_libraries_is_valid(tmp_path: Path) -> None:
 )
 def test_a_missing_vital_sublibrary_blocks_judging(tmp_path: Path, source: Any, missing: str) -> None:
     folder = make_cudnn_folder(tmp_path, source(), without=[missing])
-    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-missing"]
+    problem = map_codes_to_environment_problems(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-missing"]
     assert problem["blocks"]
     assert problem["headline"].startswith(f"libcudnn_{missing}.so.9 is missing")
     assert str(folder) in problem["detail"]
@@ -142,7 +144,7 @@ def test_a_missing_vital_sublibrary_blocks_judging(tmp_path: Path, source: Any, 
 
 def test_missing_optional_sublibraries_do_not_block_judging(tmp_path: Path) -> None:
     lost = {"engines_precompiled": "convolutions", "heuristic": "mode A", "ops": "graph API"}
-    problems = list_problems(
+    problems = list_environment_problems_in_child(
         CUDNN_BACKEND_LIBRARY=make_cudnn_folder(tmp_path, find_newest_cudnn_folder(), without=lost)
     )
     missing = [problem for problem in problems if problem["code"] == "cudnn-sublibrary-missing"]
@@ -155,7 +157,7 @@ def test_missing_optional_sublibraries_do_not_block_judging(tmp_path: Path) -> N
 def test_a_sublibrary_of_another_version_blocks_judging(tmp_path: Path) -> None:
     engines = find_older_cudnn_folder() / "libcudnn_engines_runtime_compiled.so.9"
     folder = make_cudnn_folder(tmp_path, find_newest_cudnn_folder(), replaced={"engines_runtime_compiled": engines})
-    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
+    problem = map_codes_to_environment_problems(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
     assert problem["blocks"]
     assert "another cuDNN version" in problem["headline"]
     assert "undefined symbol" in problem["detail"]
@@ -165,7 +167,7 @@ def test_an_invalid_sublibrary_blocks_judging(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
     folder = make_cudnn_folder(tmp_path, find_newest_cudnn_folder(), replaced={"engines_precompiled": broken})
-    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-unloadable"]
+    problem = map_codes_to_environment_problems(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-unloadable"]
     assert problem["blocks"]
     assert "engines_precompiled" in problem["headline"]
 
@@ -194,23 +196,23 @@ def test_a_library_file_named_after_another_version_is_reported(tmp_path: Path) 
     folder = make_cudnn_folder(tmp_path, find_older_cudnn_folder(), without=["graph"])
     shutil.copy(find_older_cudnn_folder() / "libcudnn_graph.so.9", folder / "libcudnn_graph.so.9.14.0")
     (folder / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9.14.0")
-    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
+    problem = map_codes_to_environment_problems(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
     assert problem["headline"] == f"libcudnn_graph belongs to cuDNN 9.14.0, libcudnn to {OLDER_VERSION}"
 
 
 def test_disabled_tf32_is_reported() -> None:
-    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(), NVIDIA_TF32_OVERRIDE="0")[
-        "tf32-switched-off"
-    ]
+    problem = map_codes_to_environment_problems(
+        CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(), NVIDIA_TF32_OVERRIDE="0"
+    )["tf32-switched-off"]
     assert not problem["blocks"]
     assert problem["headline"].startswith("NVIDIA_TF32_OVERRIDE is 0")
-    assert "tf32-switched-off" not in list_problems_by_code(
+    assert "tf32-switched-off" not in map_codes_to_environment_problems(
         CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(), NVIDIA_TF32_OVERRIDE="1"
     )
 
 
 def test_a_loader_path_that_shadows_cudnn_is_reported() -> None:
-    found = list_problems_by_code(
+    found = map_codes_to_environment_problems(
         CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(), LD_LIBRARY_PATH=find_older_cudnn_folder()
     )
     problem = found["loader-path-shadows-cudnn"]
@@ -221,7 +223,7 @@ def test_a_loader_path_that_shadows_cudnn_is_reported() -> None:
 def test_sublibraries_from_the_loader_path_are_reported() -> None:
     """The JIT wheel takes sub-libraries from LD_LIBRARY_PATH first, so it may load those of another version."""
     other = find_newest_cudnn_folder()
-    found = list_problems_by_code(CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder(), LD_LIBRARY_PATH=other)
+    found = map_codes_to_environment_problems(CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder(), LD_LIBRARY_PATH=other)
     problem = found["cudnn-sublibraries-mixed"]
     assert problem["blocks"]
     assert str(other / "libcudnn_graph.so.9") in problem["headline"]
@@ -231,7 +233,7 @@ def test_sublibraries_from_the_loader_path_are_reported() -> None:
 
 def test_two_libcudnn_in_one_process_are_reported() -> None:
     loaded = f"import ctypes; ctypes.CDLL({str(find_newest_cudnn_folder() / 'libcudnn.so.9')!r}).cudnnGetVersion()"
-    found = list_problems_by_code(before=loaded, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder())
+    found = map_codes_to_environment_problems(before=loaded, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder())
     problem = found["cudnn-loaded-twice"]
     assert problem["blocks"]
     assert str(find_newest_cudnn_folder()) in problem["headline"]
@@ -239,7 +241,7 @@ def test_two_libcudnn_in_one_process_are_reported() -> None:
 
 
 def test_missing_libcudnn_is_reported(tmp_path: Path) -> None:
-    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=tmp_path)["cudnn-library-not-found"]
+    problem = map_codes_to_environment_problems(CUDNN_BACKEND_LIBRARY=tmp_path)["cudnn-library-not-found"]
     assert problem["blocks"]
     assert str(tmp_path) in problem["detail"]
 
@@ -248,7 +250,7 @@ def test_missing_libcudnn_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_empty_loader_path_entry_means_the_working_folder() -> None:
-    found = list_problems_by_code(
+    found = map_codes_to_environment_problems(
         cwd=find_older_cudnn_folder(),
         CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(),
         LD_LIBRARY_PATH="/nonexistent:",
@@ -259,7 +261,7 @@ def test_an_empty_loader_path_entry_means_the_working_folder() -> None:
 
 def test_preloaded_libraries_are_reported() -> None:
     graph = find_newest_cudnn_folder() / "libcudnn_graph.so.9"
-    found = list_problems_by_code(CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder(), LD_PRELOAD=graph)
+    found = map_codes_to_environment_problems(CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder(), LD_PRELOAD=graph)
     assert found["cudnn-sublibraries-mixed"]["blocks"]
     assert str(graph) in found["cudnn-sublibraries-mixed"]["headline"]
     assert found["loader-path-shadows-cudnn"]["headline"] == f"LD_PRELOAD has {graph}"
@@ -275,7 +277,7 @@ def build_empty_library(folder: Path, name: str) -> Path:
 
 @needs_no_driver
 def test_a_libcuda_without_driver_functions_is_reported(tmp_path: Path) -> None:
-    problem = list_problems_by_code(
+    problem = map_codes_to_environment_problems(
         LD_LIBRARY_PATH=build_empty_library(tmp_path, "libcuda.so.1"), CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder()
     )["driver-unusable"]
     assert problem["blocks"]
@@ -285,7 +287,7 @@ def test_a_libcuda_without_driver_functions_is_reported(tmp_path: Path) -> None:
 
 def test_an_invalid_libnvrtc_is_reported(tmp_path: Path) -> None:
     build_empty_library(tmp_path, "libnvrtc.so.12")
-    problem = list_problems_by_code(
+    problem = map_codes_to_environment_problems(
         "build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder()
     )["nvrtc-unusable"]
     assert problem["blocks"]
@@ -301,7 +303,9 @@ HIDDEN = "sys.path[:] = [path for path in sys.path if 'site-packages' not in pat
 @needs_no_toolkit
 def test_missing_nvrtc_is_reported() -> None:
     for arguments in ("", "build=True"):
-        found = list_problems_by_code(arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder())
+        found = map_codes_to_environment_problems(
+            arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder()
+        )
         assert found["nvrtc-missing"]["blocks"], "before 9.21 the jit wheels support no graph without it"
         assert "nvidia-cuda-nvrtc-cu12" in found["nvrtc-missing"]["repair"]
         assert "cublaslt-missing" not in found, "JIT wheels do not use cuBLASLt"
@@ -348,26 +352,28 @@ def test_empty_lists_of_engine_configs_without_nvrtc_are_explained() -> None:
 @needs_no_toolkit
 def test_missing_cublaslt_is_reported(tmp_path: Path) -> None:
     moved = make_cudnn_folder(tmp_path, find_newest_cudnn_folder())
-    found = list_problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=moved)
+    found = map_codes_to_environment_problems("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=moved)
     assert found["cublaslt-missing"]["blocks"], "the control graph, a matmul, ends the process"
     assert found["cublaslt-missing"]["repair"] == "pip install nvidia-cublas-cu12"
     assert "nvrtc-missing" not in found, "cuDNN contains NVRTC since 9.21"
     stored = tmp_path / "9.27.0.42-cu12-full/nvidia/cudnn/lib"
     stored.parent.mkdir(parents=True)
     moved.rename(stored)
-    found = list_problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=stored)
+    found = map_codes_to_environment_problems("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=stored)
     assert found["cublaslt-missing"]["repair"] == "cudnn-backend cudnn install 9.27.0.42 --cuda 12 --full"
 
 
 def test_libraries_in_the_runpath_are_found() -> None:
-    found = list_problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder())
+    found = map_codes_to_environment_problems(
+        "build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder()
+    )
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
 
 def test_missing_nvrtc_builtins_are_reported(tmp_path: Path) -> None:
     shutil.copy(find_nvrtc(), tmp_path)
     (tmp_path / "libnvrtc-builtins.so.12.1").symlink_to(next(find_nvrtc().parent.glob("libnvrtc-builtins.so.*")))
-    problem = list_problems_by_code(
+    problem = map_codes_to_environment_problems(
         "build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=find_older_cudnn_folder()
     )["nvrtc-builtins-missing"]
     assert problem["blocks"]
@@ -389,7 +395,7 @@ target = open_target(profile)
 
 
 def test_too_old_nvrtc_is_reported() -> None:
-    problem = list_problems_by_code(
+    problem = map_codes_to_environment_problems(
         "target=target, build=True", before=NEW_GPU, CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder()
     )["nvrtc-too-old"]
     assert not problem["blocks"], "engines compiled ahead of time need no compiler"
@@ -416,12 +422,14 @@ print(json.dumps([answer.version, answer.architectures, answer.refusal]))
 @needs_no_driver
 def test_missing_driver_is_reported(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("_driver_stub*.so", "__pycache__"))
-    problem = list_problems_by_code(cwd=tmp_path, CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder())["driver-missing"]
+    problem = map_codes_to_environment_problems(cwd=tmp_path, CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder())[
+        "driver-missing"
+    ]
     assert problem["blocks"]
     assert "C compiler" in problem["repair"]
 
 
-def build_driver_with_version(folder: Path, version: int) -> Path:
+def build_fake_libcuda_with_version(folder: Path, version: int) -> Path:
     """Build a libcuda.so.1 that differs from the package's stub and returns another CUDA version."""
     source = (PACKAGE / "native" / "driver_stub.c").read_text()
     source = source.replace("cudnn_backend_py_driver_stub", "driver_of_a_test")
@@ -438,9 +446,9 @@ def build_driver_with_version(folder: Path, version: int) -> Path:
 @needs_no_driver
 @pytest.mark.skipif(find_driver_stub() is None, reason="the stub was not built with this installation: no C compiler")
 def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
-    found = list_problems_by_code(
+    found = map_codes_to_environment_problems(
         "build=True",
-        LD_LIBRARY_PATH=build_driver_with_version(tmp_path, 11080),
+        LD_LIBRARY_PATH=build_fake_libcuda_with_version(tmp_path, 11080),
         CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(),
     )
     problem = found["driver-too-old"]
@@ -453,9 +461,9 @@ def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
 @needs_no_driver
 @pytest.mark.skipif(find_driver_stub() is None, reason="the stub was not built with this installation: no C compiler")
 def test_driver_of_an_older_minor_version_is_accepted(tmp_path: Path) -> None:
-    found = list_problems_by_code(
+    found = map_codes_to_environment_problems(
         "build=True",
-        LD_LIBRARY_PATH=build_driver_with_version(tmp_path, 12000),
+        LD_LIBRARY_PATH=build_fake_libcuda_with_version(tmp_path, 12000),
         CUDNN_BACKEND_LIBRARY=find_newest_cudnn_folder(),
     )
     assert "driver-too-old" not in found

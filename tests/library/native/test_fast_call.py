@@ -35,7 +35,7 @@ from cudnn_backend_py.native.fast_call import (
     HandleState,
     Kernel,
     Launch,
-    TupleCall,
+    PlanCallWithTuple,
     load_compiled_library,
 )
 from cudnn_backend_py.native.launch import Launcher
@@ -150,7 +150,7 @@ def test_nothing_is_compiled_if_the_gil_is_disabled(monkeypatch: pytest.MonkeyPa
     assert load_compiled_library.__wrapped__() is None
 
 
-def launch_without_handle(plan: Plan) -> Launch:
+def make_launch_without_handle(plan: Plan) -> Launch:
     """Return a launch on STREAM with a null handle, which cuDNN refuses."""
     return Launch(plan.target.library, HandleState(0, STREAM), STREAM, plan.descriptor.pointer)
 
@@ -170,10 +170,12 @@ def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
     assert gone() is None
 
 
-def make_tuple_call(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, **changes: Any) -> TupleCall:
+def make_tuple_call(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, **changes: Any
+) -> PlanCallWithTuple:
     tensors = [tensor for tensor in plan.graph.variant_pack_tensors if not tensor.by_value]
-    return TupleCall(
-        launch_without_handle(plan),
+    return PlanCallWithTuple(
+        make_launch_without_handle(plan),
         launcher.make_empty_pack(),
         launcher.filler,
         changes.pop("exchange", framework.exchange()),
@@ -197,7 +199,7 @@ def buffers(**changes: Any) -> tuple[FakeDlpackBuffer, ...]:
     )
 
 
-def is_launched(call: TupleCall, given: Any) -> bool:
+def is_tuple_call_launched(call: PlanCallWithTuple, given: Any) -> bool:
     status = call.go(given)
     return status // 1000 * 1000 == NULL_HANDLE and call.failed_function == "cudnnBackendExecute"
 
@@ -213,10 +215,10 @@ def is_launched(call: TupleCall, given: Any) -> bool:
         {"strides": (0, 8192, 64, 1)},
     ],
 )
-def test_a_plan_is_launched_if_its_buffers_match(
+def test_a_plan_is_launched_with_buffers_that_fit_its_tensors(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, changes: Any
 ) -> None:
-    assert is_launched(make_tuple_call(plan, launcher, framework), buffers(**changes))
+    assert is_tuple_call_launched(make_tuple_call(plan, launcher, framework), buffers(**changes))
 
 
 @pytest.mark.parametrize(
@@ -235,25 +237,25 @@ def test_a_plan_is_launched_if_its_buffers_match(
         {"is_readable": False},
     ],
 )
-def test_mismatched_buffers_are_left_to_python(
+def test_calls_with_mismatched_buffers_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, changes: Any
 ) -> None:
     call = make_tuple_call(plan, launcher, framework)
     assert call.go(buffers(**changes)) == NEEDS_PYTHON
-    assert is_launched(call, buffers())
+    assert is_tuple_call_launched(call, buffers())
 
 
 @pytest.mark.parametrize(("bits", "codes", "fits"), [(0, {UINT}, False), (0, {FLOAT}, True), (0, set(), True)])
-def test_type_codes_are_checked_if_any_bit_width_is_allowed(
+def test_dlpack_type_codes_are_checked_even_if_bits_are_not(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, bits: int, codes: set[int], fits: bool
 ) -> None:
     wanted = [get_buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
     wanted[-1] = wanted[-1]._replace(bits=bits, codes=frozenset(codes))
     call = make_tuple_call(plan, launcher, framework, wanted=wanted)
-    assert is_launched(call, buffers()) == fits
+    assert is_tuple_call_launched(call, buffers()) == fits
 
 
-def test_arguments_of_another_type_are_left_to_python(
+def test_calls_with_objects_of_unknown_type_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     call = make_tuple_call(plan, launcher, framework)
@@ -267,14 +269,14 @@ def test_a_changed_framework_stream_prevents_the_launch(
     call = make_tuple_call(plan, launcher, framework)
     framework.stream = 8192
     assert call.go(buffers()) == STREAM_CHANGED
-    assert is_launched(make_tuple_call(plan, launcher, framework, query_stream=False), buffers())
+    assert is_tuple_call_launched(make_tuple_call(plan, launcher, framework, query_stream=False), buffers())
 
 
 def test_a_call_without_buffer_checks_reads_only_the_device(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     call = make_tuple_call(plan, launcher, framework, wanted=None)
-    assert is_launched(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
+    assert is_tuple_call_launched(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
     assert call.go(buffers(kind=HOST)) == NEEDS_PYTHON
 
 
@@ -291,13 +293,13 @@ def test_all_buffers_are_fetched_before_the_first_is_read(
     address = ctypes.cast(function, ctypes.c_void_p).value
     call = make_tuple_call(plan, launcher, framework, exchange=framework.exchange()._replace(fetch=address))
     given = buffers()
-    assert is_launched(call, given)
+    assert is_tuple_call_launched(call, given)
     assert list(map(id, fetched)) == list(map(id, given))
     assert call.go((*given[:3], BufferSubclass())) == NEEDS_PYTHON
     assert len(fetched) == 4, "an object of another type must not be fetched"
 
 
-def test_the_launch_function_keeps_its_call_alive(
+def test_the_launch_function_keeps_its_tuple_call_alive(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     go = make_tuple_call(plan, launcher, framework).go
@@ -307,7 +309,7 @@ def test_the_launch_function_keeps_its_call_alive(
 
 
 class FastCallable:
-    """An object whose calls run in C where they can; it records the calls that are left to Python."""
+    """An object with calls that run in C where they can; it records the calls that are left to Python."""
 
     def __init__(self, fast: Any) -> None:
         self._fast = fast
@@ -365,7 +367,9 @@ def test_calls_unfit_for_compiled_code_run_the_python_method(
         FastCallable(None)(*(1 / 0 for _ in range(2)))
 
 
-def test_too_many_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> None:
+def test_a_call_with_too_many_buffers_is_left_to_python(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> None:
     call = make_tuple_call(plan, launcher, framework)
     call._call.given = 257
     assert call.go((FakeDlpackBuffer(),) * 257) == NEEDS_PYTHON
@@ -376,17 +380,17 @@ def test_variant_pack_is_refilled_after_a_refused_buffer(
 ) -> None:
     call = make_tuple_call(plan, launcher, framework)
     row = (ctypes.c_uint64 * len(launcher.uids)).from_address(call._call.row)
-    assert is_launched(call, buffers())
+    assert is_tuple_call_launched(call, buffers())
     assert call._call.filled
     # The first buffer is new, the last one refused: the pack must not count as having the buffers read so far.
     assert call.go((FakeDlpackBuffer(0x90000), *buffers(kind=HOST)[1:])) == NEEDS_PYTHON
     assert not call._call.filled
-    assert is_launched(call, buffers())
+    assert is_tuple_call_launched(call, buffers())
     assert list(row[:4]) == [0x10000, 0x20000, 0x30000, 0x40000]
     assert call._call.filled
 
 
-def test_cudnn_errors_while_filling_the_pack_are_reported(
+def test_cudnn_errors_while_filling_a_variant_pack_are_reported(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     call = make_tuple_call(plan, launcher, framework)
@@ -396,7 +400,7 @@ def test_cudnn_errors_while_filling_the_pack_are_reported(
     assert status > 0
     assert call.failed_function in module.FUNCTIONS[:3]
     call._call.run.pack = finalized.pointer.value
-    assert is_launched(call, buffers())
+    assert is_tuple_call_launched(call, buffers())
 
 
 @pytest.fixture(params=["compiled", "ctypes"])
@@ -409,14 +413,14 @@ def launch_implementation(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 def make_dict_call(
     launcher: Launcher, framework: FakeDlpackFramework, keys: list[Any], **changes: Any
-) -> module.DictCall:
+) -> module.PlanCallWithDict:
     """Return a call that takes a dict of four tensors by the given keys, or by the uids 1 to 4."""
     places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
     options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids)} | changes
     return launcher.make_dict_call(framework.exchange(), places, **options)
 
 
-def is_dict_call_launched(call: module.DictCall, given: Any, workspace: Any = None) -> bool:
+def is_dict_call_launched(call: module.PlanCallWithDict, given: Any, workspace: Any = None) -> bool:
     """Return whether C calls cudnnBackendExecute, which refuses the null handle."""
     answer = call.go(None, given, workspace)
     if answer == NEEDS_PYTHON:
@@ -460,7 +464,9 @@ def test_dict_keys_may_be_uids_and_values_addresses(plan: Plan, framework: FakeD
         {None: 0x100},
     ],
 )
-def test_invalid_dicts_are_left_to_python(plan: Plan, framework: FakeDlpackFramework, change: dict[Any, Any]) -> None:
+def test_calls_with_an_invalid_variant_pack_are_left_to_python(
+    plan: Plan, framework: FakeDlpackFramework, change: dict[Any, Any]
+) -> None:
     call = make_dict_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     whole: dict[Any, Any] = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
     assert is_dict_call_launched(call, whole)
@@ -519,9 +525,9 @@ def test_cudnn_errors_while_filling_from_a_dict_are_reported(plan: Plan, framewo
     assert not call._mapping.filled
 
 
-def test_a_bound_call_returns_cudnns_status(plan: Plan, launch_implementation: str) -> None:
+def test_a_launch_with_a_bound_variant_pack_raises_status_errors(plan: Plan, launch_implementation: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
-    step = launch_without_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
+    step = make_launch_without_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
     for _ in range(2):
         with pytest.raises(CudnnStatusError) as caught:
             step()
@@ -529,11 +535,11 @@ def test_a_bound_call_returns_cudnns_status(plan: Plan, launch_implementation: s
         assert int(caught.value.status) // 1000 * 1000 == NULL_HANDLE
 
 
-def test_bound_call_sets_the_stream_first(
+def test_a_launch_bound_to_a_variant_pack_sets_the_stream_first(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, launch_implementation: str
 ) -> None:
     """A null handle fails in cudnnSetStream, before the launch, and the recorded stream stays unchanged."""
-    launch = launch_without_handle(plan)
+    launch = make_launch_without_handle(plan)
     launch.handle.stream = 8192
     with pytest.raises(CudnnStatusError) as caught:
         launch.bind(launcher.pack(launcher.row(*[64] * len(launcher.uids))))()
@@ -556,14 +562,14 @@ LAUNCH_KERNEL_FUNCTION_TYPE = ctypes.CFUNCTYPE(
 )
 
 
-def launch_prepared_call(call: TupleCall) -> int:
+def launch_call_with_filled_variant_pack(call: PlanCallWithTuple) -> int:
     """Launch in C with the addresses and the workspace that the call already has."""
     return int(load_compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
 
 
-def test_a_prepared_call_launches_with_the_written_addresses(plan: Plan, launcher: Launcher) -> None:
-    call = TupleCall(
-        launch_without_handle(plan),
+def test_a_call_launches_with_addresses_set_in_its_variant_pack(plan: Plan, launcher: Launcher) -> None:
+    call = PlanCallWithTuple(
+        make_launch_without_handle(plan),
         launcher.make_empty_pack(),
         launcher.filler,
         None,
@@ -575,11 +581,11 @@ def test_a_prepared_call_launches_with_the_written_addresses(plan: Plan, launche
         query_stream=False,
     )
     for _ in range(2):
-        assert launch_prepared_call(call) // 1000 * 1000 == NULL_HANDLE
+        assert launch_call_with_filled_variant_pack(call) // 1000 * 1000 == NULL_HANDLE
         assert (call.failed_function, call._call.filled) == ("cudnnBackendExecute", 1)
     call._call.filled = 0
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
-    assert launch_prepared_call(call) > 0
+    assert launch_call_with_filled_variant_pack(call) > 0
     assert (call.failed_function in module.FUNCTIONS[:3], call._call.filled) == (True, 0)
 
 
@@ -601,7 +607,7 @@ def test_the_prepare_kernel_runs_before_the_plan_on_its_stream(
     if status:
         assert (answer, call.failed_function) == (status, "cuLaunchKernel")
         with pytest.raises(CudnnBackendError, match=r"cuda-driver: cuLaunchKernel answered .*\(700\)"):
-            launch_without_handle(plan)._raise_status_error(module.PREPARE, answer)
+            make_launch_without_handle(plan)._raise_status_error(module.PREPARE, answer)
     else:
         assert (answer // 1000 * 1000, call.failed_function) == (NULL_HANDLE, "cudnnBackendExecute")
 

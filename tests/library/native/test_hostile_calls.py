@@ -18,7 +18,12 @@ import pytest
 from cudnn_backend_py import Descriptor, DescriptorType, capi, library
 from cudnn_backend_py.native.compiled import load_compiled_library
 from cudnn_backend_py.native.driver import find_driver_stub
-from cudnn_backend_py.native.fast_call import NEEDS_PYTHON, DictCall, TupleCall, install_compiled_call_method
+from cudnn_backend_py.native.fast_call import (
+    NEEDS_PYTHON,
+    PlanCallWithDict,
+    PlanCallWithTuple,
+    install_compiled_call_method,
+)
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
 from tests.library.native.test_fast_call import (
@@ -50,7 +55,7 @@ def is_refused_or_left_to_python(status: int) -> bool:
 @pytest.mark.parametrize(
     "given", [*HOSTILE_OBJECTS, (None,) * 4, (0, 1, 2, 3), (FakeDlpackBuffer,) * 4, buffers()[:3], list(buffers())]
 )
-def test_invalid_arguments_are_left_to_python(
+def test_calls_with_invalid_arguments_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework, given: Any
 ) -> None:
     call = make_tuple_call(plan, launcher, framework)
@@ -101,7 +106,7 @@ def test_recursive_calls_by_a_framework_are_handled(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     depth = itertools.count()
-    call: TupleCall
+    call: PlanCallWithTuple
     read = framework._fill_dltensor
 
     def call_again_and_read(buffer: FakeDlpackBuffer, out: Any) -> int:
@@ -133,10 +138,12 @@ def test_threads_may_run_native_calls_concurrently(
     assert len(answers) == 400
 
 
-def make_dict_call(plan: Plan, launcher: Launcher, framework: FakeDlpackFramework) -> tuple[DictCall, list[object]]:
+def make_dict_call(
+    plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
+) -> tuple[PlanCallWithDict, list[object]]:
     keys: list[object] = [object() for _ in launcher.uids]
     places = [(key, place) for place, key in enumerate(keys)] + [(uid, at) for at, uid in enumerate(launcher.uids)]
-    call = DictCall(
+    call = PlanCallWithDict(
         library(),
         plan.descriptor.pointer,
         launcher.make_empty_pack(),
@@ -150,7 +157,7 @@ def make_dict_call(plan: Plan, launcher: Launcher, framework: FakeDlpackFramewor
     return call, keys
 
 
-def test_invalid_dicts_of_buffers_are_left_to_python(
+def test_calls_with_invalid_buffer_dicts_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: FakeDlpackFramework
 ) -> None:
     call, keys = make_dict_call(plan, launcher, framework)
@@ -169,7 +176,7 @@ def test_invalid_dicts_of_buffers_are_left_to_python(
 
 
 class FastCallable:
-    """An object whose calls run in C where they can; in Python, a call returns the numbers of its arguments."""
+    """An object with calls that run in C where they can; in Python, a call returns the numbers of its arguments."""
 
     __slots__ = ("_fast",)
 

@@ -59,14 +59,14 @@ class SignalSender:
 def install_raising_handler() -> Iterator[Callable[[BaseException], SignalSender]]:
     before = signal.getsignal(signal.SIGUSR1)
 
-    def install_handler(error: BaseException) -> SignalSender:
-        def handler(_number: int, _frame: object) -> None:
+    def install_signal_handler(error: BaseException) -> SignalSender:
+        def raise_in_signal_handler(_number: int, _frame: object) -> None:
             raise error
 
-        signal.signal(signal.SIGUSR1, handler)
+        signal.signal(signal.SIGUSR1, raise_in_signal_handler)
         return SignalSender(error)
 
-    yield install_handler
+    yield install_signal_handler
     signal.signal(signal.SIGUSR1, before)
 
 
@@ -92,16 +92,16 @@ def error(request: pytest.FixtureRequest) -> BaseException:
 def call_on_message() -> Iterator[Callable[[Callable[[], object], str], None]]:
     """Yield a function that registers another function to be called when a log message has a given word."""
 
-    def install_callback(function: Callable[[], object], word: str) -> None:
+    def install_log_callback(function: Callable[[], object], word: str) -> None:
         gc.collect()  # descriptors of other tests end now, unnoticed
 
-        def callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
+        def call_function_on_word(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
             if word in _read_nul_terminated_lines(message):
                 function()
 
-        capi.cudnnSetCallback(0b1110, callback)
+        capi.cudnnSetCallback(0b1110, call_function_on_word)
 
-    yield install_callback
+    yield install_log_callback
     capi.cudnnSetCallback(0, None)
     assert get_stored_exceptions().pending_count.value == 0
 
@@ -290,7 +290,7 @@ def test_an_exception_in_a_value_conversion_is_a_usage_error(error: BaseExceptio
     assert error in (caught.value, caught.value.__cause__)
 
 
-def test_signal_handler_exceptions_pass_through_diagnosis_rules(
+def test_signal_exceptions_in_diagnosis_rules_reach_the_caller(
     error: BaseException, install_raising_handler: Any
 ) -> None:
     sender = install_raising_handler(error)

@@ -37,7 +37,7 @@ def cache_variant_pack_of_addresses(launcher: Launcher, wanted: tuple[int, ...])
     return launcher.cache_pack(wanted, launcher.row(*wanted[1:]), wanted[0])
 
 
-def test_the_same_addresses_find_the_same_variant_pack(launcher: Launcher) -> None:
+def test_equal_addresses_reuse_the_cached_variant_pack(launcher: Launcher) -> None:
     first = cache_pack(launcher, 1)
     assert launcher.find(make_cache_key(launcher, 1)) is first
     assert launcher.find(make_cache_key(launcher, 2)) is None
@@ -58,27 +58,27 @@ def test_a_variant_pack_in_use_is_not_changed(launcher: Launcher) -> None:
 
 
 def test_the_memory_of_cached_variant_packs_is_bounded(launcher: Launcher) -> None:
-    def cache_many_packs(start: int) -> None:
+    def cache_many_variant_packs(start: int) -> None:
         for number in range(start, start + 50_000):
             cache_pack(launcher, number)
 
-    cache_many_packs(0)
+    cache_many_variant_packs(0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    cache_many_packs(50_000)
+    cache_many_variant_packs(50_000)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512  # KiB
 
 
 def test_threads_share_a_launcher(launcher: Launcher) -> None:
     errors: list[str] = []
 
-    def find_or_cache_packs(seed: int) -> None:
+    def find_or_cache_variant_packs(seed: int) -> None:
         for number in range(3000):
             wanted = make_cache_key(launcher, (number * seed) % 7)
             pack = launcher.find(wanted) or cache_variant_pack_of_addresses(launcher, wanted)
             if not pack.pointer:
                 errors.append("no address")
 
-    threads = [threading.Thread(target=find_or_cache_packs, args=(seed,)) for seed in range(1, 9)]
+    threads = [threading.Thread(target=find_or_cache_variant_packs, args=(seed,)) for seed in range(1, 9)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -156,7 +156,7 @@ def test_pages_beyond_a_length_repeat_the_first_page(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize("blocks", [2, 3, 8])
-def test_only_rows_of_padding_are_cleared(launch: Launch, blocks: int) -> None:
+def test_only_padding_rows_of_an_output_are_cleared(launch: Launch, blocks: int) -> None:
     """The output is [b, s, h, words] in memory, with gaps between heads and tokens; the last sequence has no keys."""
     o = make_unwritten_array(2, 6, 3, 5, kind=np.uint32)
     case = LaunchPreparation(2, 4, (6, 6), len_q=make_int32_array(4, 6), len_kv=make_int32_array(1, 0))

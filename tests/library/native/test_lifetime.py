@@ -47,7 +47,7 @@ def make_attention_graph() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
-def test_memory_does_not_grow_over_many_descriptor_rounds() -> None:
+def test_creating_and_closing_many_descriptors_leaks_no_memory() -> None:
     """Without destruction of descriptors, 100,000 rounds leak about 200 MiB; 1 MiB is allowed."""
     command = ["-m", "benchmarks", "million-rounds", "--rounds", str(ROUNDS)]
     done = run_python(command, timeout_s=60 + ROUNDS / 1000, check=True)
@@ -81,7 +81,7 @@ def set_invalid_attribute_values() -> None:
             made.set(Attr.TENSOR_UNIQUE_ID, "no")
 
 
-def collect_reference_cycles() -> None:
+def collect_descriptors_in_reference_cycles() -> None:
     for uid in range(1, 100):
         cycle: list[object] = [make_tensor(uid)]
         cycle.append(cycle)
@@ -118,7 +118,7 @@ SCENARIOS: list[Callable[[], None]] = [
     query_engine_configs_of_a_graph,
     close_descriptors_in_random_order,
     set_invalid_attribute_values,
-    collect_reference_cycles,
+    collect_descriptors_in_reference_cycles,
     use_descriptors_in_many_threads,
     close_descriptors_in_another_thread,
 ]

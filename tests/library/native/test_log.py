@@ -33,7 +33,7 @@ from cudnn_backend_py.native.log import (
     LogRecord,
     _LogCallbackDispatcher,
     _read_nul_terminated_lines,
-    _write_to_destination,
+    _write_to_cudnn_log_destination,
 )
 from tests.support.child import ROOT, FinishedChild, make_older_cudnn_environment, run_python
 
@@ -82,7 +82,7 @@ def test_log_text_contains_every_message_verbatim() -> None:
     assert "Tensor must have at least 1 dimension" in log.text
 
 
-def test_reasons_are_read_innermost_first() -> None:
+def test_refusal_reasons_of_a_log_are_read_innermost_first() -> None:
     with capture_log(Severity.ERROR) as log:
         make_cudnn_log_an_error()
     (record,) = log.records
@@ -108,7 +108,7 @@ def test_log_levels_leave_out_less_severe_messages() -> None:
     }
 
 
-def test_operation_graphs_finalized_in_the_block_are_captured() -> None:
+def test_a_log_capture_has_the_operation_graphs_of_its_block() -> None:
     target = open_target("sm90")
     OperationGraph(make_graph_of_two_matmuls(), target)
     with capture_log() as log:
@@ -149,7 +149,7 @@ def test_captured_log_records_stay_unchanged_after_the_capture() -> None:
     assert len(log.records) == before > 0
 
 
-def test_the_this_thread_only_option_leaves_out_messages_of_other_threads() -> None:
+def test_a_this_thread_only_log_capture_ignores_other_threads() -> None:
     def create_a_reduction() -> None:
         Descriptor(DescriptorType.REDUCTION)
 
@@ -199,7 +199,7 @@ def test_a_loggers_exception_is_raised_and_every_capture_gets_the_message(caplog
         assert "cudnnBackendCreateDescriptor" in list_logged_functions(heard)
 
 
-def test_an_exception_in_the_block_propagates_and_ends_the_capture() -> None:
+def test_an_exception_ends_the_log_capture_and_propagates() -> None:
     with pytest.raises(KeyError), capture_log() as log:
         raise KeyError("mine")
     before = len(log.records)
@@ -234,7 +234,7 @@ def test_a_user_callback_gets_all_messages_before_during_and_after_a_capture() -
         capi.cudnnSetCallback(0, None)
 
 
-def test_a_user_callback_installed_during_a_capture_stays() -> None:
+def test_a_user_callback_installed_during_a_log_capture_stays() -> None:
     heard: list[int] = []
     with capture_log():
         capi.cudnnSetCallback(0b1110, lambda severity, *_: heard.append(severity))
@@ -303,7 +303,7 @@ def test_threads_may_replace_callbacks_running_in_other_threads() -> None:
     assert int(done.stdout) > 100
 
 
-def test_a_callback_and_a_capture_both_get_messages() -> None:
+def test_a_user_callback_and_a_log_capture_both_get_messages() -> None:
     heard: list[int] = []
     with capture_log() as log:
         capi.cudnnSetCallback(1 << Severity.ERROR, lambda severity, *_: heard.append(severity))
@@ -457,12 +457,12 @@ def test_a_log_destination_may_become_unwritable(
     record = LogRecord(Severity.INFO, "words", 1, 2)
     for destination in ("cudnn.log", "another.log"):
         monkeypatch.setenv("CUDNN_LOGDEST_DBG", str(folder / destination))
-        _write_to_destination(record)
+        _write_to_cudnn_log_destination(record)
         assert "i! " not in (text := (folder / destination).read_text())
         assert "I! words" in text
     folder.rename(tmp_path / "moved")
     for _ in range(3):
-        _write_to_destination(record)
+        _write_to_cudnn_log_destination(record)
     assert [one.levelname for one in caplog.records] == ["WARNING"]
     assert "another.log cannot be written (No such file or directory)" in caplog.text
 
@@ -475,7 +475,7 @@ def test_the_log_level_of_the_environment_is_kept(tmp_path: Path) -> None:
     assert LOGGED_ERROR in text
 
 
-def test_the_file_name_may_contain_the_process_number(tmp_path: Path) -> None:
+def test_the_log_file_name_may_contain_the_process_id(tmp_path: Path) -> None:
     run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(tmp_path / "cudnn-%i.log"))
     (file,) = tmp_path.glob("cudnn-*.log")
     assert re.fullmatch(r"cudnn-\d+\.log", file.name)
@@ -483,7 +483,7 @@ def test_the_file_name_may_contain_the_process_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
-def test_a_capture_prints_nothing_if_no_log_is_requested(tmp_path: Path, older: bool) -> None:
+def test_a_log_capture_prints_nothing_if_no_log_is_requested(tmp_path: Path, older: bool) -> None:
     """A capture must not make cuDNN print errors to stderr that it did not print before."""
     base = make_older_cudnn_environment() if older else None
     base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}

@@ -16,7 +16,7 @@ import pytest
 
 from cudnn_backend_py import Attr, CudnnBackendError, DataType, Descriptor, DescriptorType, UsageError, capi
 from cudnn_backend_py.generated.enums import OperationGraphMode
-from cudnn_backend_py.native.launch import make_int64_rows
+from cudnn_backend_py.native.launch import make_std_vectors_of_int64
 from cudnn_backend_py.native.values import format_value, format_value_with_type
 from tests.support.hostile_values import (
     HOSTILE_VALUE_MAKERS,
@@ -24,9 +24,9 @@ from tests.support.hostile_values import (
     ChangingIndex,
     FakeDescriptor,
     HostileObject,
-    HugeRepr,
     MisreportingInt,
     MisreportingText,
+    ObjectWithHugeRepr,
     UnreliableSequence,
     make_equal_or_misreporting_value,
 )
@@ -105,7 +105,7 @@ INVALID_VALUE_CALLS = {
 
 
 @pytest.mark.parametrize(("call", "code"), INVALID_VALUE_CALLS.values(), ids=INVALID_VALUE_CALLS)
-def test_invalid_values_are_refused_after_conversion(call: Callable[[], Any], code: str) -> None:
+def test_values_invalid_after_conversion_are_refused(call: Callable[[], Any], code: str) -> None:
     with pytest.raises(UsageError) as caught:
         call()
     assert caught.value.code == code
@@ -156,7 +156,7 @@ VALID_NUMBERS: list[tuple[D, Attr, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "attribute", "value"), VALID_NUMBERS)
-def test_valid_numbers_of_other_types_are_accepted(kind: D, attribute: Attr, value: Any) -> None:
+def test_numpy_and_other_number_types_are_accepted_as_values(kind: D, attribute: Attr, value: Any) -> None:
     Descriptor(kind).set(attribute, value)
 
 
@@ -167,7 +167,7 @@ def test_each_number_is_converted_once() -> None:
 
 
 @pytest.mark.parametrize("maker", range(len(HOSTILE_VALUE_MAKERS)))
-def test_every_hostile_value_is_accepted_or_raises_our_error(maker: int) -> None:
+def test_hostile_values_are_accepted_or_raise_package_errors(maker: int) -> None:
     r = random.Random(maker)
     places: Sequence[Callable[[Any], Any]] = (
         lambda value: Descriptor(D.TENSOR).set(TENSOR_UID, value),
@@ -204,15 +204,15 @@ def test_every_hostile_value_is_accepted_or_raises_our_error(maker: int) -> None
     assert max(map(len, messages)) < 20_000
 
 
-def test_values_are_shown_in_one_line_of_bounded_length() -> None:
+def test_errors_show_a_value_in_one_line_of_bounded_length() -> None:
     endless: list[Any] = []
     endless += [endless] * 9
     for value in (
-        HugeRepr(),
+        ObjectWithHugeRepr(),
         HostileObject(),
         MisreportingInt(3),
         "x" * 10**7,
-        [HugeRepr()] * 10**6,
+        [ObjectWithHugeRepr()] * 10**6,
         endless,
         10**6000,
         type("n" * 10**6, (), {})(),
@@ -235,7 +235,7 @@ def test_values_are_shown_in_one_line_of_bounded_length() -> None:
 )
 def test_invalid_override_dims_are_refused(rows: Any, code: str) -> None:
     with pytest.raises(UsageError) as caught:
-        make_int64_rows(rows)
+        make_std_vectors_of_int64(rows)
     assert caught.value.code == code
 
 

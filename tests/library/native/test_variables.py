@@ -53,7 +53,7 @@ IGNORED_VARIABLES = {"PWD", "bar", "HOME", "TMPDIR"}
 
 
 @pytest.mark.parametrize("version", ["own", OLDER_VERSION])
-def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str, tmp_path: Path) -> None:
+def test_every_environment_variable_cudnn_reads_is_in_the_query(version: str, tmp_path: Path) -> None:
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("did not run: it needs a C compiler (apt-get install gcc)")
     source, recorder, record = tmp_path / "recorder.c", tmp_path / "recorder.so", tmp_path / "record"
@@ -69,6 +69,6 @@ def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str,
     assert names - covered - IGNORED_VARIABLES - set(LOG_VARIABLES) == set()
 
 
-def test_path_and_log_variables_are_not_part_of_a_query() -> None:
+def test_path_and_log_environment_variables_are_not_in_the_query() -> None:
     others = {"CUDNN_HOME": "/x", "CUDNN_VERSION": "9.1", "CUDNN_BACKEND_CACHE": "/y", "CUDNN_LOGLEVEL_DBG": "3"}
     assert list_library_variables({**others, "CUDNN_A_LATER_ONE": "1", "PATH": "/bin"}) == (("CUDNN_A_LATER_ONE", "1"),)

@@ -40,7 +40,7 @@ def compile_with_nvrtc(source: str, architecture: str, *options: bytes) -> Kerne
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_hash_includes_data_only_if_the_kernel_reads_it(architecture: str) -> None:
+def test_a_kernel_hash_includes_only_data_that_the_kernel_reads(architecture: str) -> None:
     for cases, same in ((SOURCES_THAT_READ_DATA, False), (SOURCES_THAT_READ_NO_DATA, True)):
         for what, (data, body) in cases.items():
             one, other = (
@@ -55,7 +55,7 @@ def test_the_hash_includes_data_only_if_the_kernel_reads_it(architecture: str) -
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_static_shared_memory_and_stack_are_read(architecture: str) -> None:
+def test_shared_memory_and_stack_sizes_of_a_kernel_are_read(architecture: str) -> None:
     plain = compile_with_nvrtc(KERNEL_SOURCE % "o[0] = i;", architecture)
     assert (plain.shared_bytes, plain.local_bytes) == (0, 0)
     shared = "__shared__ int s[256]; s[threadIdx.x] = i; __syncthreads(); o[0] = s[i & 255];"

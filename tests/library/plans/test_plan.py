@@ -195,19 +195,19 @@ def test_every_changed_byte_of_a_saved_plan_is_detected(saved_plan: Path, seed: 
         assert caught.value.code == "plan-file"
 
 
-def _rewrite_with_valid_hash(path: Path, **changes: Any) -> None:
+def _change_plan_file_with_valid_hash(path: Path, **changes: Any) -> None:
     """Change fields of a saved plan and correct its hash, as an attacker or another package version could."""
     path.write_text(json.dumps(add_hash(json.loads(path.read_text()) | changes)))
 
 
-def test_a_plan_of_another_version_is_refused(saved_plan: Path) -> None:
-    _rewrite_with_valid_hash(saved_plan, cudnn="9.99.0")
+def test_a_plan_of_another_cudnn_version_is_refused(saved_plan: Path) -> None:
+    _change_plan_file_with_valid_hash(saved_plan, cudnn="9.99.0")
     with pytest.raises(EnvironmentNotReady, match=r"saved by cuDNN 9\.99\.0") as caught:
         load_plan(saved_plan, "sm90")
     assert caught.value.code == "plan-version-mismatch"
 
 
-def test_a_plan_of_an_older_library_is_refused(tmp_path: Path) -> None:
+def test_a_plan_saved_by_an_older_cudnn_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "older.json"
     run_code(
         "from tests.library.plans.test_plan import *\n"
@@ -243,15 +243,17 @@ def test_a_plan_of_another_gpu_of_the_architecture_names_the_difference(
 
 
 def test_a_plan_with_a_wrong_architecture_is_refused_by_cudnn(saved_plan: Path) -> None:
-    _rewrite_with_valid_hash(saved_plan, sm=80)
+    _change_plan_file_with_valid_hash(saved_plan, sm=80)
     with pytest.raises(EnvironmentNotReady, match="deviceVer is 900 there, 800 here"):
         load_plan(saved_plan, "sm80")
 
 
 @pytest.mark.parametrize("target", [None, "NVIDIA somewhere else"])
-def test_load_plan_without_gpu_uses_the_target_of_the_file(plan: Plan, saved_plan: Path, target: str | None) -> None:
+def test_load_plan_without_gpu_uses_the_target_in_the_plan_file(
+    plan: Plan, saved_plan: Path, target: str | None
+) -> None:
     if target is not None:  # a GPU without a description: its architecture has one
-        _rewrite_with_valid_hash(saved_plan, target=target)
+        _change_plan_file_with_valid_hash(saved_plan, target=target)
     loaded = load_plan(saved_plan)
     assert (loaded.target.sm, loaded.target.handle, loaded.tag) == (90, None, plan.tag)
 

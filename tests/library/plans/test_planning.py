@@ -36,7 +36,7 @@ from cudnn_backend_py.plans import build as planning_module
 from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, shared_target
 from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, make_plan_key, open_plan_files
 from cudnn_backend_py.plans.plan import Plan
-from cudnn_backend_py.plans.select import Selection, make_tuned_plan_key_options
+from cudnn_backend_py.plans.select import Selection, make_cache_key_options_of_tuned_plan
 from cudnn_backend_py.target import Target
 from tests.support.child import make_older_cudnn_environment, run_python
 
@@ -81,7 +81,7 @@ def split_plan_tag(plan: Plan) -> set[str]:
 # keys
 
 
-def make_keys_of_other_plans(target: Target) -> dict[str, str]:
+def make_keys_differing_in_one_plan_property(target: Target) -> dict[str, str]:
     h200 = shared_target("h200")
     more = {**target.profile.properties, "multiProcessorCount": 78}
     small = shared_target(replace(target.profile, properties=more))
@@ -97,7 +97,7 @@ def make_keys_of_other_plans(target: Target) -> dict[str, str]:
 
 
 def test_plan_keys_include_everything_that_affects_a_plan(target: Target, plan_cache_key: str) -> None:
-    others = make_keys_of_other_plans(target)
+    others = make_keys_differing_in_one_plan_property(target)
     if target.library.version < (9, 27, 0):
         assert others.pop("bus width") == plan_cache_key, (
             "H200 and H100 run the same code: architecture and limits are equal"
@@ -134,10 +134,15 @@ def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
     ]
     assert len({make_plan_key(make_flash_forward_graph(), one, KEY_OPTIONS) for one in targets}) == 1
     assert (
-        len({make_plan_key(make_flash_forward_graph(), one, make_tuned_plan_key_options(None, one)) for one in targets})
+        len(
+            {
+                make_plan_key(make_flash_forward_graph(), one, make_cache_key_options_of_tuned_plan(None, one))
+                for one in targets
+            }
+        )
         == 3
     )
-    assert make_tuned_plan_key_options(None, targets[2])["gpu"] is None
+    assert make_cache_key_options_of_tuned_plan(None, targets[2])["gpu"] is None
 
 
 def test_plan_keys_ignore_properties_that_profiles_lack(target: Target, plan_cache_key: str) -> None:
@@ -269,7 +274,7 @@ def test_a_cache_entry_without_a_plan_is_ignored(cache: PlanCache, plan_cache_ke
 # build
 
 
-def test_the_same_call_returns_the_same_plan(builds: list[str]) -> None:
+def test_equal_build_calls_return_the_same_plan(builds: list[str]) -> None:
     first = build(make_flash_forward_graph(), "h100")
     assert build(make_flash_forward_graph(), "sm90") is first
     assert build(make_flash_forward_graph(), "h100", mode="a") is first
@@ -399,7 +404,7 @@ def test_a_tuned_plan_is_preferred_to_the_first_heuristics_plan(cache: PlanCache
     last = OperationGraph(make_flash_forward_graph(), target).heuristics("A").configs[-1]
     tuned = build(make_flash_forward_graph(), target, engine=last.engine, knobs=last.knobs, cache=False)
     cache.put(
-        make_plan_key(make_flash_forward_graph(), target, make_tuned_plan_key_options(None, target)),
+        make_plan_key(make_flash_forward_graph(), target, make_cache_key_options_of_tuned_plan(None, target)),
         tuned,
         {"why": "fastest"},
     )
@@ -431,7 +436,7 @@ def test_parse_knobs_reads_names_and_numbers() -> None:
         assert caught.value.code == "knob-choice"
 
 
-def test_a_target_is_shared_until_it_is_closed(stored_plan: Plan) -> None:
+def test_plan_builds_share_a_target_until_it_is_closed(stored_plan: Plan) -> None:
     first = shared_target("h100")
     assert shared_target(find_profile("sm90")) is first
     assert shared_target(first) is first

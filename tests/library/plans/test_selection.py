@@ -19,7 +19,13 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import BehaviorNote, KnobType, NumericalNote
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.plans.choice import EngineChoice
-from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, make_tuned_plan_key_options, select
+from cudnn_backend_py.plans.select import (
+    NothingSelected,
+    Selection,
+    candidates,
+    make_cache_key_options_of_tuned_plan,
+    select,
+)
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 
@@ -70,7 +76,7 @@ def test_workspace_limit_applies_to_the_choice_and_all_alternatives(operation_gr
     assert any("bytes of workspace, 0 are allowed" in item.reason for item in chosen.refused)
 
 
-def test_each_config_without_a_wanted_note_has_a_reason(operation_graph: OperationGraph) -> None:
+def test_each_config_excluded_for_lack_of_a_note_has_a_reason(operation_graph: OperationGraph) -> None:
     with pytest.raises(NothingSelected, match="nothing-selected") as caught:
         select(operation_graph, wanted_behavior="CUBLASLT_DEPENDENCY", modes="A")
     proposed = {config.tag for config in operation_graph.heuristics("A").configs}
@@ -95,7 +101,7 @@ def test_reasons_for_excluded_configs_do_not_quote_cudnn(operation_graph: Operat
     assert not any(item.refused_by_cudnn for item in error.refused)
 
 
-def test_refusals_by_cudnn_and_the_selection_are_counted_separately(operation_graph: OperationGraph) -> None:
+def test_configs_refused_by_cudnn_or_selection_are_counted_apart(operation_graph: OperationGraph) -> None:
     with pytest.raises(NothingSelected) as caught:
         select(operation_graph, shared_memory_bytes=0, modes="A")
     error = caught.value
@@ -115,7 +121,7 @@ def test_the_error_names_an_unwanted_note(operation_graph: OperationGraph) -> No
     assert "unwanted_numerical ['TENSOR_CORE']" in caught.value.sections["where"]
 
 
-def test_refusals_survive_pickling(operation_graph: OperationGraph) -> None:
+def test_refused_configs_of_an_error_survive_pickling(operation_graph: OperationGraph) -> None:
     with pytest.raises(NothingSelected) as caught:
         select(operation_graph, workspace_bytes=0, shared_memory_bytes=0)
     again = pickle.loads(pickle.dumps(caught.value))
@@ -281,8 +287,10 @@ def test_heuristics_modes_keep_their_order() -> None:
 def test_keys_of_tuned_plans_depend_on_the_selection_but_not_on_modes() -> None:
     h100 = open_target("h100")
     assert (
-        make_tuned_plan_key_options(None, h100)
-        == make_tuned_plan_key_options(Selection(), h100)
-        == make_tuned_plan_key_options(Selection(modes="B"), h100)
+        make_cache_key_options_of_tuned_plan(None, h100)
+        == make_cache_key_options_of_tuned_plan(Selection(), h100)
+        == make_cache_key_options_of_tuned_plan(Selection(modes="B"), h100)
     )
-    assert make_tuned_plan_key_options(Selection(deterministic=True), h100) != make_tuned_plan_key_options(None, h100)
+    assert make_cache_key_options_of_tuned_plan(
+        Selection(deterministic=True), h100
+    ) != make_cache_key_options_of_tuned_plan(None, h100)

@@ -20,7 +20,7 @@ GENERATED = Path(cudnn_backend_py.generated.__file__).parent
 
 @pytest.fixture(scope="module")
 def expected_files() -> dict[str, str]:
-    files, problems = codegen.generate_files(codegen.find_header())
+    files, problems = codegen.generate_files(codegen.find_cudnn_header())
     assert problems == []
     return files
 
@@ -64,8 +64,8 @@ def test_check_finds_a_missing_and_a_stray_file(copy_of_generated_files: Path, e
     assert "-x = 1\n" in diff
 
 
-def test_other_header_version_is_refused(tmp_path: Path) -> None:
-    text = codegen.find_header().read_text()
+def test_a_header_of_another_cudnn_version_is_refused(tmp_path: Path) -> None:
+    text = codegen.find_cudnn_header().read_text()
     other = tmp_path / "cudnn_graph.h"
     other.write_text(text.replace("#define CUDNN_GRAPH_MINOR 28", "#define CUDNN_GRAPH_MINOR 27"))
     with pytest.raises(SystemExit, match=r"\(9, 27, 0\).*pinned to \(9, 28, 0\)"):
@@ -74,7 +74,7 @@ def test_other_header_version_is_refused(tmp_path: Path) -> None:
 
 def find_problems_with_changed_header(old: str, new: str) -> list[str]:
     """Return the problems that the generator finds in a header with one change."""
-    text = codegen.find_header().read_text()
+    text = codegen.find_cudnn_header().read_text()
     assert old in text
     parsed = header.parse_header(text.replace(old, new))
     return model.build_model(parsed, model.FactsFile(Path(codegen.__file__).parent / "facts.toml")).problems
@@ -98,7 +98,7 @@ def test_new_descriptor_type_without_attributes_is_a_problem() -> None:
     assert "CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR has no attributes" in problems
 
 
-def test_an_unused_entry_of_the_facts_file_is_a_problem() -> None:
+def test_an_unused_entry_of_facts_toml_is_a_problem() -> None:
     problems = find_problems_with_changed_header(
         "CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC", "CUDNN_ATTR_OPERATION_SDPA_BWD_DODESC"
     )
@@ -114,10 +114,10 @@ def test_an_unused_entry_of_the_facts_file_is_a_problem() -> None:
         ({"descriptors": ["OPERATION_SORT"]}, "facts.toml: the operations OPERATION_SORT have no effect"),
     ],
 )
-def test_a_wrong_entry_of_the_facts_file_is_a_problem(entry: dict[str, Any], problem: str) -> None:
+def test_a_wrong_entry_of_facts_toml_is_a_problem(entry: dict[str, Any], problem: str) -> None:
     facts = model.FactsFile(Path(codegen.__file__).parent / "facts.toml")
     facts.operations.append({"descriptors": ["OPERATION_TRANSPOSE"], **entry})
-    assert problem in model.build_model(header.parse_header(codegen.find_header().read_text()), facts).problems
+    assert problem in model.build_model(header.parse_header(codegen.find_cudnn_header().read_text()), facts).problems
 
 
 def test_unreadable_declaration_stops_the_generator() -> None:
@@ -127,7 +127,7 @@ def test_unreadable_declaration_stops_the_generator() -> None:
 
 def test_the_parser_finds_every_declaration_of_the_header() -> None:
     """Count the declarations again by regular expressions."""
-    text = codegen.find_header().read_text()
+    text = codegen.find_cudnn_header().read_text()
     parsed = header.parse_header(text)
     names = set(
         re.findall(r"^\s*(?:typedef enum \{ )?(CUDNN_[A-Za-z0-9_]+)(?: CUDNN_DEPRECATED_ENUM)?\s+=", text, re.M)
@@ -141,7 +141,7 @@ def test_the_parser_finds_every_declaration_of_the_header() -> None:
 
 def test_no_comment_of_the_header_is_copied(expected_files: dict[str, str]) -> None:
     """Six consecutive words of the header's comments would count as a copy."""
-    comments = " ".join(re.findall(r"/\*.*?\*/", codegen.find_header().read_text(), re.S))
+    comments = " ".join(re.findall(r"/\*.*?\*/", codegen.find_cudnn_header().read_text(), re.S))
     facts = (Path(codegen.__file__).parent / "facts.toml").read_text()
     comments = re.sub(r"^[ *]+", " ", comments, flags=re.M)
     assert len(_list_six_word_sequences(comments)) > 2000  # the comparison below has data

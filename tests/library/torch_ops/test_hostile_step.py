@@ -60,7 +60,7 @@ def call_or_return_error(function: Any, *given: Any) -> Any:
         return error
 
 
-def test_compiled_step_call_handles_any_argument(
+def test_calling_a_compiled_operator_handles_any_argument(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     register_plan_in_compiled_step(step_module, launches, operator_number, random_tensors)
@@ -80,7 +80,7 @@ def test_compiled_step_call_handles_any_argument(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_compiled_step_learn_handles_any_argument(
+def test_registering_plans_in_cpp_handles_any_argument(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any, seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -159,7 +159,7 @@ def test_plans_with_invalid_output_sizes_are_handled(
         step_module.forget(None)
 
 
-def test_compiled_step_define_handles_any_argument(step_module: Any) -> None:
+def test_defining_an_operator_in_cpp_handles_any_argument(step_module: Any) -> None:
     for number, value in itertools.product(range(6), HOSTILE_OBJECTS):
         given: list[Any] = [3, 0b111, 0, (), (), -1]
         given[number] = value
@@ -174,7 +174,7 @@ def test_compiled_step_define_handles_any_argument(step_module: Any) -> None:
         assert isinstance(call_or_return_error(step_module.define, 3, 0, 0, (), (), of), RuntimeError)
 
 
-def test_a_call_with_fewer_dims_or_numbers_than_defined_is_handled(
+def test_operator_calls_with_too_few_dims_or_numbers_are_handled(
     step_module: Any, launches: LaunchRecorder, random_tensors: Any
 ) -> None:
     """Give a tensor fewer dims, or fewer numbers, than the operator was defined for."""
@@ -238,7 +238,7 @@ def test_invalid_results_of_the_gradient_function_are_handled(
         assert step_module.learn(plan, False, 0, operator_number, *given, *SCALAR_ARGUMENTS, True)
         launches.differentiate = lambda *_, answer=answer: answer  # type: ignore[method-assign]
         functions = [launches.go, launches.current, launches.capturing]
-        connect_compiled_step_to_c_functions(step_module, functions, launches.differentiate)
+        set_c_functions_of_cpp_module(step_module, functions, launches.differentiate)
         o = step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, False)
         if o is not None:
             call_or_return_error(o.sum().backward)
@@ -247,25 +247,25 @@ def test_invalid_results_of_the_gradient_function_are_handled(
     def raise_error(*_: object) -> None:
         raise error
 
-    connect_compiled_step_to_c_functions(step_module, [launches.go, launches.current, launches.capturing], raise_error)
+    set_c_functions_of_cpp_module(step_module, [launches.go, launches.current, launches.capturing], raise_error)
     o = step_module.call(operator_number, *given, *SCALAR_ARGUMENTS, False)
     with pytest.raises(GradientFunctionError) as caught:
         o.sum().backward()
     assert caught.value is error
 
 
-def connect_compiled_step_to_c_functions(step_module: Any, functions: list[Any], differentiate: Any) -> None:
+def set_c_functions_of_cpp_module(step_module: Any, functions: list[Any], differentiate: Any) -> None:
     """Give the torch operators' C++ module the addresses of the C functions that it calls."""
     step_module.connect(*map(get_function_address, functions), differentiate, "cpu")
 
 
-def test_compiled_step_connect_handles_any_argument(step_module: Any, launches: LaunchRecorder) -> None:
+def test_setting_c_functions_of_the_cpp_module_takes_any_argument(step_module: Any, launches: LaunchRecorder) -> None:
     functions = [launches.go, launches.current, launches.capturing]
     for value in HOSTILE_OBJECTS:
         call_or_return_error(step_module.connect, value)
         call_or_return_error(step_module.connect, 0, 0, 0, None, value)
     call_or_return_error(step_module.connect, 0, 0, 0, None, "no device")
-    connect_compiled_step_to_c_functions(step_module, functions, launches.differentiate)
+    set_c_functions_of_cpp_module(step_module, functions, launches.differentiate)
 
 
 def test_invalid_plan_tokens_are_handled(step_module: Any) -> None:
@@ -274,12 +274,12 @@ def test_invalid_plan_tokens_are_handled(step_module: Any) -> None:
         call_or_return_error(step_module.used, value)
 
 
-def test_threads_may_learn_call_and_forget_plans_at_the_same_time(
+def test_threads_may_register_call_and_drop_plans_concurrently(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     ended: list[int] = []
 
-    def learn_call_or_forget(seed: int) -> None:
+    def register_call_or_drop_plan(seed: int) -> None:
         draw = random.Random(seed)
         for _ in range(200):
             match draw.randrange(4):
@@ -291,7 +291,7 @@ def test_threads_may_learn_call_and_forget_plans_at_the_same_time(
                     step_module.call(operator_number, *random_tensors, *SCALAR_ARGUMENTS, False)
         ended.append(seed)
 
-    threads = [threading.Thread(target=learn_call_or_forget, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=register_call_or_drop_plan, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -16,7 +16,7 @@ from tests.support.address_sanitizer import CXX_FLAGS, SANITIZER_MESSAGES, make_
 from tests.support.child import run_python  # noqa: E402
 
 
-def test_hostile_calls_of_the_compiled_step_cause_no_sanitizer_report(
+def test_hostile_calls_of_cpp_operators_cause_no_sanitizer_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shutil.which("g++") is None:

@@ -12,8 +12,8 @@ from cudnn_backend_py.torch_ops.arguments import (
     SCALES,
     TENSORS,
     OperatorOptions,
+    check_kv_pages_need_no_copy,
     check_options,
-    check_pages,
     check_tensors,
 )
 from cudnn_backend_py.torch_ops.sequence_view import (
@@ -60,10 +60,10 @@ def make_dense_tensors(make: Any, *, kv_heads: int = HK, backward: bool = False,
         else make_meta_tensor(batch, S_Q, H, 1, kind="float32")
     )
     found["stats"] = stats if heads_first else stats.transpose(1, 2)
-    return found | (make_gradient_tensors(found) if backward else {})
+    return found | (make_gradients_of_attention_tensors(found) if backward else {})
 
 
-def make_gradient_tensors(found: dict[str, Any]) -> dict[str, Any]:
+def make_gradients_of_attention_tensors(found: dict[str, Any]) -> dict[str, Any]:
     return {f"d{name}": found[name]._copy_with_changes() for name in ("q", "k", "v", "o")}
 
 
@@ -77,7 +77,7 @@ def make_packed_tensors(*, backward: bool = False, tokens: int = 500) -> dict[st
     }
     found |= {name: make_meta_tensor(B + 1, kind="int32") for name in ("cu_seqlens_q", "cu_seqlens_k")}
     found["stats"] = make_meta_tensor(tokens, H, kind="float32").t()
-    return found | (make_gradient_tensors(found) if backward else {})
+    return found | (make_gradients_of_attention_tensors(found) if backward else {})
 
 
 def make_paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
@@ -93,7 +93,9 @@ def make_paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
     return found
 
 
-def count_engine_configs(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
+def count_configs_of_shape_class_graph(
+    reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool
+) -> int:
     """Return the number of engine configs that cuDNN proposes for the shape class of a call."""
     problem = make_shape_class_problem(
         make_attention_problem_of_call(backward, named, reading), reading.needed_bounds, backward=backward
@@ -120,7 +122,7 @@ def test_bshd_tensors_are_read_in_place(h200_target: Any, backward: bool) -> Non
     assert reading.multipliers["v"] == S_KV * HK * D
     assert reading.multipliers["stats"] == S_Q * H
     assert make_attention_problem_of_call(backward, named, reading).heads == H
-    assert count_engine_configs(reading, named, h200_target, backward=backward)
+    assert count_configs_of_shape_class_graph(reading, named, h200_target, backward=backward)
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
@@ -131,7 +133,7 @@ def test_heads_of_bhsd_tensors_are_folded_into_the_batch(h200_target: Any, backw
     assert (reading.batch, reading.heads_folded, reading.copied) == (B * H, H, ())
     assert make_attention_problem_of_call(backward, named, reading).heads == 1
     assert (reading.multipliers["q"], reading.multipliers["stats"]) == (S_Q * D, S_Q)
-    assert count_engine_configs(reading, named, h200_target, backward=backward)
+    assert count_configs_of_shape_class_graph(reading, named, h200_target, backward=backward)
 
 
 @pytest.mark.parametrize("reason", ["grouped heads", "bias", "sink"])
@@ -144,7 +146,7 @@ def test_bhsd_tensors_with_heads_that_cannot_be_folded_are_copied(h200_target: A
     reading = make_sequence_view_of_call(False, named, DEFAULT_OPTIONS)
     assert reading.heads_folded == 1
     assert reading.copied == ("q", "k", "v", "o", "stats")
-    assert count_engine_configs(reading, named, h200_target, backward=False)
+    assert count_configs_of_shape_class_graph(reading, named, h200_target, backward=False)
 
 
 def test_layouts_cudnn_cannot_read_are_copied(h200_target: Any) -> None:
@@ -156,7 +158,7 @@ def test_layouts_cudnn_cannot_read_are_copied(h200_target: Any) -> None:
     reading = make_sequence_view_of_call(False, named, DEFAULT_OPTIONS)
     assert reading.copied == ("k", "v")
     assert reading.multipliers["k"] == S_KV * HK * D
-    assert count_engine_configs(reading, named, h200_target, backward=False)
+    assert count_configs_of_shape_class_graph(reading, named, h200_target, backward=False)
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
@@ -168,7 +170,7 @@ def test_packed_tokens_are_read_in_place(h200_target: Any, backward: bool) -> No
     assert (reading.total_q, reading.total_kv) == (500, 600)
     assert (reading.multipliers["q"], reading.multipliers["k"], reading.multipliers["stats"]) == (H * D, HK * D, H)
     assert make_attention_problem_of_call(backward, named, reading).alignment == "bottom_right"
-    assert count_engine_configs(reading, named, h200_target, backward=backward)
+    assert count_configs_of_shape_class_graph(reading, named, h200_target, backward=backward)
 
 
 @pytest.mark.parametrize("chunk", [1, 20])
@@ -181,7 +183,7 @@ def test_paged_k_and_v_are_read_in_place(h200_target: Any, chunk: int) -> None:
     assert problem.page_size == 16
     # The last token attends to every key: no mask is requested.
     assert (problem.right_bound is None) == (chunk == 1)
-    assert count_engine_configs(reading, named, h200_target, backward=False)
+    assert count_configs_of_shape_class_graph(reading, named, h200_target, backward=False)
 
 
 def test_decoding_with_sinks_uses_a_plan_for_two_queries(h200_target: Any) -> None:
@@ -189,10 +191,10 @@ def test_decoding_with_sinks_uses_a_plan_for_two_queries(h200_target: Any) -> No
     named = make_paged_tensors() | {"sink": make_meta_tensor(H, kind="float32")}
     reading = make_sequence_view_of_call(False, named, DEFAULT_OPTIONS)
     assert (reading.max_q, reading.needed_bounds.q) == (1, 2)
-    assert count_engine_configs(reading, named, h200_target, backward=False)
+    assert count_configs_of_shape_class_graph(reading, named, h200_target, backward=False)
 
 
-def test_calls_with_other_batches_and_lengths_share_plans() -> None:
+def test_calls_of_different_batches_and_lengths_share_plans() -> None:
     many = [
         make_sequence_view_of_call(False, make_dense_tensors(make_bshd_tensor, batch=b), DEFAULT_OPTIONS).related_plans
         for b in (1, 2, 7)
@@ -232,12 +234,12 @@ def test_calls_with_other_batches_and_lengths_share_plans() -> None:
 
 
 def test_calls_with_key_length_one_share_plans_with_longer_lengths() -> None:
-    def get_related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
+    def get_shape_class_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
         named = make_dense_tensors(make_bshd_tensor) | {"bias": make_meta_tensor(1, H, S_Q, bias_keys)}
         named |= {name: make_bshd_tensor(B, HK, s_kv, D) for name in ("k", "v")}
         return make_sequence_view_of_call(False, named, DEFAULT_OPTIONS).related_plans
 
-    assert get_related_plans(1, 1) == get_related_plans(S_KV, S_KV) != get_related_plans(S_KV, 1)
+    assert get_shape_class_plans(1, 1) == get_shape_class_plans(S_KV, S_KV) != get_shape_class_plans(S_KV, 1)
 
 
 def test_the_longest_key_sequence_is_bounded_by_the_pages() -> None:
@@ -273,9 +275,9 @@ def test_invalid_pages_are_refused() -> None:
     with pytest.raises(UsageError, match="a page has 24 tokens, a power of two is needed"):
         check_tensors(make_paged_tensors(page=24))
     scattered = make_meta_tensor(40, HK, 16, D, strides=(HK * 16 * D, 16 * D, 1, 16))
-    check_pages(make_paged_tensors())
+    check_kv_pages_need_no_copy(make_paged_tensors())
     with pytest.raises(UsageError, match="the pages of k have strides"):
-        check_pages(make_paged_tensors() | {"k": scattered})
+        check_kv_pages_need_no_copy(make_paged_tensors() | {"k": scattered})
     with pytest.raises(UsageError, match=r"block_table is int32 \[2, 13\]"):
         check_tensors(make_paged_tensors() | {"block_table": make_meta_tensor(2, 13, kind="int32")})
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.torture.harness import run_round
+from tests.torture.harness import run_torture_round
 
 
-def test_no_verdict_belongs_to_another_query() -> None:
-    counts = run_round("judge", 3)
+def test_each_query_gets_its_own_verdict_under_interruptions() -> None:
+    counts = run_torture_round("judge", 3)
     assert counts["queries"] >= 100
     assert counts["right answers"] >= 90
     assert (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.torture.harness import run_round
+from tests.torture.harness import run_torture_round
 
 
 def test_hostile_descriptor_calls_raise_only_package_errors() -> None:
     counts: Counter[str] = Counter()
     for seed in (0, 15):  # 9.14.0 alone, the newest in threads
-        counts += run_round("level0", seed)
+        counts += run_torture_round("level0", seed)
     assert counts["calls on cuDNN 9.14.0"] > 10_000
     assert counts["calls in threads"] > 10_000
     assert counts["calls that cuDNN answered"] > 3_000

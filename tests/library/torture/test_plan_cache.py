@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.torture.harness import run_round
+from tests.torture.harness import run_torture_round
 
 
 def test_the_plan_cache_survives_damage_kills_and_full_disks() -> None:
     counts: Counter[str] = Counter()
     for seed in (0,):
-        counts += run_round("plan_cache", seed)
+        counts += run_torture_round("plan_cache", seed)
     assert counts["damaged entries"] == 60
     assert counts["damaged real plans"] == 7
     assert counts["writers killed"] > 0

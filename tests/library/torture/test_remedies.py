@@ -7,11 +7,11 @@ from tests.torture.busy_machine import (
     explain_in_parallel,
     make_random_queries,
 )
-from tests.torture.harness import run_round
+from tests.torture.harness import run_torture_round
 
 
 def test_exact_remedies_compute_the_same_as_the_graph() -> None:
-    counts = run_round("remedies", 3)
+    counts = run_torture_round("remedies", 3)
     assert counts["refused"] > 3
     assert counts["compared again, same"] > 3
     assert counts["exact"] == counts["compared again, same"] + counts["not compared"]

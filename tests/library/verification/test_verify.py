@@ -29,7 +29,7 @@ def test_verification_reports_a_changed_device_property() -> None:
     assert found.agreeing_count < len(CASES)
 
 
-def test_verification_reports_another_cudnn_library() -> None:
+def test_verification_reports_different_cudnn_versions() -> None:
     profile = find_profile("h100")
     found = verify(profile, profile, versions=(None, "9.14.0"), cases=CASES[:3])
     facts = found.to_dict()["differing_facts"]

@@ -14,8 +14,8 @@ from cudnn_backend_py.versions.store import InstalledCudnn, require_installed
 from tests.library.native.test_environment_problems import (
     find_newest_cudnn_folder,
     find_older_cudnn_folder,
-    list_problems,
-    list_problems_by_code,
+    list_environment_problems_in_child,
+    map_codes_to_environment_problems,
 )
 from tests.support.child import OLDER_VERSION, run_code
 
@@ -43,10 +43,10 @@ def flip_byte(path: Path, place: int | None = None) -> None:
 
 AFTER_CRASH = """
 import json
-from cudnn_backend_py.native.environment_problems import find_crash_problem
+from cudnn_backend_py.native.environment_problems import find_problem_explaining_crash
 from cudnn_backend_py.versions.judging_environment import read_judging_environment
 setup = read_judging_environment({version!r})
-problem = find_crash_problem(setup.library, setup.nvrtc, in_start={in_start})
+problem = find_problem_explaining_crash(setup.library, setup.nvrtc, in_start={in_start})
 names = ("code", "headline", "detail", "repair", "blocks")
 print(json.dumps(None if problem is None else [getattr(problem, name) for name in names]))
 """
@@ -83,14 +83,14 @@ def test_a_truncated_library_is_reported_before_it_is_loaded(
     installed_copy: InstalledCudnn, name: str, size: int
 ) -> None:
     os.truncate(installed_copy.library.with_name(name), size)
-    problem = list_problems_by_code(CUDNN_BACKEND_LIBRARY=installed_copy.library)["installed-files-changed"]
+    problem = map_codes_to_environment_problems(CUDNN_BACKEND_LIBRARY=installed_copy.library)["installed-files-changed"]
     assert problem["blocks"]
     assert f"{name} has {size} bytes" in problem["headline"]
 
 
 def test_an_unloadable_library_is_compared_with_its_install_record(installed_copy: InstalledCudnn) -> None:
     flip_byte(installed_copy.library, 0)
-    problems = list_problems(CUDNN_BACKEND_LIBRARY=installed_copy.library)
+    problems = list_environment_problems_in_child(CUDNN_BACKEND_LIBRARY=installed_copy.library)
     assert [problem["code"] for problem in problems[:2]] == ["installed-files-changed", "cudnn-library-not-found"]
 
 

@@ -15,11 +15,13 @@ from cudnn_backend_py.why.query_cudnn import query_cudnn
 def make_torch_call(
     head_dim: int, head_dim_v: int | None = None, *, dtype: str = "float16", training: bool = False
 ) -> TorchCall:
-    def make_tensor_facts(dim: int) -> TensorFacts:
+    def make_facts_of_bhsd_tensor(dim: int) -> TensorFacts:
         return TensorFacts((2, 4, 256, dim), (4 * 256 * dim, 256 * dim, dim, 1), dtype, requires_grad=training)
 
     return TorchCall(
-        q=make_tensor_facts(head_dim), k=make_tensor_facts(head_dim), v=make_tensor_facts(head_dim_v or head_dim)
+        q=make_facts_of_bhsd_tensor(head_dim),
+        k=make_facts_of_bhsd_tensor(head_dim),
+        v=make_facts_of_bhsd_tensor(head_dim_v or head_dim),
     )
 
 

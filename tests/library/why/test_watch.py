@@ -239,7 +239,7 @@ def test_the_type_set_by_autocast_is_recorded() -> None:
     assert (one.call.q.dtype, one.call.autocast) == ("bfloat16", "bfloat16")
 
 
-def test_gradients_and_backward_passes_still_work() -> None:
+def test_watched_backward_passes_give_the_same_gradients() -> None:
     q, k, v = make_random_qkv(requires_grad=True)
     attend(q, k, v).sum().backward()
     wanted, q.grad = q.grad, None
@@ -257,10 +257,10 @@ def _run_compiled_attention_layer(backend: str, mode: Any = None) -> tuple[Any, 
     torch._dynamo.reset()
     counters.clear()
 
-    def attention_layer(q: Any, k: Any, v: Any) -> Any:
+    def run_attention_layer(q: Any, k: Any, v: Any) -> Any:
         return attend(q * 2, k, v) + 1
 
-    call_attention = torch.compile(attention_layer, backend=backend, dynamic=mode)
+    call_attention = torch.compile(run_attention_layer, backend=backend, dynamic=mode)
     results = [call_attention(*make_random_qkv()) for _ in range(3)]
     call_attention(*make_random_qkv(2, 4, 48, 16))
     reported = {name: dict(counters[name]) for name in ("graph_break", "frames")}
@@ -283,14 +283,14 @@ def test_a_watch_does_not_change_how_a_program_is_compiled(backend: str) -> None
 def test_autocast_and_backend_settings_in_a_compiled_graph_are_recorded() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    def attention_layer(q: Any, k: Any, v: Any) -> Any:
+    def run_attention_layer(q: Any, k: Any, v: Any) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             first = attend(q, k, v)
         with torch.no_grad(), sdpa_kernel([SDPBackend.MATH]):
             return first.float() + attend(q, k, v)
 
     report = make_report(
-        torch.compile(attention_layer, backend="aot_eager", fullgraph=True), *make_random_qkv(requires_grad=True)
+        torch.compile(run_attention_layer, backend="aot_eager", fullgraph=True), *make_random_qkv(requires_grad=True)
     )
     first, second = sorted(report.findings, key=lambda one: one.call.q.dtype)
     assert (first.call.q.dtype, first.call.training, first.call.switches.cudnn) == ("bfloat16", True, True)
@@ -368,7 +368,7 @@ def test_varlen_attention_is_recorded_even_if_torch_refuses_it() -> None:
     assert (one.call.kind, one.call.q.dims) == ("varlen", (12, 4, 16))
 
 
-def test_fx_tracing_and_torchscript_see_the_original_function() -> None:
+def test_fx_and_torchscript_trace_the_unwrapped_function() -> None:
     def call_attention() -> None:
         class Layer(torch.nn.Module):  # type: ignore[misc]
             def forward(self, q: Any) -> Any:

@@ -25,7 +25,7 @@ class SimulatedProgram:
 
     def take_sample(self, seconds: float) -> bool:
         """Take a sample if the budget allows it, and return whether it was taken."""
-        if self.budget.elapsed_s < self.budget.next_affordable_s("a"):
+        if self.budget.elapsed_s < self.budget.find_elapsed_s_when_samples_are_affordable("a"):
             return False
         account = self.budget.start_sample("a")
         account.add_seconds(seconds / 4)
@@ -55,7 +55,7 @@ def test_time_spent_counting_calls_is_charged_to_audit_budget(counting: float) -
     program = SimulatedProgram(share)
     for _ in range(20_000):
         program.now += 0.01
-        program.budget.add_counting_seconds(0.01 * counting)
+        program.budget.add_call_counting_seconds(0.01 * counting)
         program.take_sample(0.004)
     budget = program.budget
     spent = budget.host_s + budget.gpu_s
@@ -70,14 +70,14 @@ def test_first_sample_of_each_call_kind_is_charged_as_setup_once() -> None:
     assert program.take_sample(0.5)
     assert (program.budget.setup_s, program.budget.host_s, program.budget.gpu_s) == (0.5, 0.0, 0.0)
     assert program.take_sample(0.2)
-    assert program.budget.next_affordable_s("a") == pytest.approx(
+    assert program.budget.find_elapsed_s_when_samples_are_affordable("a") == pytest.approx(
         4.0
     )  # 0.2 s were taken, and the next is expected to take as much
     other = SimulatedProgram(0.1)
     other.budget.start_sample("a").add_seconds(0.4)
     assert other.budget.setup_s == 0.0
-    assert other.budget.next_affordable_s("a") == pytest.approx(7.0)
-    assert other.budget.next_affordable_s("b") == pytest.approx((0.4 + UNKNOWN_S) / 0.1)
+    assert other.budget.find_elapsed_s_when_samples_are_affordable("a") == pytest.approx(7.0)
+    assert other.budget.find_elapsed_s_when_samples_are_affordable("b") == pytest.approx((0.4 + UNKNOWN_S) / 0.1)
 
 
 def test_paused_time_adds_no_audit_budget() -> None:

@@ -46,7 +46,7 @@ def make_case(value: float = 7.0, **fields: object) -> Case:
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def test_a_stored_case_is_read_back_unchanged(tmp_path: Path) -> None:
+def test_a_stored_audit_case_is_read_back_unchanged(tmp_path: Path) -> None:
     kept = replace(make_case(), at=(1, 2), numbers={"alpha": 0.5})
     path, why = CaseFolder(tmp_path / "audit").store(kept)
     assert path is not None
@@ -96,7 +96,7 @@ def test_a_second_audit_case_of_the_same_kind_is_not_stored(tmp_path: Path) -> N
     assert folder.cases() == [first, other]
 
 
-def test_number_and_size_of_stored_cases_are_limited(tmp_path: Path) -> None:
+def test_number_and_size_of_stored_audit_cases_are_limited(tmp_path: Path) -> None:
     few = CaseFolder(tmp_path / "few", most_cases=1)
     few.store(make_case())
     path, why = few.store(make_case(cudnn="9.28.0"))
@@ -140,7 +140,7 @@ def test_audit_command_lists_valid_cases_next_to_a_broken_file(tmp_path: Path) -
     assert sorted("error" in one for one in found["cases"]) == [False, True]
 
 
-def make_case_file(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: Any) -> bytes:
+def make_audit_case_file(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: Any) -> bytes:
     """Return the bytes of a case file with changed fields and other arrays."""
     with np.load(io.BytesIO(make_case().to_bytes())) as held:
         said = json.loads(held["about"].tobytes())
@@ -161,29 +161,29 @@ def _make_npy_with_header(header: str) -> bytes:
 
 
 HOSTILE = {
-    "nothing": make_case_file(b"null"),
-    "a number": make_case_file(b"5"),
-    "deep": make_case_file(b"[" * 100_000),
-    "a place that is a number": make_case_file({"place": 5}),
-    "one name for many": make_case_file({"wrong": "y"}),
-    "an architecture that is code": make_case_file({"sm": "90,); import os  #"}),
-    "numbers in a list": make_case_file({"numbers": [1.0]}),
-    "three places": make_case_file({"at": [1, 2, 3]}),
-    "no version": make_case_file({"cudnn": "../../etc"}),
-    "floats": make_case_file({}, **{"memory:x": np.zeros(3)}),
-    "compressed": make_case_file({}, zipfile.ZIP_DEFLATED),
-    "a bomb": make_case_file({}, zipfile.ZIP_DEFLATED, **{"memory:x": np.zeros(50_000_000, np.uint8)}),
-    "931 GiB": make_case_file(
+    "nothing": make_audit_case_file(b"null"),
+    "a number": make_audit_case_file(b"5"),
+    "deep": make_audit_case_file(b"[" * 100_000),
+    "a place that is a number": make_audit_case_file({"place": 5}),
+    "one name for many": make_audit_case_file({"wrong": "y"}),
+    "an architecture that is code": make_audit_case_file({"sm": "90,); import os  #"}),
+    "numbers in a list": make_audit_case_file({"numbers": [1.0]}),
+    "three places": make_audit_case_file({"at": [1, 2, 3]}),
+    "no version": make_audit_case_file({"cudnn": "../../etc"}),
+    "floats": make_audit_case_file({}, **{"memory:x": np.zeros(3)}),
+    "compressed": make_audit_case_file({}, zipfile.ZIP_DEFLATED),
+    "a bomb": make_audit_case_file({}, zipfile.ZIP_DEFLATED, **{"memory:x": np.zeros(50_000_000, np.uint8)}),
+    "931 GiB": make_audit_case_file(
         {}, **{"memory:x": _make_npy_with_header("{'descr':'|u1','fortran_order':False,'shape':(1000000000000,)}")}
     ),
-    "a code": make_case_file({}, **{"memory:x": _make_npy_with_header("__import__('os').abort()")}),
-    "an unended header": make_case_file({}, **{"memory:x": _make_npy_with_header("(" * 100)}),
-    "a pickle": make_case_file({}, **{"memory:x": pickle.dumps(print)}),
+    "a code": make_audit_case_file({}, **{"memory:x": _make_npy_with_header("__import__('os').abort()")}),
+    "an unended header": make_audit_case_file({}, **{"memory:x": _make_npy_with_header("(" * 100)}),
+    "a pickle": make_audit_case_file({}, **{"memory:x": pickle.dumps(print)}),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_malformed_case_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_malformed_audit_case_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "case.npz").write_bytes(HOSTILE[name])
     with pytest.raises(CudnnBackendError) as error:
         load_case(tmp_path / "case.npz")

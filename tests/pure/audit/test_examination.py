@@ -16,7 +16,7 @@ from cudnn_backend_py.audit.examination import (
     CaseReport,
     VersionResult,
     _CaseExamination,
-    judge_until_first_differing_version,
+    bisect_to_first_differing_version,
 )
 from cudnn_backend_py.audit.look import audit_from_environment
 from cudnn_backend_py.audit.report import AuditReport, StoredCase
@@ -34,17 +34,19 @@ def test_first_differing_version_is_found_with_few_judgements(first_other: int) 
         judged.append(int(name))
         return int(name) >= first_other
 
-    judge_until_first_differing_version([str(number) for number in range(12)], has_changed_result)
+    bisect_to_first_differing_version([str(number) for number in range(12)], has_changed_result)
     assert len(judged) == len(set(judged)) <= 5
     if first_other < 12:
         assert first_other in judged
         assert first_other == 0 or first_other - 1 in judged
     else:
         assert judged == [11]
-    judge_until_first_differing_version([], has_changed_result)
+    bisect_to_first_differing_version([], has_changed_result)
 
 
-def make_version_result(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
+def make_audit_result_of_version(
+    version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()
+) -> VersionResult:
     return VersionResult(
         version, version, wrong, right, ("y",) if wrong else (), "", "y: error 9 of the bound" if wrong else ""
     )
@@ -56,7 +58,8 @@ def make_case_report(*of: VersionResult, **fields: object) -> CaseReport:
 
 def test_audit_case_report_lists_results_by_version() -> None:
     found = make_case_report(
-        make_version_result("9.19.0", ("eng1_k2=1",), ("eng0",)), make_version_result("9.28.0", (), ("eng1",)),
+        make_audit_result_of_version("9.19.0", ("eng1_k2=1",), ("eng0",)),
+        make_audit_result_of_version("9.28.0", (), ("eng1",)),
         engine=1, since="9.19.0",
         until="9.28.0", faults=("elementwise-two-dims",), data="integers", program="case.py",
     )  # fmt: skip
@@ -68,14 +71,14 @@ def test_audit_case_report_lists_results_by_version() -> None:
     )
     assert "known issue: elementwise-two-dims" in text
     assert found.exit_code == 1
-    assert make_case_report(make_version_result("9.28.0", (), ("eng1",))).exit_code == 0
-    assert make_case_report(make_version_result("9.28.0")).exit_code == 2
+    assert make_case_report(make_audit_result_of_version("9.28.0", (), ("eng1",))).exit_code == 0
+    assert make_case_report(make_audit_result_of_version("9.28.0")).exit_code == 2
     assert found.to_dict()["asked"][0]["state"] == "wrong"
 
 
 def test_audit_case_report_may_say_that_torch_is_wrong() -> None:
     found = CaseReport(
-        case=make_case(backend="torch's flash"), file="x", asked=[make_version_result("9.19.0", (), ("eng1",))]
+        case=make_case(backend="torch's flash"), file="x", asked=[make_audit_result_of_version("9.19.0", (), ("eng1",))]
     )
     assert "cuDNN is right wherever it was queried; the result is that of torch's flash" in str(found)
 
@@ -117,7 +120,7 @@ def test_drafted_known_issue_matches_its_graph_and_versions(tmp_path: Path) -> N
     one, found = (
         make_case(),
         make_case_report(
-            make_version_result("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform"
+            make_audit_result_of_version("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform"
         ),
     )
     assert one.graph is not None

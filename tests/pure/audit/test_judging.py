@@ -12,7 +12,7 @@ import pytest
 from cudnn_backend_py import Graph, attention
 from cudnn_backend_py.audit import part
 from cudnn_backend_py.audit.case import Case
-from cudnn_backend_py.audit.judging import BackgroundJudge, interpret_and_find_wrong_outputs
+from cudnn_backend_py.audit.judging import BackgroundCaseChecker, interpret_and_find_wrong_outputs
 from cudnn_backend_py.audit.part import reduce_case_for_interpreter
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import convert_numbers_to_memory_image, list_input_tensors, make_inputs
@@ -92,7 +92,7 @@ def test_small_attention_is_audited_as_a_whole() -> None:
 
 def test_audit_cases_are_judged_in_a_child_process() -> None:
     findings: list[Case] = []
-    judging = BackgroundJudge(findings.append)
+    judging = BackgroundCaseChecker(findings.append)
     judging.add(make_case)
     judging.add(lambda: make_attention_audit_case(False, 1.0, (0, 0)))
     judging.add(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
@@ -102,9 +102,9 @@ def test_audit_cases_are_judged_in_a_child_process() -> None:
     assert judging.unjudged == {"ZeroDivisionError: integer division or modulo by zero": 1}
 
 
-def test_the_judging_process_uses_one_thread() -> None:
+def test_the_process_judging_audit_cases_uses_one_thread() -> None:
     """The process that checks results uses one thread, to leave CPU cores to the audited program."""
-    judging = BackgroundJudge(lambda _: None)
+    judging = BackgroundCaseChecker(lambda _: None)
     judging.add(lambda: make_attention_audit_case(False, 1.0, (0, 0)))
     while judging.waiting_count:
         time.sleep(0.01)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.diagnose.breakdown import Breakdown, break_down
+from cudnn_backend_py.diagnose.breakdown import Breakdown, break_down_log
 from tests.support.logs import LOG_FOLDER, read_log_text
 
 TORCH_LOG = LOG_FOLDER / "torch-attention-9.19.0.log.gz"
@@ -20,7 +20,7 @@ FORUM_LOG = LOG_FOLDER / "forum-9.1.1.log.gz"
 
 def test_breakdown_of_a_torch_log_equals_the_manual_count() -> None:
     """The log's lines 31, 99 and 525 create, plan and run the first graph; lines 547, 592 and 1246 the second."""
-    found = break_down(TORCH_LOG)
+    found = break_down_log(TORCH_LOG)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(31, 1, 1, 1), (547, 1, 1, 1)]
     assert [one.plan_s for one in found.graphs] == [
         (pytest.approx(26.263514 - 26.223864),),
@@ -36,7 +36,7 @@ def test_breakdown_of_a_torch_log_equals_the_manual_count() -> None:
 
 def test_breakdown_of_the_forum_log_has_one_graph_and_no_plan() -> None:
     """The logged program built one graph of two matmuls; the heuristics returned no engine config."""
-    found = break_down(FORUM_LOG)
+    found = break_down_log(FORUM_LOG)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(1110, 1, 0, 0)]
     assert str(found).startswith("0 executions of 1 graph, 0 plans\n")
     assert "2 matmul" in str(found)
@@ -44,7 +44,7 @@ def test_breakdown_of_the_forum_log_has_one_graph_and_no_plan() -> None:
 
 def test_breakdown_of_a_training_log_counts_plans_and_executions() -> None:
     """The log has six graphs (three lengths, forward and backward), each with one plan, run 8 times by the program."""
-    found = break_down(LOG_FOLDER / "torch-training-9.19.0.log.gz")
+    found = break_down_log(LOG_FOLDER / "torch-training-9.19.0.log.gz")
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 4 * 2)] * 6
     assert found.graphs[0].plan_s == (pytest.approx(41.212749 - 40.019645),)
     assert [group.graphs for group in found.groups] == [(1, 3, 5), (2, 4, 6)]
@@ -79,7 +79,7 @@ def count_graphs_plans_and_seconds_in_log(text: str) -> tuple[list[tuple[int, in
 def test_breakdown_equals_counts_of_log_lines(name: str) -> None:
     """The expected counts do not use the package: they match records, dims of graphs and plan descriptors by text."""
     counts, plans, seconds = count_graphs_plans_and_seconds_in_log(read_log_text(name))
-    found = break_down(LOG_FOLDER / name)
+    found = break_down_log(LOG_FOLDER / name)
     assert [(one.count, one.executions) for one in found.graphs] == counts
     assert sum(one.plans for one in found.graphs) == plans == len(counts)
     assert sum(one.run_s or 0.0 for one in found.graphs) == pytest.approx(seconds, abs=1e-5)
@@ -95,7 +95,7 @@ def test_breakdown_of_the_forum_log_equals_its_descriptor_counts() -> None:
     ) == (1, 2)
     assert "EXECUTION_PLAN" not in text
     assert "Execute" not in text
-    (one,) = break_down(FORUM_LOG).graphs
+    (one,) = break_down_log(FORUM_LOG).graphs
     assert one.graph is not None
     assert (one.count, one.plans, one.executions, len(one.graph.ops)) == (1, 0, 0, 2)
 
@@ -118,11 +118,11 @@ def _change_sequence_length(text: str, s: int) -> str:
     return text
 
 
-def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
+def test_separate_plans_for_one_shape_class_are_reported() -> None:
     text = read_log_text(TORCH_LOG.name)
     first = text[: text.index("\nI! CuDNN (v91900 56) function cudnnSetStream() called:", 4000)]
     parts = [first, _change_sequence_length(first, 640), first]
-    found = break_down(iter("\n".join(parts).splitlines(keepends=True)))
+    found = break_down_log(iter("\n".join(parts).splitlines(keepends=True)))
     assert [(one.count, one.plans, one.executions) for one in found.graphs if one.graph is not None] == [
         (2, 2, 2),
         (1, 1, 1),
@@ -139,9 +139,9 @@ def test_only_repeated_plans_of_one_config_count_as_avoidable() -> None:
     other = re.sub(r'(KERNEL_CFG(?:: type=int; val=|":))7\b', r"\g<1>4", first)
     assert other != first
     for parts, saved in (([first, other], 0), ([first, first], 1), ([first, other, first, other, first], 3)):
-        (graph,) = break_down(iter("\n".join(parts).splitlines(keepends=True))).graphs
+        (graph,) = break_down_log(iter("\n".join(parts).splitlines(keepends=True))).graphs
         assert (graph.plans, graph.repeated_plans) == (len(parts), saved)
-    text = str(break_down(iter("\n".join([first, first]).splitlines(keepends=True))))
+    text = str(break_down_log(iter("\n".join([first, first]).splitlines(keepends=True))))
     assert "with PlanCache the plan of each config is built only once: 1 plan fewer" in text
 
 
@@ -164,7 +164,7 @@ def _truncate_records_as_for_large_graphs(text: str) -> str:
 
 def test_graphs_with_truncated_records_are_counted() -> None:
     """cuDNN truncates log records at 64 KiB, so large graphs (201 operations with 9.24.1) cannot be read back."""
-    found = break_down(
+    found = break_down_log(
         iter(_truncate_records_as_for_large_graphs(read_log_text(TORCH_LOG.name)).splitlines(keepends=True))
     )
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 1)] * 2
@@ -176,14 +176,14 @@ def test_a_plan_without_its_graph_is_counted() -> None:
     text = read_log_text(TORCH_LOG.name)
     at = text.index("\n", text.index("descriptor: type=CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR"))
     head = text.rindex("I! CuDNN", 0, at)
-    found = break_down(iter(text[head:].splitlines(keepends=True)))
+    found = break_down_log(iter(text[head:].splitlines(keepends=True)))
     assert [(one.count, one.plans) for one in found.graphs if one.fault is not None] == [(0, 1)]
 
 
 def test_graphs_of_two_cudnn_versions_are_counted_separately() -> None:
     text = read_log_text(TORCH_LOG.name)
     other = text.replace("(v91900 ", "(v92000 ").replace('"cudnnVersion":91900', '"cudnnVersion":92000')
-    found = break_down(iter((text + other).splitlines(keepends=True)))
+    found = break_down_log(iter((text + other).splitlines(keepends=True)))
     assert [(one.version, one.plans) for one in found.graphs] == [("9.19.0", 1)] * 2 + [("9.20.0", 1)] * 2
     assert [len(group.graphs) for group in found.groups] == [1] * 4
     assert "graph 3, line " in str(found)
@@ -192,14 +192,14 @@ def test_graphs_of_two_cudnn_versions_are_counted_separately() -> None:
 
 def test_a_log_without_execute_calls_has_zero_executions() -> None:
     text = read_log_text(TORCH_LOG.name)
-    found = break_down(iter(text[: text.index("function cudnnBackendExecute")].splitlines(keepends=True)))
+    found = break_down_log(iter(text[: text.index("function cudnnBackendExecute")].splitlines(keepends=True)))
     assert [one.executions for one in found.graphs] == [0]
     assert " s from graphs to their plans\n" in str(found)
 
 
 def test_breakdown_reports_repeated_builds_of_a_graph() -> None:
     text = read_log_text(TORCH_LOG.name)
-    found = break_down(iter((text + text).splitlines(keepends=True)))
+    found = break_down_log(iter((text + text).splitlines(keepends=True)))
     assert [group.plans for group in found.groups] == [2, 2]
     assert all("PlanCache" in group.advice for group in found.groups)
 
@@ -207,7 +207,7 @@ def test_breakdown_reports_repeated_builds_of_a_graph() -> None:
 def test_log_command_prints_the_breakdown_as_text_and_json() -> None:
     run = CliRunner().invoke(main, ["log", str(TORCH_LOG), "--breakdown"])
     assert run.exit_code == 0
-    assert run.stdout == str(break_down(TORCH_LOG))
+    assert run.stdout == str(break_down_log(TORCH_LOG))
     data = json.loads(CliRunner().invoke(main, ["log", str(FORUM_LOG), "--breakdown", "--format", "json"]).stdout)
     assert (data["schema"], len(data["graphs"])) == ("cudnn-backend-py/log-breakdown", 1)
     refused = CliRunner().invoke(main, ["log", str(FORUM_LOG), "--breakdown", "--target", "h100"])
@@ -216,7 +216,7 @@ def test_log_command_prints_the_breakdown_as_text_and_json() -> None:
 
 
 def test_breakdown_reports_known_issues_of_the_gpu_of_the_log() -> None:
-    found = break_down(TORCH_LOG)
+    found = break_down_log(TORCH_LOG)
     assert len(found.faults) == len(found.graphs)
     nothing = Breakdown((replace(found.graphs[0], device={}),), (), ((),))
     assert "known issue" not in str(nothing)

@@ -34,7 +34,7 @@ from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.plans.record import add_hash
 from cudnn_backend_py.system.child import make_call_command
-from cudnn_backend_py.system.nearest import find_nearest
+from cudnn_backend_py.system.nearest import find_most_similar_name
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.terminal import open_console
@@ -231,9 +231,9 @@ def test_no_command_summary_is_truncated_at_eighty_columns(folder: Path) -> None
 
 def test_exit_codes_equal_the_documented_exit_codes() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
-    print_red = run_command(["--help"]).stdout.partition("Exit codes:\n")[2]
+    printed = run_command(["--help"]).stdout.partition("Exit codes:\n")[2]
     for code, text in output.EXIT_CODES.items():
-        assert re.search(rf"^ +{code} +{re.escape(text)}$", print_red, re.MULTILINE)
+        assert re.search(rf"^ +{code} +{re.escape(text)}$", printed, re.MULTILINE)
         assert f"| {code} | {text} |" in page
 
 
@@ -340,7 +340,7 @@ def test_global_and_command_cudnn_options_are_removed_separately() -> None:
     assert _replace_version_option(words[2:], None, whole=False) == ["matrix", "g"]
 
 
-def test_make_call_command_uses_the_current_python() -> None:
+def test_the_command_of_an_entry_point_uses_this_python() -> None:
     command = make_call_command("cudnn_backend_py.cli.commands:main", "--version")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cudnn-backend, version")
@@ -377,9 +377,9 @@ def test_target_list_as_json_has_all_profiles() -> None:
 
 
 def test_the_nearest_name_is_suggested_for_a_misspelt_name() -> None:
-    assert find_nearest("EXPLIAN", ["lint", "explain"]) == "explain"
-    assert find_nearest("l40z", ["l4", "L40S"]) == "L40S"
-    assert find_nearest("zzz", ["explain", "lint"]) is None
+    assert find_most_similar_name("EXPLIAN", ["lint", "explain"]) == "explain"
+    assert find_most_similar_name("l40z", ["l4", "L40S"]) == "L40S"
+    assert find_most_similar_name("zzz", ["explain", "lint"]) is None
 
 
 # Drawings
@@ -486,7 +486,7 @@ def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
     assert run_command(["graph", "draw", "several.log", "--graph", str(count)]).exit_code == 0
 
 
-def test_a_version_that_judges_no_described_gpu_is_named_before_its_download(
+def test_download_warns_that_a_version_judges_no_described_gpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def raise_not_ready(*_: object) -> None:

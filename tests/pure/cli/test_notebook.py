@@ -93,7 +93,7 @@ del VALUES_WITH_REPR["remedies"]  # a list: its members are
 
 
 @pytest.mark.parametrize("name", VALUES_WITH_HTML)
-def test_names_are_escaped_in_html(name: str) -> None:
+def test_markup_in_graph_names_is_escaped_in_html(name: str) -> None:
     shown = VALUES_WITH_HTML[name]._repr_html_()
     fragment = ParsedPage(shown)
     assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
@@ -105,14 +105,14 @@ def test_names_are_escaped_in_html(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VALUES_WITH_REPR)
-def test_repr_is_one_short_line(name: str) -> None:
+def test_repr_of_every_public_type_is_one_short_line(name: str) -> None:
     text = repr(VALUES_WITH_REPR[name])
     assert text.isprintable()
     assert len(text) <= 120
     assert text[0] + text[-1] == "<>"
 
 
-def test_repr_summarizes_the_value() -> None:
+def test_repr_summarizes_a_graph_tensor_verdict_or_matrix() -> None:
     graph = make_two_matmuls()
     assert repr(graph) == "<Graph 'two_matmuls': 2 operations, 5 tensors>"
     assert repr(graph.tensor("q")) == "<Tensor 'q' uid 1: f16[1,10,64]>"

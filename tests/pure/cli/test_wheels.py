@@ -15,7 +15,7 @@ from cudnn_backend_py import attention, save_graph
 from cudnn_backend_py.cli import installations, wheels
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.options import InstalledVersionParameter
-from cudnn_backend_py.cli.wheels import install_and_make_environment, list_available_versions
+from cudnn_backend_py.cli.wheels import install_version_and_make_environment, list_available_versions
 from cudnn_backend_py.diagnose.surveys import inputs
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.native.find import find_installed_version
@@ -112,7 +112,7 @@ def test_every_version_spelling_finds_the_wheel_on_sys_path(
     for name in ("9.88", "9.88.0", "9.88.0.42", "9.88.0.42+cu12", "latest"):
         assert find_installed_version(name) == str(library)
         assert read_judging_environment(name).library == str(library)
-        assert install_and_make_environment(name)["CUDNN_BACKEND_LIBRARY"] == str(library)
+        assert install_version_and_make_environment(name)["CUDNN_BACKEND_LIBRARY"] == str(library)
         assert inputs.find_exact_version_name(name) == ("9.88.0.42+cu12" if ".42" in name else "9.88.0+cu12")
     assert read_judging_environment("9.19").library.startswith(str(version_store))
     for name in ("9.88.1", "9.88.0.43", "9.88+cu13", "9.88-jit"):
@@ -124,7 +124,7 @@ def test_every_version_spelling_finds_the_wheel_on_sys_path(
 def test_latest_is_the_newest_version(wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
     own = [StoredLibrary((9, 18, 0), True, "12", Path("/libcudnn.so.9"))]
-    monkeypatch.setattr(inputs, "list_own_libraries", lambda: own)
+    monkeypatch.setattr(inputs, "list_libraries_outside_version_store", lambda: own)
     monkeypatch.setattr(versions, "find_default_cuda", lambda: "12")
     read = InstalledVersionParameter().convert
     assert read("9.19", None, None) == "9.19"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.diagnose.report.ci import make_github_annotations, make_junit_xml
-from cudnn_backend_py.diagnose.report.tables import render_as_text, render_check
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_baseline_check
 from cudnn_backend_py.diagnose.surveys.baseline import (
     Baseline,
     CheckedVerdict,
@@ -98,7 +98,7 @@ def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
         compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL),
         compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), CRASHED_CELL),
     ]
-    text = render_as_text(render_check(results))
+    text = render_as_text(render_baseline_check(results))
     assert "3 verdicts checked, 2 changed" in text
     assert "head dim 20 is no multiple of 8" in text
     root = ET.fromstring(make_junit_xml(one.make_test_case() for one in results).encode())
@@ -112,15 +112,17 @@ def test_the_baseline_update_report_counts_changed_verdicts() -> None:
         compare_verdict_with_baseline(None, SUPPORTED_CELL),
         compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL),
     ]
-    text = render_as_text(render_check(unexpected, "b.toml"))
+    text = render_as_text(render_baseline_check(unexpected, "b.toml"))
     assert "2 changed; b.toml is updated; 1 could not be judged, and b.toml keeps what it had" in text
-    assert "is updated" not in render_as_text(render_check([], "b.toml")) + render_as_text(render_check(unexpected))
+    assert "is updated" not in render_as_text(render_baseline_check([], "b.toml")) + render_as_text(
+        render_baseline_check(unexpected)
+    )
 
 
 def test_check_report_names_the_doctor_command_if_it_is_needed() -> None:
     lost, crashed = compare_verdict_with_baseline(None, LOST_CELL), compare_verdict_with_baseline(None, CRASHED_CELL)
-    assert render_as_text(render_check([lost, lost])).count("fix: 'cudnn-backend doctor'") == 1
-    assert "doctor" not in render_as_text(render_check([crashed]))
+    assert render_as_text(render_baseline_check([lost, lost])).count("fix: 'cudnn-backend doctor'") == 1
+    assert "doctor" not in render_as_text(render_baseline_check([crashed]))
 
 
 def test_an_updated_baseline_keeps_its_text_and_is_read_unchanged(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cudnn_backend_py.diagnose.report.ci import (
     make_github_annotations,
     make_junit_xml,
 )
-from cudnn_backend_py.printable import printable_lines
+from cudnn_backend_py.printable import make_lines_printable
 from tests.support.reporting import HOSTILE_NAME, make_support_matrix, make_two_matmuls, make_verdict
 
 VERDICTS = [make_verdict(make_two_matmuls("first"), outcome) for outcome in Outcome] + [
@@ -43,7 +43,7 @@ def test_junit_contains_cause_and_verdict() -> None:
     assert "no <b>such</b> pattern at: a && b" in failure.text
 
 
-def test_junit_has_a_test_case_for_every_cell_of_a_matrix() -> None:
+def test_junit_has_a_test_case_for_each_support_matrix_cell() -> None:
     matrix = make_support_matrix("a", HOSTILE_NAME)
     root = ElementTree.fromstring(make_junit_xml(matrix, suite="nightly").encode())
     outcomes = [cell.outcome for cell in matrix.cells.values()]
@@ -88,7 +88,7 @@ def test_an_annotation_of_hostile_text_is_one_workflow_command(given: str) -> No
     head, properties, message = line.split("::", 2)
     assert (head, properties.split(" ")[0]) == ("", "error")
     assert [part.split("=")[0] for part in properties.removeprefix("error ").split(",")] == ["file", "title"]
-    assert message.replace("%0A", "\n").replace("%25", "%") == printable_lines(f"{given} [{given}]")
+    assert message.replace("%0A", "\n").replace("%25", "%") == make_lines_printable(f"{given} [{given}]")
 
 
 @pytest.mark.parametrize("results", [VERDICTS, make_support_matrix("a", "b")], ids=["verdicts", "matrix"])

@@ -19,14 +19,14 @@ SHARED_MEMORY_STATEMENT = "Kernel request for shared memory is exceeding the sha
 ENGINE_CONFIG_JSON = '{"engineId":3,"smVersion":900,"knobChoices":{"CUDNN_KNOB_TYPE_KERNEL_CFG":7}}'
 
 
-def make_architecture_reason(what: str, expression: str) -> tuple[str, str, str]:
+def make_architecture_mismatch_reason(what: str, expression: str) -> tuple[str, str, str]:
     return ("NOT_SUPPORTED_ARCH_MISMATCH", f"only {what} is supported for this engine", expression)
 
 
-HOPPER_REASON = make_architecture_reason("Hopper", "!(900 <= deviceVer && deviceVer < 1000)")
-BLACKWELL_REASON = make_architecture_reason("Blackwell", "!(1000 <= deviceVer && deviceVer < 1200)")
-SM12X_REASON = make_architecture_reason("sm12x", "!(900 <= deviceVer)")
-RUBIN_REASON = make_architecture_reason("Rubin", "!(1070 <= deviceVer && deviceVer < 1100)")
+HOPPER_REASON = make_architecture_mismatch_reason("Hopper", "!(900 <= deviceVer && deviceVer < 1000)")
+BLACKWELL_REASON = make_architecture_mismatch_reason("Blackwell", "!(1000 <= deviceVer && deviceVer < 1200)")
+SM12X_REASON = make_architecture_mismatch_reason("sm12x", "!(900 <= deviceVer)")
+RUBIN_REASON = make_architecture_mismatch_reason("Rubin", "!(1070 <= deviceVer && deviceVer < 1100)")
 SHARED_MEMORY_REASON = (
     "NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT",
     SHARED_MEMORY_STATEMENT,
@@ -164,7 +164,7 @@ def test_log_block_without_config_is_parsed() -> None:
     assert [reason.status for reason in refusal.reasons] == ["", *[f"{STATUS_PREFIX}NOT_SUPPORTED_GRAPH_PATTERN"] * 2]
 
 
-def is_in_refusals(line: str, refusals: list[Refusal]) -> bool:
+def is_line_in_refusals(line: str, refusals: list[Refusal]) -> bool:
     """Return whether the parsed refusals contain a line of the message."""
     words = line.strip()
     for refusal in refusals:
@@ -182,7 +182,9 @@ def is_in_refusals(line: str, refusals: list[Refusal]) -> bool:
 @pytest.mark.parametrize("name", GOLDEN_MESSAGES)
 def test_every_line_of_a_message_is_kept(name: str) -> None:
     refusals = read_refusals(GOLDEN_MESSAGES[name])
-    lost = [line for line in GOLDEN_MESSAGES[name].splitlines() if line.strip() and not is_in_refusals(line, refusals)]
+    lost = [
+        line for line in GOLDEN_MESSAGES[name].splitlines() if line.strip() and not is_line_in_refusals(line, refusals)
+    ]
     assert [line for line in lost if "=== error stack (" not in line] == []
 
 
@@ -194,7 +196,7 @@ def test_every_line_of_a_truncated_message_is_kept(name: str) -> None:
         cut = text[:end]
         refusals = read_refusals(cut)
         lines = [line for line in cut.splitlines() if line.strip()]
-        assert all(is_in_refusals(line, refusals) for line in lines), end
+        assert all(is_line_in_refusals(line, refusals) for line in lines), end
         whole = read_refusals(GOLDEN_MESSAGES[name])
         assert [item.engine for item in refusals if item.engine is not None] == [
             item.engine for item in whole[: sum(line.startswith("{") and line.endswith("}}") for line in lines)]
@@ -247,7 +249,7 @@ def test_blank_messages_have_no_refusals(text: str) -> None:
         ("    === error stack (1/2) ===", []),
     ],
 )
-def test_unusual_lines_are_parsed(text: str, expected: list[Refusal]) -> None:
+def test_unusual_lines_of_cudnn_messages_are_parsed(text: str, expected: list[Refusal]) -> None:
     assert read_refusals(text) == expected
 
 
@@ -261,7 +263,7 @@ def test_unusual_lines_are_parsed(text: str, expected: list[Refusal]) -> None:
         ("nothing after at: ", "nothing after", None),
     ],
 )
-def test_statement_and_expression_are_separated(text: str, statement: str, expression: str | None) -> None:
+def test_statement_and_condition_of_a_reason_are_separated(text: str, statement: str, expression: str | None) -> None:
     reason = Reason("", text)
     assert (reason.statement, reason.expression) == (statement, expression)
 

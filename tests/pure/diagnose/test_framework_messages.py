@@ -14,8 +14,8 @@ from cudnn_backend_py.diagnose.framework_messages import (
     MESSAGE_ENTRIES,
     STATUS_ENTRIES,
     explain_message,
-    find_message_source,
-    find_similar_titles,
+    find_program_that_printed_message,
+    find_titles_of_similar_messages,
 )
 
 MESSAGES_FILE = Path(__file__).parents[2] / "cases" / "data" / "framework_messages.toml"
@@ -89,10 +89,10 @@ def test_four_words_of_a_message_suffice_to_explain_the_message(text: str) -> No
     assert "`cudnn-backend explain GRAPH --build`" in entry.fix
 
 
-def test_a_text_that_is_not_explained_gets_similar_titles() -> None:
+def test_an_unknown_message_gets_titles_of_similar_messages() -> None:
     assert explain_message("execution plans were not valid") == ()
-    assert 1 <= len(find_similar_titles("execution plans were not valid")) <= 3
-    assert find_similar_titles("all is well") == []
+    assert 1 <= len(find_titles_of_similar_messages("execution plans were not valid")) <= 3
+    assert find_titles_of_similar_messages("all is well") == []
 
 
 def test_torchs_hint_at_non_contiguous_input_is_not_explained_as_strides() -> None:
@@ -124,7 +124,7 @@ def test_the_suggested_command_depends_on_the_program(program: str, command: str
     text = row["text"] if program == "JAX" else f"{row['text']} cudnn_frontend" * (program == "cudnn-frontend")
     [entry] = explain_message(text or row["text"])
     assert entry.command.startswith(f"`cudnn-backend {command} ")
-    assert find_message_source(text or row["text"]) == program
+    assert find_program_that_printed_message(text or row["text"]) == program
 
 
 def test_very_long_text_is_searched_quickly() -> None:

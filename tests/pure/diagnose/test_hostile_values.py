@@ -72,7 +72,7 @@ def build_sdpa_forward(**options: Any) -> Graph:
 @pytest.mark.parametrize(
     "value", ["16", 1.5, float("nan"), True, pytest.param(TOO_LARGE_NUMBER, id="beyond"), (16,), np.ones(3)]
 )
-def test_integer_options_of_attention_refuse_other_types(option: str, value: Any) -> None:
+def test_integer_options_of_attention_need_int64_values(option: str, value: Any) -> None:
     with pytest.raises(GraphError, match=f"attention-option: {option} is .*, an int of 64 bits is needed"):
         build_sdpa_forward(padding=True, ragged=True, **{option: value})
 

@@ -15,7 +15,7 @@ from cudnn_backend_py.known_issues import FAULTS, find_known_issues
 from cudnn_backend_py.plans.lower import find_newer_features
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.rewrite.override import override
-from cudnn_backend_py.rewrite.unusual import find_deviations
+from cudnn_backend_py.rewrite.unusual import find_unusual_properties
 from tests.known_issues import EXAMPLES
 from tests.support.growth import GROWING_GRAPHS, count_calls, measure_relative_growth, repeat_graph
 from tests.support.typical_graphs import TYPICAL_GRAPHS
@@ -23,7 +23,7 @@ from tests.support.typical_graphs import TYPICAL_GRAPHS
 MAX_RELATIVE_GROWTH = 1.3  # allows more than linear growth for lists that are sorted and truncated
 
 
-def compute_all_graph_changes(graph: Graph) -> None:
+def compute_all_proposed_changes(graph: Graph) -> None:
     for _ in iterate_changes(graph):
         pass
 
@@ -43,8 +43,8 @@ WORK_ON_GRAPHS: dict[str, Callable[[Graph], object]] = {
     "text": str,
     "known issues": lambda graph: list(find_known_issues(graph, 90, (9, 28, 0))),
     "lint": lint,
-    "changes": compute_all_graph_changes,
-    "deviations": find_deviations,
+    "changes": compute_all_proposed_changes,
+    "deviations": find_unusual_properties,
     "JSON": lambda graph: graph_from_json(graph_to_json(graph)),
     "drawing": draw_graph,
     "newer parts": lambda graph: find_newer_features(graph, (9, 0, 0)),

@@ -8,9 +8,14 @@ from itertools import product
 
 import pytest
 
-from cudnn_backend_py.diagnose.report.tables import format_matrix_markdown, render_as_text, render_matrix, render_since
+from cudnn_backend_py.diagnose.report.tables import (
+    format_verdict_matrix_markdown,
+    render_as_text,
+    render_supporting_version_range,
+    render_verdict_matrix,
+)
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix, matrix
-from cudnn_backend_py.diagnose.surveys.since import Since, _bisect_supporting_range, since
+from cudnn_backend_py.diagnose.surveys.since import Since, _bisect_supporting_version_range, since
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -35,7 +40,7 @@ def bisect_fake_versions(truth: str) -> Since:
         answers[version] = CELL_BY_LETTER[of[version]]
         return SUPPORT_BY_LETTER[of[version]]
 
-    _bisect_supporting_range(list(versions), record_and_return_support)
+    _bisect_supporting_version_range(list(versions), record_and_return_support)
     return Since("g", "sm90", versions, {one: answers[one] for one in versions if one in answers})
 
 
@@ -63,12 +68,12 @@ def test_bisection_needs_few_queries() -> None:
     assert len(bisect_fake_versions("-" * 64).asked) == 64
 
 
-def test_support_that_is_not_monotone_is_reported() -> None:
+def test_support_lost_and_regained_by_versions_is_reported() -> None:
     versions = ("9.0.0", "9.1.0", "9.2.0", "9.3.0")
     found = Since("g", "sm90", versions, dict(zip(versions, map(CELL_BY_LETTER.get, "S-S-"), strict=True)))  # type: ignore[arg-type]
     assert (found.first, found.last, found.first_after) == ("9.0.0", "9.2.0", "9.3.0")
     assert not found.monotone
-    assert "not monotone: 9.1.0" in render_as_text(render_since(found))
+    assert "not monotone: 9.1.0" in render_as_text(render_supporting_version_range(found))
 
 
 @pytest.mark.parametrize(("truth", "code"), [("--", 1), ("??", 2), ("-?", 2), ("?S", 0), ("-S", 0)])
@@ -95,40 +100,40 @@ def test_cells_without_a_verdict_are_not_counted_as_refusals(
         "g", "sm90", versions, {one: CELL_BY_LETTER[letter] for one, letter in zip(versions, truth, strict=True)}
     )
     assert (found.open_before, found.open_after) == (before, after)
-    assert says in render_as_text(render_since(found))
+    assert says in render_as_text(render_supporting_version_range(found))
     assert (found.to_dict()["open_before"], found.to_dict()["open_after"]) == (list(before), list(after))
 
 
 def test_versions_that_were_not_judged_are_listed() -> None:
-    text = render_as_text(render_since(bisect_fake_versions("SSSSS")))
+    text = render_as_text(render_supporting_version_range(bisect_fake_versions("SSSSS")))
     assert "not judged: 9.1.0, 9.2.0, 9.3.0" in text
     assert "support may be older" in text
 
 
-def make_matrix_of_fake_versions(letters: str) -> Matrix:
+def make_support_matrix_of_fake_versions(letters: str) -> Matrix:
     versions = tuple(f"9.{number}.0" for number in range(len(letters)))
     cells = {("g", "sm90", version): CELL_BY_LETTER[one] for version, one in zip(versions, letters, strict=True)}
     return Matrix(("g",), ("sm90",), versions, cells)
 
 
-def test_a_matrix_is_read_from_its_json_unchanged() -> None:
-    whole = make_matrix_of_fake_versions("S-?!")
+def test_a_support_matrix_is_read_from_its_json_unchanged() -> None:
+    whole = make_support_matrix_of_fake_versions("S-?!")
     assert Matrix.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
 @pytest.mark.parametrize(("key", "value"), [("schema", "other"), ("version", 2), ("cells", [{"graph": "g"}])])
-def test_an_invalid_matrix_is_refused(key: str, value: object) -> None:
+def test_an_invalid_support_matrix_is_refused(key: str, value: object) -> None:
     with pytest.raises(UsageError, match="matrix-schema"):
-        Matrix.from_dict(make_matrix_of_fake_versions("S").to_dict() | {key: value})
+        Matrix.from_dict(make_support_matrix_of_fake_versions("S").to_dict() | {key: value})
 
 
 @pytest.mark.parametrize(("letters", "code"), [("S", 0), ("S-", 1), ("S-?", 2), ("!", 2)])
-def test_a_matrix_has_the_documented_exit_code(letters: str, code: int) -> None:
-    assert make_matrix_of_fake_versions(letters).exit_code == code
+def test_a_support_matrix_has_the_documented_exit_code(letters: str, code: int) -> None:
+    assert make_support_matrix_of_fake_versions(letters).exit_code == code
 
 
-def test_the_table_has_a_letter_per_version_and_lists_each_cause_once() -> None:
-    lines = render_as_text(render_matrix(make_matrix_of_fake_versions("S--?!"))).splitlines()
+def test_a_matrix_table_has_version_letters_and_each_cause_once() -> None:
+    lines = render_as_text(render_verdict_matrix(make_support_matrix_of_fake_versions("S--?!"))).splitlines()
     assert next(line.split() for line in lines if line.strip().startswith("sm90")) == [
         "sm90",
         "S",
@@ -148,14 +153,14 @@ def test_causes_that_differ_only_in_the_architecture_are_listed_once() -> None:
     cells = {
         ("g", name, "9.0.0"): dataclasses.replace(CELL_BY_LETTER["-"], headline=cause) for name, cause in causes.items()
     }
-    table = render_as_text(render_matrix(Matrix(("g",), targets, ("9.0.0",), cells)))
+    table = render_as_text(render_verdict_matrix(Matrix(("g",), targets, ("9.0.0",), cells)))
     assert [line.split()[1] for line in table.splitlines() if line.startswith("sm")] == ["-1", "-1", "-1", "-2"]
     assert "-1  sm_86, sm_89 or sm_120 has 99 KiB, sm_90 has more\n-2  sm_75 does not support it\n" in table
 
 
-def test_the_markdown_of_a_matrix_has_the_same_letters_and_causes() -> None:
-    matrix = make_matrix_of_fake_versions("S-?!")
-    text = format_matrix_markdown(matrix)
+def test_a_matrix_in_markdown_has_the_letters_of_its_text_table() -> None:
+    matrix = make_support_matrix_of_fake_versions("S-?!")
+    text = format_verdict_matrix_markdown(matrix)
     assert "| target | 9.0.0 | 9.1.0 | 9.2.0 | 9.3.0 |\n|---|---|---|---|---|\n| sm90 | S | -1 | ?2 | !3 |\n" in text
     for letter, cell in (("-1", CELL_BY_LETTER["-"]), ("!3", CELL_BY_LETTER["!"])):
         assert f"* {letter}: {cell.headline}" in text
@@ -166,8 +171,8 @@ def test_pipes_and_newlines_in_a_markdown_cell_are_escaped() -> None:
 
 
 def test_a_narrow_table_still_shows_its_versions_and_targets() -> None:
-    whole = make_matrix_of_fake_versions("S" * 14)
-    lines = render_as_text(render_matrix(whole), width=80).splitlines()
+    whole = make_support_matrix_of_fake_versions("S" * 14)
+    lines = render_as_text(render_verdict_matrix(whole), width=80).splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith("target")]
     assert [name for head in heads for name in lines[head].split()[1:]] == [*whole.versions]
     assert [lines[head + 1].split() for head in heads] == [["sm90", *"S" * 8], ["sm90", *"S" * 6]]
@@ -187,7 +192,7 @@ GRAPH = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)
         ([GRAPH], ["sm90", "sm91"], [None], "unknown-target"),
     ],
 )
-def test_invalid_matrix_arguments_are_refused(graphs: list, targets: list, versions: list, code: str) -> None:  # type: ignore[type-arg]
+def test_invalid_support_matrix_arguments_are_refused(graphs: list, targets: list, versions: list, code: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(UsageError, match=code):
         matrix(graphs, targets, versions)
 
@@ -207,7 +212,7 @@ def make_since_result_with_known_issues(issues: tuple[str, ...]) -> Since:
 def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
     found = make_since_result_with_known_issues(("a matmul: it crashes (its-code)",))
     assert (found.repaired, found.sound, found.exit_code) == (("a matmul: it crashes (its-code)",), None, 1)
-    text = render_as_text(render_since(found))
+    text = render_as_text(render_supporting_version_range(found))
     assert "accepted from 9.24.0 to 9.24.0, with a known issue; 9.25.0 refuses it" in text
     assert "no version supports it without it; do not go back to 9.24.0" in text
     assert "supported since" not in text
@@ -216,5 +221,5 @@ def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
 def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
     found = make_since_result_with_known_issues(())
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
-    text = render_as_text(render_since(found))
+    text = render_as_text(render_supporting_version_range(found))
     assert "supported from 9.24.0 to 9.24.0; 9.25.0 is the first after it that refuses" in text

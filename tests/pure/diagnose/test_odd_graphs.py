@@ -31,8 +31,8 @@ from cudnn_backend_py.rewrite.changes import (
     find_attention_dims,
     iterate_changes,
 )
-from cudnn_backend_py.rewrite.dims import find_dim_classes
-from cudnn_backend_py.rewrite.fusion import expand_softmax, expand_to_composite
+from cudnn_backend_py.rewrite.dims import find_sets_of_equal_dims
+from cudnn_backend_py.rewrite.fusion import expand_softmax, expand_to_composite_attention
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
 from tests.support.operations import OPERATION_GRAPHS
 from tests.support.randomly_changed_graphs import iterate_random_mutants
@@ -67,7 +67,7 @@ def make_matmul_with_largest_uids() -> Graph:
     return g.graph()
 
 
-def check_graph_and_list_changes(graph: Graph) -> list[Change]:
+def lint_graph_and_list_proposed_changes(graph: Graph) -> list[Change]:
     """Run all checks that need no cuDNN, assert that none fails, and return the changes."""
     with collect_error_reports() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
@@ -83,14 +83,14 @@ def check_graph_and_list_changes(graph: Graph) -> list[Change]:
     [make_dequantization_to_another_rank(), make_matmul_with_largest_uids(), *map(make_graph_of_rank, range(1, 9))],
     ids=lambda one: one.name,
 )
-def test_checks_of_odd_graphs_do_not_fail(graph: Graph) -> None:
-    check_graph_and_list_changes(graph)
+def test_lint_and_proposed_changes_accept_unusual_graphs(graph: Graph) -> None:
+    lint_graph_and_list_proposed_changes(graph)
 
 
 def test_changes_name_only_tensors_of_the_graph() -> None:
     graph = make_matmul_with_largest_uids()
     names, uids = {one.name for one in graph.tensors}, {one.uid for one in graph.tensors}
-    found = check_graph_and_list_changes(graph)
+    found = lint_graph_and_list_proposed_changes(graph)
     added = [one for change in found for graph in change.graphs for one in graph.tensors if one.uid not in uids]
     assert {one.name for one in added} == {"c_f32"}
     assert {one.uid for one in added} == {1}
@@ -98,7 +98,7 @@ def test_changes_name_only_tensors_of_the_graph() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
+def test_lint_and_proposed_changes_accept_random_graphs(seed: int) -> None:
     made = iterate_random_mutants(random.Random(seed))
     counted = 0
     while counted < 30:
@@ -108,18 +108,18 @@ def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
         counted += 1
         if len(graph.ops) < 25:
             names = {one.name for one in graph.tensors}
-            assert all(set(change.tensors) <= names for change in check_graph_and_list_changes(graph))
+            assert all(set(change.tensors) <= names for change in lint_graph_and_list_proposed_changes(graph))
 
 
-def test_classes_of_axes_with_equal_sizes_contain_only_axes_of_the_tensor() -> None:
+def test_axis_equivalence_classes_contain_only_existing_axes() -> None:
     graph = make_dequantization_to_another_rank()
-    classes = find_dim_classes(graph)
+    classes = find_sets_of_equal_dims(graph)
     x, y = graph.tensor("x"), graph.tensor("y")
     assert set(classes) >= {(x.uid, 0), (x.uid, 2), (y.uid, 1)}
     assert (y.uid, 2) not in classes
     assert classes[x.uid, 2].fixed  # its partner is missing, so its class of axes is unknown
     assert find_attention_dims(make_graph_of_rank(2)).d is None
-    assert expand_to_composite(Graph((make_graph_of_rank(3).ops[0],))) is None
+    assert expand_to_composite_attention(Graph((make_graph_of_rank(3).ops[0],))) is None
 
 
 def test_response_dims_of_invalid_convolutions_are_none() -> None:
@@ -136,7 +136,9 @@ def test_two_operations_with_equal_names_are_distinguished() -> None:
     x, y, z, bias = (make_tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
     first = make_relu(x, y, "same")
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
-    found = [change for change in check_graph_and_list_changes(Graph((first, second))) if change.kind == "drop_bias"]
+    found = [
+        change for change in lint_graph_and_list_proposed_changes(Graph((first, second))) if change.kind == "drop_bias"
+    ]
     assert [change.title for change in found] == ["without the bias bias"]
     assert [op.display_name() for op in found[0].graph.ops] == ["relu_fwd"]
 

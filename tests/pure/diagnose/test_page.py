@@ -22,10 +22,10 @@ from cudnn_backend_py.diagnose.report.drawing import (
     find_named_tensors,
     list_nested_graphs,
 )
-from cudnn_backend_py.diagnose.report.html import render_matrix_html, render_page, render_verdict_html
+from cudnn_backend_py.diagnose.report.html import render_page, render_verdict_html, render_verdict_matrix_html
 from tests.support.reporting import (
     HOSTILE_NAME,
-    make_page_arguments,
+    make_render_page_arguments,
     make_support_matrix,
     make_two_matmuls,
     make_verdict,
@@ -69,7 +69,7 @@ class ParsedPage(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page_text() -> str:
-    return render_page(**make_page_arguments())
+    return render_page(**make_render_page_arguments())
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def find_rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
 
 
 def test_equal_arguments_give_an_equal_page(page_text: str) -> None:
-    assert render_page(**make_page_arguments()) == page_text
+    assert render_page(**make_render_page_arguments()) == page_text
 
 
 def test_page_refers_to_no_other_file(parsed_page: ParsedPage) -> None:
@@ -127,9 +127,9 @@ def test_a_verdict_html_fragment_is_complete_without_scripts(outcome: Outcome) -
         assert outcome.value.upper() in fragment.text
 
 
-def test_a_matrix_fragment_has_a_letter_for_every_result() -> None:
+def test_support_matrix_html_has_a_letter_for_every_result() -> None:
     matrix = make_support_matrix("a", HOSTILE_NAME)
-    fragment = ParsedPage(render_matrix_html(matrix))
+    fragment = ParsedPage(render_verdict_matrix_html(matrix))
     legend = 5
     letters = [given for given in fragment.find_elements_of_class("cell") if "title" in given]
     assert len(letters) == 2 * 3 * 5
@@ -171,13 +171,13 @@ def test_a_remedy_shows_changes_of_virtual_tensors(parsed_page: ParsedPage) -> N
 
 
 def test_a_remedy_without_the_graph_is_shown_as_a_text_diff() -> None:
-    shown = ParsedPage(render_page(**{**make_page_arguments(), "graphs": None}))
+    shown = ParsedPage(render_page(**{**make_render_page_arguments(), "graphs": None}))
     assert not shown.find_elements_of_class("graph")
     assert "-graph two_matmuls" not in shown.text
     assert "-graph " + HOSTILE_NAME[:9] in shown.text
 
 
-def test_a_remedy_with_two_graphs_shows_both() -> None:
+def test_a_remedy_that_splits_a_graph_shows_both_graphs() -> None:
     first, second = make_two_matmuls("first"), make_two_matmuls("second")
     remedy = Remedy("split", "exact", (), first, "l40s", None, False, None, (first, second))
     shown = ParsedPage(render_page([make_verdict(first)], remedies=[[remedy]], graphs=[first])).text
@@ -187,17 +187,17 @@ def test_a_remedy_with_two_graphs_shows_both() -> None:
 
 def test_unequal_numbers_of_remedies_and_verdicts_are_refused() -> None:
     with pytest.raises(UsageError, match="report-lengths: 1 remedies for 4 verdicts"):
-        render_page(make_page_arguments()["verdicts"], remedies=[[]])
+        render_page(make_render_page_arguments()["verdicts"], remedies=[[]])
 
 
-def test_a_page_may_have_no_verdicts_or_only_a_matrix() -> None:
+def test_a_page_may_have_no_verdicts_or_only_a_support_matrix() -> None:
     assert "nothing was queried" in ParsedPage(render_page([])).text
     alone = ParsedPage(render_page([], matrix=make_support_matrix("a")))
     assert "cuDNN's verdicts and their causes: 1 graph, 5 cuDNN versions" in alone.text
     assert len([tag for tag, given in alone.elements if tag == "button" and "cell" in given.get("class", "")]) == 14
 
 
-def test_matrix_cells_have_an_outcome_label_and_no_tab_stop(parsed_page: ParsedPage) -> None:
+def test_support_matrix_cells_have_a_label_and_no_tab_stop(parsed_page: ParsedPage) -> None:
     cells = [
         given for tag, given in parsed_page.elements if tag == "button" and "cell" in given.get("class", "").split()
     ]

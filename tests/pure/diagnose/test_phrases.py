@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from cudnn_backend_py.diagnose.causes.attention import blame_options
+from cudnn_backend_py.diagnose.causes.attention import blame_refused_attention_options
 from cudnn_backend_py.diagnose.causes.phrases import (
     DEVICE_NEED_BY_PATTERN,
     REASON_PHRASES,
-    find_change_kinds,
+    find_change_kinds_suggested_by_reason,
     find_queried_device_properties,
-    find_rules,
+    find_rules_for_reason,
     is_about_other_architecture,
     is_vague,
     name_data_types_given_as_numbers,
@@ -24,7 +24,7 @@ NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
 def test_patterns_of_refusal_reasons_refer_to_existing_rules_and_kinds_of_change() -> None:
-    assert blame_options  # its module registers rules too
+    assert blame_refused_attention_options  # its module registers rules too
     assert {phrase.rule for phrase in REASON_PHRASES if phrase.rule} == set(PHRASE_RULES)
     assert {kind for phrase in REASON_PHRASES for kind in phrase.kinds} <= set(KINDS)
 
@@ -64,9 +64,11 @@ def test_patterns_of_device_property_reasons_have_no_regex_syntax() -> None:
         (f"{NOT_SUPPORTED_STATUS}_RUNTIME: nothing known", (), ()),
     ],
 )
-def test_a_reason_selects_its_rules_and_changes(reason: str, rules: tuple[str, ...], kinds: tuple[str, ...]) -> None:
-    assert find_rules(reason) == rules
-    assert find_change_kinds(reason) == kinds
+def test_a_refusal_reason_selects_rules_and_kinds_of_change(
+    reason: str, rules: tuple[str, ...], kinds: tuple[str, ...]
+) -> None:
+    assert find_rules_for_reason(reason) == rules
+    assert find_change_kinds_suggested_by_reason(reason) == kinds
 
 
 def test_vague_messages_are_recognized() -> None:

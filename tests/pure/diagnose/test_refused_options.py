@@ -44,7 +44,7 @@ def test_refused_sets_of_options_are_found(
     assert len(run_query.queries) == len(set(run_query.queries)) <= 4 * len(OPTION_NAMES)
 
 
-def test_no_refused_option_is_reported_if_the_plain_problem_is_refused() -> None:
+def test_options_are_not_blamed_for_a_problem_refused_without_any() -> None:
     run_query = FakeSupportCheck("")
     assert find_refused_options(OPTION_NAMES, {}, run_query) == RefusedOptions(((),))
     assert run_query.queries == [frozenset()]
@@ -58,7 +58,7 @@ def test_options_refused_only_together_are_reported_together() -> None:
 
 
 @pytest.mark.parametrize(("refused", "sets"), [("ab", (("b",),)), ("a", (("a",),)), ("bc", (("b", "c"),))])
-def test_an_option_is_judged_together_with_the_option_it_needs(refused: str, sets: tuple[tuple[str, ...], ...]) -> None:
+def test_an_option_is_judged_only_with_the_option_it_requires(refused: str, sets: tuple[tuple[str, ...], ...]) -> None:
     """Option "b" needs option "a": it is judged only with "a", but the reported set need not contain "a"."""
     run_query = FakeSupportCheck(refused)
     found = find_refused_options("abc", {"b": ("a",)}, run_query)
@@ -76,7 +76,7 @@ def test_contradictory_support_checks_give_no_refused_option() -> None:
     assert find_refused_options("abc", {}, run_query) is None
 
 
-def test_an_option_is_judged_with_the_option_that_it_depends_on() -> None:
+def test_an_option_that_works_with_another_is_not_blamed_alone() -> None:
     """Option "a" is refused alone and supported with "b", as ragged offsets are with ragged statistics."""
 
     def run_query(kept: frozenset[str]) -> bool:

@@ -126,7 +126,7 @@ def test_long_reasons_are_not_wrapped() -> None:
     assert f"    {long}\n" in render_text(verdict, width=80)
 
 
-def test_an_existing_reason_is_not_reported_as_missing() -> None:
+def test_a_verdict_with_a_reason_does_not_report_it_as_missing() -> None:
     text = render_text(dataclasses.replace(VERDICT_WITHOUT_REASON, reasons=(Reason("", "one word"),)))
     assert "\ncuDNN offered no engine config\n\ncuDNN's messages that name no engine config\n    one word\n" in text
 
@@ -239,14 +239,14 @@ def test_verdict_data_contains_the_engine_config_tags() -> None:
     ids=lambda graph: graph.name,
 )
 def test_every_written_tensor_is_an_output_in_the_text(graph: Graph) -> None:
-    written = {tensor.name for tensor in graph.tensors if not tensor.virtual and _is_written(graph, tensor.uid)}
+    written = {tensor.name for tensor in graph.tensors if not tensor.virtual and _is_tensor_written(graph, tensor.uid)}
     left = {name for op in graph.ops for name in str(op).partition(" = ")[0].split(", ")}
     assert written <= left
     read = format_graph_line(str(graph)).partition(" -> ")[0].replace(",", " ").split()
     assert written.isdisjoint(read)
 
 
-def _is_written(graph: Graph, uid: int) -> bool:
+def _is_tensor_written(graph: Graph, uid: int) -> bool:
     return any(tensor.uid == uid for op in graph.ops for tensor in op.outputs().values())
 
 

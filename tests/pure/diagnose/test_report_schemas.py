@@ -26,7 +26,7 @@ VERDICT, MATRIX = (
 EMPTY_FIELDS = {"control": None, "cause": None, "candidates": (), "stages": (), "sm": 0}
 
 
-def to_plain_json(value: Verdict | Matrix) -> Any:
+def convert_to_json_data(value: Verdict | Matrix) -> Any:
     return json.loads(json.dumps(value.to_dict(), allow_nan=False))
 
 
@@ -37,16 +37,16 @@ def test_schema_file_is_a_valid_json_schema(schema: Any) -> None:
 
 @pytest.mark.parametrize("outcome", Outcome)
 @pytest.mark.parametrize("changes", [{}, {"hazards": ("one",)}, EMPTY_FIELDS], ids=["whole", "hazard", "blank"])
-def test_a_verdict_is_valid_and_read_unchanged(outcome: Outcome, changes: dict[str, Any]) -> None:
+def test_a_verdict_fits_its_schema_and_is_read_unchanged(outcome: Outcome, changes: dict[str, Any]) -> None:
     value = make_verdict(make_two_matmuls(), outcome, **changes)
-    Draft202012Validator(VERDICT).validate(to_plain_json(value))
-    assert Verdict.from_dict(to_plain_json(value)) == value
+    Draft202012Validator(VERDICT).validate(convert_to_json_data(value))
+    assert Verdict.from_dict(convert_to_json_data(value)) == value
 
 
-def test_a_matrix_is_valid_and_read_unchanged() -> None:
+def test_a_support_matrix_fits_its_schema_and_is_read_unchanged() -> None:
     value = make_support_matrix("a", "b")
-    Draft202012Validator(MATRIX).validate(to_plain_json(value))
-    assert Matrix.from_dict(to_plain_json(value)) == value
+    Draft202012Validator(MATRIX).validate(convert_to_json_data(value))
+    assert Matrix.from_dict(convert_to_json_data(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_matrix_is_valid_and_read_unchanged() -> None:
     ],
 )
 def test_schema_refuses_an_invalid_verdict(spoil: Callable[[Any], None]) -> None:
-    data = to_plain_json(make_verdict(make_two_matmuls()))
+    data = convert_to_json_data(make_verdict(make_two_matmuls()))
     spoil(data)
     with pytest.raises(ValidationError):
         Draft202012Validator(VERDICT).validate(data)
@@ -80,8 +80,8 @@ def test_schema_refuses_an_invalid_verdict(spoil: Callable[[Any], None]) -> None
         lambda data: data["cells"][0].update(engines=["8"]),
     ],
 )
-def test_schema_refuses_an_invalid_matrix(spoil: Callable[[Any], None]) -> None:
-    data = to_plain_json(make_support_matrix("a"))
+def test_schema_refuses_an_invalid_support_matrix(spoil: Callable[[Any], None]) -> None:
+    data = convert_to_json_data(make_support_matrix("a"))
     spoil(data)
     with pytest.raises(ValidationError):
         Draft202012Validator(MATRIX).validate(data)
@@ -105,7 +105,7 @@ def test_schema_requires_all_fields_of_the_classes(schema: Any, part: str, kind:
     assert set(schema["$defs"][part]["required"]) == wanted
 
 
-def test_matrix_schema_has_the_written_keys() -> None:
+def test_support_matrix_schema_has_the_keys_that_are_written() -> None:
     assert set(MATRIX["$defs"]["matrix"]["properties"]) == {*make_support_matrix("a").to_dict(), "profiles"}
 
 

@@ -19,7 +19,7 @@ def make_matmul_relu_graph(virtual: bool) -> Graph:
     return g.graph()
 
 
-def test_a_graph_without_an_output_in_memory_is_refused() -> None:
+def test_a_graph_with_only_virtual_results_is_refused() -> None:
     check_graph_writes_memory(make_matmul_relu_graph(virtual=False))
     with pytest.raises(GraphError, match="graph-writes-nothing: graph 'product' writes nothing") as caught:
         check_graph_writes_memory(make_matmul_relu_graph(virtual=True))
@@ -27,7 +27,7 @@ def test_a_graph_without_an_output_in_memory_is_refused() -> None:
     assert "virtual=False" in caught.value.sections["fix"]
 
 
-def test_the_remedy_is_the_last_result_in_memory() -> None:
+def test_the_remedy_makes_the_last_result_non_virtual() -> None:
     [change] = iterate_changes(make_matmul_relu_graph(virtual=True), ("virtual",))
     assert (change.title, change.effect) == ("y: virtual -> in memory", "exact")
     assert [tensor.name for tensor in change.graph.outputs if not tensor.virtual] == ["y"]

@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py.diagnose import Candidate, Outcome, Verdict
 from cudnn_backend_py.diagnose.report.ci import make_junit_xml
-from cudnn_backend_py.diagnose.report.tables import render_as_text, render_upgrade
+from cudnn_backend_py.diagnose.report.tables import render_as_text, render_version_comparison
 from cudnn_backend_py.diagnose.surveys.upgrade import SLOWDOWN_LIMIT, SPEED_LIMIT, Change, Effect, PlanTimes, Upgrade
 from cudnn_backend_py.plans.kernels import Kernel
 from tests.support.records import read_record
@@ -54,10 +54,10 @@ def test_lost_support_is_reported_first_with_its_reason() -> None:
     pairs = (DIFFERENT_ANSWERS["code"], DIFFERENT_ANSWERS["faults"], refused)
     changes = tuple(Change(f"g{place}", "h100", SUPPORTED_ANSWER, new) for place, new in enumerate(pairs))
     found = Upgrade("9.19.0", "9.28.0", (None, None), changes)
-    lines = render_as_text(render_upgrade(found)).splitlines()
+    lines = render_as_text(render_version_comparison(found)).splitlines()
     assert [line.partition(" on ")[0] for line in lines if " on h100: " in line] == ["g2", "g1", "g0"]
     assert lines[0] == f"g2 on h100: support lost: {refused.cause.headline}"
-    assert "3 changed (1 lost support)" in render_as_text(render_upgrade(found))
+    assert "3 changed (1 lost support)" in render_as_text(render_version_comparison(found))
     assert changes[2].make_test_case("a", "b").message == f"support lost: {refused.cause.headline}"
 
 
@@ -185,7 +185,7 @@ def test_graphs_left_out_by_the_time_limit_are_reported_with_exit_code_2() -> No
         "1 graph was not timed within the time limit",
     ]
     assert found.exit_code == 2
-    assert all(line in render_as_text(render_upgrade(found)) for line in found.unfinished_work)
+    assert all(line in render_as_text(render_version_comparison(found)) for line in found.unfinished_work)
     data = found.to_dict()
     assert (data["not_asked"], data["not_timed"], data["limits"][1:]) == (["a", "b"], ["same"], found.unfinished_work)
     assert Upgrade("1", "2", (None, None), (same,)).exit_code == 0
@@ -196,7 +196,7 @@ def test_text_json_and_junit_have_the_same_content() -> None:
     found = Upgrade(
         "9.19.0", "9.28.0", ("9.19.0", None), (*changes, Change("same", "h100", SUPPORTED_ANSWER, SUPPORTED_ANSWER))
     )
-    text = render_as_text(render_upgrade(found))
+    text = render_as_text(render_version_comparison(found))
     assert (text.count(": changed"), text.count(": support lost: ")) == (3, 1)
     for what in ("configs", "first plan"):  # the plan's engine got another index
         assert f"{what} on h100: same first plan; listed configs differ" in text
@@ -237,7 +237,7 @@ def test_the_report_shows_exact_versions_and_rounded_times() -> None:
     found = Upgrade(
         "9.19", "default", (None, None), (Change("g", "gpu", SUPPORTED_ANSWER, DIFFERENT_ANSWERS["workspace"], times),)
     )
-    text = render_as_text(render_upgrade(found))
+    text = render_as_text(render_version_comparison(found))
     assert f"cuDNN 9.19 ({SUPPORTED_ANSWER.cudnn}) -> default ({SUPPORTED_ANSWER.cudnn}): 1 judged, 1 changed" in text
     assert "run by both: right, 14.1 us -> no time" in text
 

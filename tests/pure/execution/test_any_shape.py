@@ -32,7 +32,7 @@ def related_plans(monkeypatch: pytest.MonkeyPatch) -> ShapeClassPlanFinder:
 
     monkeypatch.setattr(made, "build", build_fake_plan)
     monkeypatch.setattr(plan_pool, "is_capturing", lambda _: False)
-    monkeypatch.setattr(plan_pool, "relaxed_capture", nullcontext)
+    monkeypatch.setattr(plan_pool, "relax_stream_capture_mode", nullcontext)
     monkeypatch.setattr(plan_pool, "on_device", lambda _: nullcontext())
     return made
 

@@ -53,7 +53,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     made = FakeDriver()
     monkeypatch.setattr(plan_pool, "Fence", made.fence)
     monkeypatch.setattr(plan_pool, "is_capturing", lambda stream: stream in made.capturing)
-    monkeypatch.setattr(plan_pool, "relaxed_capture", nullcontext)
+    monkeypatch.setattr(plan_pool, "relax_stream_capture_mode", nullcontext)
     monkeypatch.setattr(plan_pool, "on_device", lambda _: nullcontext())
     return made
 

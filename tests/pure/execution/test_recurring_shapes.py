@@ -48,7 +48,7 @@ def test_consecutive_calls_of_one_shape_count_as_one_use(count: int) -> None:
     )
 
 
-def test_a_shape_is_not_recognized_after_two_training_steps() -> None:
+def test_a_shape_of_two_training_steps_is_not_recurring_yet() -> None:
     assert set(map_shapes_to_calls_until_recognized(iterate_shapes_of_layer_calls([0, 1, 2, 2, 3, 4]))) == {0}
 
 
@@ -68,7 +68,7 @@ def test_a_few_repeated_lengths_are_recognized_as_recurring() -> None:
     }
 
 
-def test_shapes_with_plans_evicted_before_reuse_are_not_recognized() -> None:
+def test_shapes_with_plans_evicted_first_are_not_recurring() -> None:
     assert PlanPool()._max_plans >= 2 * MAX_COUNTED_SHAPES
     assert map_shapes_to_calls_until_recognized(
         list(range(MAX_COUNTED_SHAPES)) * VISITS_OF_RECURRING_SHAPE
@@ -79,7 +79,7 @@ def test_shapes_with_plans_evicted_before_reuse_are_not_recognized() -> None:
     )
 
 
-def test_a_second_shape_called_many_times_is_recognized() -> None:
+def test_a_second_shape_called_often_is_recognized_as_recurring() -> None:
     found = map_shapes_to_calls_until_recognized(
         [*iterate_shapes_of_layer_calls(["a"] * 1000), *iterate_shapes_of_layer_calls(["b"] * 1000)]
     )
@@ -98,7 +98,7 @@ def test_the_history_is_bounded_and_drops_the_oldest_shapes() -> None:
     assert returning.count_calls_until_recurring(0) > 1
 
 
-def test_calls_reported_late_count_only_for_the_latest_shape() -> None:
+def test_calls_added_afterwards_count_only_for_the_latest_shape() -> None:
     returning = RecurringShapes()
     returning.count_call("a")
     returning.add_calls_of_last_shape("a", CALLS_IN_A_ROW - 3)

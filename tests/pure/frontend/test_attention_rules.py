@@ -37,7 +37,7 @@ def make_stats_tensor(*strides: int) -> tensor:
     return tensor([2, 4, 128, 1], strides, FLOAT)
 
 
-def set_int32_ragged_offset(item: tensor) -> tensor:
+def add_int32_ragged_offset_to_tensor(item: tensor) -> tensor:
     return item.set_ragged_offset(tensor([3, 1, 1, 1], [1] * 4, INT32))
 
 
@@ -128,7 +128,14 @@ REFUSED_PROBLEMS: list[
         ValueError,
         "only if padding",
     ),
-    (add_sdpa, lambda: {"q": set_int32_ragged_offset(make_bshd_tensor())}, (9, 19, 0), 90, NotSupportedError, "ragged"),
+    (
+        add_sdpa,
+        lambda: {"q": add_int32_ragged_offset_to_tensor(make_bshd_tensor())},
+        (9, 19, 0),
+        90,
+        NotSupportedError,
+        "ragged",
+    ),
     (add_sdpa, lambda: {"dropout": make_dropout_arguments(1.0)}, (9, 19, 0), 90, ValueError, "cannot be 1"),
     (add_sdpa, BOTTOM_RIGHT_MASK | {"s": 256, "s_kv": 128}, (9, 19, 0), 90, NotSupportedError, "max_s_q > max_s_kv"),
     (
@@ -181,7 +188,7 @@ REFUSED_PROBLEMS: list[
     (add_sdpa, {"d": 192}, (9, 9, 0), 80, NotSupportedError, "ampere"),
     (
         add_sdpa,
-        lambda: make_padding_mask_options() | {"q": set_int32_ragged_offset(make_bshd_tensor())},
+        lambda: make_padding_mask_options() | {"q": add_int32_ragged_offset_to_tensor(make_bshd_tensor())},
         (9, 18, 0),
         80,
         NotSupportedError,
@@ -218,7 +225,7 @@ REFUSED_PROBLEMS: list[
     (
         add_sdpa_backward,
         lambda: make_padding_mask_options()
-        | {"q": set_int32_ragged_offset(make_bshd_tensor()), "dBias": make_scalar_tensor()},
+        | {"q": add_int32_ragged_offset_to_tensor(make_bshd_tensor()), "dBias": make_scalar_tensor()},
         (9, 19, 0),
         100,
         NotSupportedError,
@@ -227,7 +234,7 @@ REFUSED_PROBLEMS: list[
     (
         add_sdpa_backward,
         lambda: make_padding_mask_options()
-        | {"q": set_int32_ragged_offset(make_bshd_tensor()), "sink_token": make_scalar_tensor()},
+        | {"q": add_int32_ragged_offset_to_tensor(make_bshd_tensor()), "sink_token": make_scalar_tensor()},
         (9, 25, 0),
         90,
         NotSupportedError,
@@ -253,7 +260,8 @@ REFUSED_PROBLEMS: list[
     ),
     (
         add_sdpa_fp8_backward,
-        lambda: make_padding_mask_options() | {"q": set_int32_ragged_offset(make_bshd_tensor(d=128, kind=FP8))},
+        lambda: make_padding_mask_options()
+        | {"q": add_int32_ragged_offset_to_tensor(make_bshd_tensor(d=128, kind=FP8))},
         (9, 19, 0),
         90,
         NotSupportedError,
@@ -263,7 +271,10 @@ REFUSED_PROBLEMS: list[
     (
         add_sdpa_fp8_backward,
         lambda: make_padding_mask_options()
-        | {"q": set_int32_ragged_offset(make_bshd_tensor(d=128, kind=FP8)), "sink_token": make_scalar_tensor()},
+        | {
+            "q": add_int32_ragged_offset_to_tensor(make_bshd_tensor(d=128, kind=FP8)),
+            "sink_token": make_scalar_tensor(),
+        },
         (9, 25, 0),
         100,
         NotSupportedError,
@@ -333,7 +344,7 @@ def test_ragged_fp8_attention_is_accepted_on_sm_120() -> None:
     add_sdpa_fp8(
         recorder,
         **make_padding_mask_options(),
-        **{name: set_int32_ragged_offset(make_bshd_tensor(d=128, kind=FP8)) for name in "qkv"},
+        **{name: add_int32_ragged_offset_to_tensor(make_bshd_tensor(d=128, kind=FP8)) for name in "qkv"},
     )
     recorder.validate()
     assert recorder.graph().ops
@@ -535,10 +546,12 @@ def test_alibi_slopes_are_constants_of_the_graph() -> None:
 def test_max_total_seq_len_is_ignored_where_unsupported() -> None:
     def has_ragged_dq_accumulator(d: int, sm: int) -> bool:
         recorder = RecordingGraph((9, 19, 0), sm)
-        tensors = {name: set_int32_ragged_offset(make_bshd_tensor(d=d)) for name in ("q", "k", "v", "o", "dO")}
+        tensors = {
+            name: add_int32_ragged_offset_to_tensor(make_bshd_tensor(d=d)) for name in ("q", "k", "v", "o", "dO")
+        }
         gradients = add_sdpa_backward(recorder, **tensors, **make_padding_mask_options(), max_total_seq_len_q=128, d=d)
         assert gradients[0] is not None
-        set_int32_ragged_offset(gradients[0])
+        add_int32_ragged_offset_to_tensor(gradients[0])
         return recorder.graph().tensor("dq_accum").ragged_offset is not None
 
     assert has_ragged_dq_accumulator(64, 90)

@@ -248,7 +248,7 @@ def test_an_unknown_target_is_refused(script_path: Path) -> None:
     assert done.stderr.startswith("unknown-target: ")
 
 
-def test_help_shows_scripts_and_modules(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_how_to_run_scripts_and_modules(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"])
     text = capsys.readouterr().out
     assert "SCRIPT|NOTEBOOK|-m MODULE" in text

@@ -27,7 +27,7 @@ from cudnn_backend_py.frontend.ops.node import Emitter, Node, pack_strides
 from cudnn_backend_py.frontend.ops.norm import NormOps
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
-from cudnn_backend_py.frontend.recorded import GraphRecord, record_operations
+from cudnn_backend_py.frontend.recorded import GraphRecord, make_class_record_operations
 from cudnn_backend_py.frontend.tensors import tensor
 from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
 from cudnn_backend_py.graph.strides import (
@@ -41,7 +41,7 @@ HALF, FLOAT = data_type.HALF, data_type.FLOAT
 TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
 
 
-@record_operations
+@make_class_record_operations
 class OperationRecorder(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps):
     """A graph that records all operations but attention, and needs no library."""
 
@@ -92,15 +92,15 @@ UNARY_METHODS = (
 METHODS_WITH_GRADIENTS = "elu gelu_approx_tanh gelu sigmoid softplus tanh"
 
 
-def map_each_name_to_signature(names: str, signature: str) -> dict[str, str]:
+def map_each_method_name_to_signature(names: str, signature: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), signature + STANDARD_KEYWORDS)
 
 
 EXPECTED_SIGNATURES = {
-    **map_each_name_to_signature(UNARY_METHODS, "input"),
-    **map_each_name_to_signature("add add_square div logical_and logical_or mul sub", "a b"),
-    **map_each_name_to_signature("max min mod pow", "input0 input1"),
-    **map_each_name_to_signature("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
+    **map_each_method_name_to_signature(UNARY_METHODS, "input"),
+    **map_each_method_name_to_signature("add add_square div logical_and logical_or mul sub", "a b"),
+    **map_each_method_name_to_signature("max min mod pow", "input0 input1"),
+    **map_each_method_name_to_signature("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
     **{f"{name}_backward": "loss input" + STANDARD_KEYWORDS for name in METHODS_WITH_GRADIENTS.split()},
     "bias": "input bias" + STANDARD_KEYWORDS,
     "scale": "input scale" + STANDARD_KEYWORDS,
@@ -664,7 +664,7 @@ def test_relu_operations_have_the_given_clips_and_slope(
     assert (op.relu_lower_clip, op.relu_upper_clip, op.relu_lower_clip_slope) == numbers
 
 
-def test_other_activations_have_the_given_parameters() -> None:
+def test_swish_elu_and_softplus_have_the_given_parameters() -> None:
     g = OperationRecorder()
     g.softplus(g.elu(g.swish(INPUT_TENSOR, 0.5))).set_output(True)
     numbers = [(op.swish_beta, op.elu_alpha, op.softplus_beta) for op in g.graph().ops if isinstance(op, Pointwise)]

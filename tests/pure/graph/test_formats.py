@@ -44,7 +44,9 @@ def compute_value_from_bit_fields(code: int, exponent_bits: int, mantissa_bits: 
 @pytest.mark.parametrize(
     ("data_type", "fields"), [(T.FP8_E4M3, (4, 3, 7)), (T.FP8_E5M2, (5, 2, 15)), (T.FP4_E2M1, (2, 1, 1))]
 )
-def test_every_finite_code_has_the_value_of_its_bit_fields(data_type: DataType, fields: tuple[int, int, int]) -> None:
+def test_every_finite_bit_pattern_has_the_value_of_its_fields(
+    data_type: DataType, fields: tuple[int, int, int]
+) -> None:
     values = decode(list_all_bit_patterns(data_type), data_type)
     finite = np.isfinite(values)
     expected = [compute_value_from_bit_fields(code, *fields) for code in range(SMALL[data_type])]
@@ -54,7 +56,7 @@ def test_every_finite_code_has_the_value_of_its_bit_fields(data_type: DataType, 
     assert list(np.flatnonzero(~finite)) == not_finite[data_type]
 
 
-def test_every_bfloat16_code_is_the_upper_half_of_a_float32() -> None:
+def test_every_bfloat16_bit_pattern_is_the_upper_half_of_float32() -> None:
     bits = list_all_bit_patterns(T.BFLOAT16)
     with np.errstate(invalid="ignore"):  # some of the NaNs are signalling ones
         expected = (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
@@ -62,7 +64,7 @@ def test_every_bfloat16_code_is_the_upper_half_of_a_float32() -> None:
 
 
 @pytest.mark.parametrize("data_type", SMALL)
-def test_every_code_is_decoded_and_encoded_unchanged(data_type: DataType) -> None:
+def test_every_bit_pattern_is_decoded_and_encoded_unchanged(data_type: DataType) -> None:
     bits = list_all_bit_patterns(data_type)
     values = decode(bits, data_type)
     number = ~np.isnan(values)
@@ -158,7 +160,7 @@ def test_bfloat16_is_rounded_directly_from_float64() -> None:
     assert round_to_data_type(just_above_half, T.BFLOAT16) == 1 + 2.0**-7
 
 
-def test_every_e8m0_code_is_a_power_of_two() -> None:
+def test_every_e8m0_bit_pattern_is_a_power_of_two() -> None:
     bits = np.arange(256, dtype=np.uint8)
     values = decode(bits, T.FP8_E8M0)
     assert values[:-1].tolist() == [math.ldexp(1, code - 127) for code in range(255)]
@@ -199,7 +201,7 @@ def test_types_of_unknown_format_are_refused(data_type: DataType) -> None:
         assert error.value.code == "format-unknown"
 
 
-def test_codes_of_another_storage_type_are_refused() -> None:
+def test_decoding_an_array_of_a_wrong_storage_type_is_refused() -> None:
     with pytest.raises(GraphError, match="float64, uint8 is needed") as error:
         decode(np.array([1.0]), T.FP8_E4M3)
     assert error.value.code == "format-storage"

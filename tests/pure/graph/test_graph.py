@@ -110,7 +110,7 @@ def test_text_of_a_tensor_shows_only_unusual_fields() -> None:
     )
 
 
-def test_lists_given_as_fields_become_tuples() -> None:
+def test_lists_given_for_tensor_fields_become_tuples() -> None:
     made = make_tensor("t", dims=[2, 3], strides=[3, 1])
     assert (made.dims, made.strides) == ((2, 3), (3, 1))
     assert made == make_tensor("t", 2, 3)
@@ -174,7 +174,9 @@ def test_backward_activation_writes_dx_and_does_not_read_y() -> None:
 # ------------------------------------------------------------------------------------- any operation
 
 
-def make_sample_value(types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...], name: str) -> Any:
+def make_sample_attribute_value(
+    types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...], name: str
+) -> Any:
     """Return a valid value for an attribute with these types."""
     kind = types[0]
     if kind is AttributeType.BACKEND_DESCRIPTOR:
@@ -200,7 +202,7 @@ def list_required_fields(kind: DescriptorType) -> dict[str, Any]:
     made = {}
     for facts in ATTRIBUTES[kind]:
         if facts.required and facts.role != "output":
-            value = make_sample_value(facts.types, facts.element, f"{facts.field}_of_{kind.name}")
+            value = make_sample_attribute_value(facts.types, facts.element, f"{facts.field}_of_{kind.name}")
             made[facts.field] = value if facts.max_count == 1 else (value,)
     return made
 
@@ -462,7 +464,7 @@ def test_builder_refuses_a_duplicate_tensor_name() -> None:
     assert g.pointwise(P.EXP, x).uid == 2
 
 
-def test_builder_refuses_options_in_addition_to_out() -> None:
+def test_builder_refuses_output_options_if_out_is_given() -> None:
     g = GraphBuilder()
     a, out = g.tensor("a", (4, 4)), g.tensor("out", (4, 4))
     with pytest.raises(GraphError, match="options-with-out: out= is given, so name, virtual has no effect"):
@@ -536,7 +538,7 @@ def test_builder_sets_data_types() -> None:
     assert types == [double, double, double, BOOL, F32, F32, F32]
 
 
-def test_builder_refuses_a_matmul_of_tensors_with_other_ranks() -> None:
+def test_builder_refuses_a_matmul_of_different_ranks() -> None:
     g = GraphBuilder()
     with pytest.raises(GraphError, match="matmul-rank-mismatch"):
         g.matmul(g.tensor("a", (4,)), g.tensor("b", (4, 4)))
@@ -572,7 +574,7 @@ def test_builder_refuses_convolution_options_with_wrong_lengths(wrong: dict[str,
     assert not g.ops
 
 
-def test_builder_adds_any_operation() -> None:
+def test_builder_adds_an_operation_by_descriptor_type() -> None:
     g = GraphBuilder()
     x, y = g.tensor("x", (4, 8)), g.tensor("y", (8, 4))
     first = g.operation(D.OPERATION_RESHAPE, x=x, y=y)

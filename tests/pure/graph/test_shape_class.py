@@ -101,7 +101,7 @@ def test_a_shape_class_contains_calls_within_all_its_bounds() -> None:
         ((2, 8, 100, 64), (51200, 64, 0, 1), None),  # one token for all
     ],
 )
-def test_strides_of_token_layouts_are_recognized(
+def test_strides_of_token_major_layouts_are_recognized(
     dims: tuple[int, ...], strides: tuple[int, ...], found: TokenStrides | None
 ) -> None:
     assert read_token_strides(dims, strides) == found
@@ -194,7 +194,7 @@ def test_cudnn_before_9_14_has_no_shape_classes() -> None:
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_common_problems_have_shape_classes(backward: bool) -> None:
+def test_common_attention_problems_have_shape_classes(backward: bool) -> None:
     for changes in ({}, {"left_bound": 9, "alignment": "bottom_right"}, {"padding": True}, {"deterministic": True}):
         assert explain_missing_shape_class(replace(PROBLEM, **changes), backward=backward, version=VERSION, sm=SM) == ""
 

@@ -19,7 +19,7 @@ SIZES: dict[str, Any] = {"batch": 2, "heads": 3, "seq_q": 64, "head_dim": 32}
     [{"kv_heads": 2}, {"left_bound": 0}, {"dropout": 1.0}, {"dbias": True}, {"page_size": 24}, {"mx": True}],
     ids=lambda options: next(iter(options)),
 )
-def test_invalid_problems_are_kept_unchanged(options: dict[str, Any]) -> None:
+def test_options_of_an_invalid_attention_problem_are_kept(options: dict[str, Any]) -> None:
     with pytest.raises(GraphError):
         Attention(**SIZES, **options)
     problem = UncheckedAttention(**SIZES, **options)

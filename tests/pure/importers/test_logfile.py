@@ -94,7 +94,7 @@ def test_every_record_of_the_sample_logs_is_found() -> None:
         assert [text.splitlines()[item.line - 1][3:] for item in found] == [item.text.splitlines()[0] for item in found]
 
 
-def test_every_input_type_gives_the_same_records(tmp_path: Path) -> None:
+def test_paths_streams_and_chunks_of_a_log_give_equal_records(tmp_path: Path) -> None:
     path = tmp_path / "cudnn.log"
     path.write_text(EXCERPT + "W! \N{SNOWMAN}\n", encoding="utf-8")
     data = path.read_bytes()
@@ -207,7 +207,7 @@ def test_scalar_values_are_read_from_the_execution_record() -> None:
         assert values >= {0.125, float("-inf")}
 
 
-def test_equal_graphs_are_counted() -> None:
+def test_equal_graphs_of_a_log_are_merged_and_counted() -> None:
     forward, backward = read_log_graphs(TORCH + TORCH)
     assert (forward.count, forward.executions, backward.count) == (2, 2, 2)
     assert [len(item.configs) for item in (forward, backward)] == [5, 3]
@@ -247,7 +247,7 @@ def test_the_forum_log_followed_by_the_excerpt_gives_one_graph() -> None:
     ]
 
 
-def test_refusals_without_a_graph_are_kept() -> None:
+def test_refusals_logged_without_a_graph_are_returned() -> None:
     config = '{"engineId":7,"smVersion":890,"knobChoices":{"CUDNN_KNOB_TYPE_KERNEL_CFG":25}}'
     lines = (
         f"engineConfig: type=json; val={config};",

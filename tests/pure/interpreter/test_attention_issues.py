@@ -30,7 +30,7 @@ def get_known_issue_code(name: str) -> str:
     return attention_known_issues.find_known_issue(name).code
 
 
-def make_versioned_attention_of_reproduction(
+def make_attention_use_of_reproduction(
     name: str, version: attention.Version | None = None, sm: int | None = None
 ) -> attention.AttentionUse:
     made = REPRODUCTIONS[name]
@@ -38,10 +38,9 @@ def make_versioned_attention_of_reproduction(
     return attention.AttentionUse(make_reproduction_problem(name), made.backward, form, version, sm)  # type: ignore[arg-type]
 
 
-def find_issue_codes(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
+def find_known_issue_codes(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
     return [
-        issue.code
-        for issue in attention.find_measured_issues(make_versioned_attention_of_reproduction(name, version, sm))
+        issue.code for issue in attention.find_measured_issues(make_attention_use_of_reproduction(name, version, sm))
     ]
 
 
@@ -59,7 +58,7 @@ def test_every_known_issue_has_an_effect_and_evidence() -> None:
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_a_reproduction_has_one_known_issue_and_is_refused_unless_allowed(name: str) -> None:
     code = get_known_issue_code(name)
-    assert find_issue_codes(name) == [code]
+    assert find_known_issue_codes(name) == [code]
     with pytest.raises(GraphError) as caught:
         make_reproduction_graph(name, allow_hazards=False)
     assert caught.value.code == "attention-hazard"
@@ -74,7 +73,7 @@ EXAMPLES_WITH_REMEDY = [name for name in OTHERS if name.partition(":")[0] in KNO
 
 @pytest.mark.parametrize("name", EXAMPLES_WITH_REMEDY)
 def test_the_graph_with_a_remedy_agrees_with_the_reference(name: str) -> None:
-    seen = compare_reproduction_with_reference(name, make_interpreter_runner(name))
+    seen = compare_reproduction_with_reference(name, make_interpreter_call_for_reproduction(name))
     # As above: dsink of rows beyond the lengths.
     assert seen == ("dsink: NaN (100%)" if name.startswith("dsink-ragged") else "agrees")
 
@@ -82,12 +81,12 @@ def test_the_graph_with_a_remedy_agrees_with_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_the_interpreted_reproduction_agrees_with_the_reference(name: str) -> None:
     """The graph itself is right, so a wrong result on a GPU is due to the kernel."""
-    seen = compare_reproduction_with_reference(name, make_interpreter_runner(name))
+    seen = compare_reproduction_with_reference(name, make_interpreter_call_for_reproduction(name))
     # Rows beyond the lengths have stats of -inf, and the operations, read literally, give exp(sink + inf) * 0 there.
     assert seen == ("dsink: NaN (100%)" if name == "dsink-ragged" else "agrees")
 
 
-def make_interpreter_runner(name: str) -> Callable[[Arrays], None]:
+def make_interpreter_call_for_reproduction(name: str) -> Callable[[Arrays], None]:
     """Return a function that runs the graph in the interpreter and writes the rounded results to the output arrays."""
     made = make_reproduction_graph(name)
     outputs = {tensor.name: tensor for tensor in made.outputs}
@@ -103,14 +102,14 @@ def make_interpreter_runner(name: str) -> Callable[[Arrays], None]:
     return run_interpreter
 
 
-def test_wrong_results_are_described() -> None:
+def test_wrong_results_of_a_reproduction_are_described() -> None:
     name = "fp8-bias:backward"
     assert compare_reproduction_with_reference(name, lambda arrays: None) == "; ".join(
         f"{key}: memory not written" for key in ("dv", "dk", "dq")
     )
 
     def run_without_bias(arrays: Arrays) -> None:
-        make_interpreter_runner(name)(arrays | {"bias": arrays["bias"] * 0})
+        make_interpreter_call_for_reproduction(name)(arrays | {"bias": arrays["bias"] * 0})
 
     seen = compare_reproduction_with_reference(name, run_without_bias)
     assert [words.split(" error ")[0] for words in seen.split("; ")] == [
@@ -153,7 +152,7 @@ def test_known_issues_are_found_only_for_affected_versions_and_architectures(
     name: str, version: attention.Version | None, sm: int | None, expected: bool
 ) -> None:
     code = get_known_issue_code(name)
-    assert (code in find_issue_codes(name, version, sm)) is expected
+    assert (code in find_known_issue_codes(name, version, sm)) is expected
     made = REPRODUCTIONS[name]
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
     if not expected:
@@ -163,7 +162,7 @@ def test_known_issues_are_found_only_for_affected_versions_and_architectures(
         build(make_reproduction_problem(name), implementation="composite", version=version, sm=sm)
 
 
-def test_unaffected_forms_of_a_graph_have_no_known_issue() -> None:
+def test_composite_graphs_of_unified_issues_are_not_refused() -> None:
     statistics = make_reproduction_problem("row-statistics-alone")
     assert attention.sdpa_forward(statistics, implementation="composite", version=(9, 21, 0)).ops
     for name, build in (

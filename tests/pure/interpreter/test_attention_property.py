@@ -22,7 +22,9 @@ CASE_COUNT = 500
 CHUNK_COUNT = 10
 
 
-def assert_equals_reference(case: AttentionCase, implementation: str, version: tuple[int, int, int] | None) -> None:
+def assert_interpreted_case_equals_reference(
+    case: AttentionCase, implementation: str, version: tuple[int, int, int] | None
+) -> None:
     graph = case.graph(implementation, version, allow_hazards=True)
     found = interpret(graph, case.make_inputs_of_graph(graph))
     for name, want in case.expected.items():
@@ -44,15 +46,15 @@ def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> N
         problem = make_random_attention_problem(rng, backward=backward, tiny=True)
         case = add_expected_results(make_attention_case(problem, rng, backward=backward))
         try:
-            assert_equals_reference(case, "composite", None)
-            assert_equals_reference(case, "composite", (9, 28, 0))
+            assert_interpreted_case_equals_reference(case, "composite", None)
+            assert_interpreted_case_equals_reference(case, "composite", (9, 28, 0))
             if (
                 not problem.dropout_mask
                 and problem.scale != "none"
                 and not problem.deterministic
                 and not (problem.mx or (backward and problem.is_fp8))
             ):
-                assert_equals_reference(case, "unified", (9, 28, 0))
+                assert_interpreted_case_equals_reference(case, "unified", (9, 28, 0))
         except Exception as error:
             error.add_note(f"case {number}: {problem}")
             raise
@@ -125,6 +127,6 @@ def test_block_mask_of_the_unified_operation_is_applied() -> None:
         rng = np.random.default_rng([number, 5])
         sizes = {"batch": 2, "heads": 2, "seq_q": 140, "seq_kv": int(rng.integers(100, 1200)), "head_dim": 4}
         problem = Attention(**sizes, causal=bool(number % 2), block_mask=True, stats=True)
-        assert_equals_reference(
+        assert_interpreted_case_equals_reference(
             add_expected_results(make_attention_case(problem, rng, backward=False)), "unified", (9, 28, 0)
         )

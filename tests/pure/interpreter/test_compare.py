@@ -73,7 +73,7 @@ def make_change_sequence_with_changed_fields(graph: Graph, **fields: object) -> 
     return ChangeSequence.from_change(Change("usual", "something else", "exact", (), (Graph(ops, graph.name),)))
 
 
-def test_changed_results_are_reported() -> None:
+def test_changes_that_alter_the_results_are_reported() -> None:
     g = GraphBuilder("clipped", io_type=DataType.HALF)
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8, 8)), name="y", virtual=False)
     graph = g.graph()
@@ -111,7 +111,7 @@ def test_graphs_with_dropout_are_not_compared_if_padded() -> None:
 # rules that were not exact
 
 
-def test_dropping_statistics_keeps_the_sink() -> None:
+def test_dropping_softmax_stats_keeps_the_attention_sink() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32, sink=True, stats=True, implementation="unified")
     found = next(change for change in iterate_changes(graph, ("drop_stats",)) if "softmax statistics" in change.title)
     (op,) = found.graph.ops
@@ -121,7 +121,7 @@ def test_dropping_statistics_keeps_the_sink() -> None:
     assert compare(graph, ChangeSequence.from_change(found)).state == "same"
 
 
-def test_a_reshape_that_is_not_a_transpose_is_not_padded() -> None:
+def test_padding_is_not_exact_before_a_non_transposing_reshape() -> None:
     g = GraphBuilder("reshaped", io_type=DataType.HALF)
     p = g.matmul(g.tensor("q", (1, 1, 20, 8)), g.tensor("k", (1, 1, 8, 72)), name="p")
     y = g.tensor("turned", (1, 1, 72, 20), virtual=True)
@@ -150,7 +150,7 @@ def test_composite_backward_attention_keeps_the_strides_of_k() -> None:
     assert not list_exact_changes(replace_tensors(graph, {o.uid: o}), "composite")
 
 
-def test_ragged_tensors_keep_their_strides() -> None:
+def test_no_layout_change_is_exact_for_ragged_tensors() -> None:
     """Ragged offsets count elements, including gaps."""
     graph = sdpa_forward(batch=2, heads=2, seq_q=16, head_dim=32, ragged=True)
     q = graph.tensor("q")

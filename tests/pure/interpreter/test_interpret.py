@@ -30,8 +30,8 @@ from tests.support.interpreting import (
     Array,
     assert_graph_error,
     make_double_tensor,
-    make_length_array,
     make_random_array,
+    make_sequence_length_array,
 )
 
 INF, NAN = math.inf, math.nan
@@ -40,7 +40,7 @@ INF, NAN = math.inf, math.nan
 # pointwise
 
 
-def run_pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given: Any) -> Array:
+def interpret_pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given: Any) -> Array:
     """Interpret one pointwise operation with the given input arrays and mode parameters."""
     g = GraphBuilder("pointwise")
     ports = {name: np.asarray(given.pop(name), float) for name in ("x", "b", "t", "dy") if name in given}
@@ -51,7 +51,7 @@ def run_pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given:
     return interpret(g.graph(), dict(ports))["out"]
 
 
-def sigmoid(x: float) -> float:
+def compute_sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
@@ -99,11 +99,11 @@ UNARY_FORMULAS: dict[PointwiseMode, Callable[[float], float]] = {
     PointwiseMode.TAN: math.tan,
     PointwiseMode.RELU_FWD: lambda x: max(x, 0.0),
     PointwiseMode.TANH_FWD: math.tanh,
-    PointwiseMode.SIGMOID_FWD: sigmoid,
+    PointwiseMode.SIGMOID_FWD: compute_sigmoid,
     PointwiseMode.ELU_FWD: lambda x: x if x >= 0 else math.exp(x) - 1,
     PointwiseMode.GELU_FWD: lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
     PointwiseMode.SOFTPLUS_FWD: lambda x: math.log1p(math.exp(x)),
-    PointwiseMode.SWISH_FWD: lambda x: x * sigmoid(x),
+    PointwiseMode.SWISH_FWD: lambda x: x * compute_sigmoid(x),
     PointwiseMode.GELU_APPROX_TANH_FWD: lambda x: 0.5
     * x
     * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
@@ -119,14 +119,14 @@ def test_every_pointwise_mode_has_an_expected_formula() -> None:
 @pytest.mark.parametrize("mode", UNARY_FORMULAS, ids=lambda mode: mode.name)
 def test_unary_mode_equals_its_formula(mode: PointwiseMode) -> None:
     x = POSITIVE_NUMBERS if mode in MODES_OF_POSITIVE_NUMBERS else SAMPLE_X
-    np.testing.assert_allclose(run_pointwise(mode, x=x), [UNARY_FORMULAS[mode](item) for item in x], rtol=1e-14)
+    np.testing.assert_allclose(interpret_pointwise(mode, x=x), [UNARY_FORMULAS[mode](item) for item in x], rtol=1e-14)
 
 
 @pytest.mark.parametrize("mode", BINARY_FORMULAS, ids=lambda mode: mode.name)
 def test_binary_mode_equals_its_formula(mode: PointwiseMode) -> None:
     expected = [BINARY_FORMULAS[mode](*pair) for pair in zip(SAMPLE_X, SAMPLE_B, strict=True)]
     x = [abs(item) + 0.5 for item in SAMPLE_X] if mode is PointwiseMode.POW else SAMPLE_X
-    got = run_pointwise(mode, x=x, b=SAMPLE_B)
+    got = interpret_pointwise(mode, x=x, b=SAMPLE_B)
     np.testing.assert_allclose(got, expected, rtol=1e-14)
     assert (got.dtype == bool) == mode.name.startswith(("CMP_", "LOGICAL_"))
 
@@ -143,11 +143,13 @@ def test_binary_mode_equals_its_formula(mode: PointwiseMode) -> None:
         ),
         (PointwiseMode.ELU_FWD, {"elu_alpha": 1.5}, lambda x: x if x > 0 else 1.5 * (math.exp(x) - 1)),
         (PointwiseMode.SOFTPLUS_FWD, {"softplus_beta": 3.0}, lambda x: math.log1p(math.exp(3 * x)) / 3),
-        (PointwiseMode.SWISH_FWD, {"swish_beta": 0.5}, lambda x: x * sigmoid(0.5 * x)),
+        (PointwiseMode.SWISH_FWD, {"swish_beta": 0.5}, lambda x: x * compute_sigmoid(0.5 * x)),
     ],
 )
 def test_activations_use_parameters(mode: PointwiseMode, parameters: Any, formula: Callable[[float], float]) -> None:
-    np.testing.assert_allclose(run_pointwise(mode, x=SAMPLE_X, **parameters), list(map(formula, SAMPLE_X)), rtol=1e-14)
+    np.testing.assert_allclose(
+        interpret_pointwise(mode, x=SAMPLE_X, **parameters), list(map(formula, SAMPLE_X)), rtol=1e-14
+    )
 
 
 @pytest.mark.parametrize("mode", sorted(BACKWARD_MODES), ids=lambda mode: mode.name)
@@ -165,42 +167,46 @@ def test_backward_mode_equals_finite_differences_of_its_forward_mode(mode: Point
         else {}
     )
     x, dy, step = np.array(SAMPLE_X) + 0.11, make_random_array(len(SAMPLE_X)), 1e-5
-    ends = [run_pointwise(forward, x=x + sign * step, **parameters) for sign in (1, -1)]
+    ends = [interpret_pointwise(forward, x=x + sign * step, **parameters) for sign in (1, -1)]
     expected = dy * (ends[0] - ends[1]) / (2 * step)
-    np.testing.assert_allclose(run_pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(interpret_pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
 
 
 def test_infinite_activations_are_not_nan() -> None:
     ends = [-INF, INF]
-    assert run_pointwise(PointwiseMode.RELU_FWD, x=ends).tolist() == [0, INF]
-    assert run_pointwise(PointwiseMode.ELU_FWD, x=ends).tolist() == [-1, INF]
-    assert run_pointwise(PointwiseMode.SIGMOID_FWD, x=ends).tolist() == [0, 1]
-    assert run_pointwise(PointwiseMode.SOFTPLUS_FWD, x=[-1000.0, 1000.0]).tolist() == [0, 1000]
-    assert run_pointwise(PointwiseMode.ERF, x=ends).tolist() == [-1, 1]
+    assert interpret_pointwise(PointwiseMode.RELU_FWD, x=ends).tolist() == [0, INF]
+    assert interpret_pointwise(PointwiseMode.ELU_FWD, x=ends).tolist() == [-1, INF]
+    assert interpret_pointwise(PointwiseMode.SIGMOID_FWD, x=ends).tolist() == [0, 1]
+    assert interpret_pointwise(PointwiseMode.SOFTPLUS_FWD, x=[-1000.0, 1000.0]).tolist() == [0, 1000]
+    assert interpret_pointwise(PointwiseMode.ERF, x=ends).tolist() == [-1, 1]
 
 
 def test_gen_index_counts_along_its_axis_and_ignores_its_input() -> None:
-    got = run_pointwise(PointwiseMode.GEN_INDEX, x=np.full((2, 3, 4), NAN), axis=1)
+    got = interpret_pointwise(PointwiseMode.GEN_INDEX, x=np.full((2, 3, 4), NAN), axis=1)
     assert got.dtype == np.int64
     np.testing.assert_array_equal(got, np.broadcast_to(np.arange(3).reshape(1, 3, 1), (2, 3, 4)))
 
 
 def test_binary_select_selects_x_where_t_is_true() -> None:
-    assert run_pointwise(PointwiseMode.BINARY_SELECT, x=[1, 2, 3], b=[NAN, 5, 6], t=[1, 0, 7]).tolist() == [1, 5, 3]
+    assert interpret_pointwise(PointwiseMode.BINARY_SELECT, x=[1, 2, 3], b=[NAN, 5, 6], t=[1, 0, 7]).tolist() == [
+        1,
+        5,
+        3,
+    ]
 
 
 def test_alpha1_and_alpha2_scale_x_and_b() -> None:
-    assert run_pointwise(PointwiseMode.SUB, x=[1.0], b=[10.0], alpha1=3.0, alpha2=0.5).tolist() == [-2]
-    assert run_pointwise(PointwiseMode.NEG, x=[1.0], alpha1=3.0).tolist() == [-3]
+    assert interpret_pointwise(PointwiseMode.SUB, x=[1.0], b=[10.0], alpha1=3.0, alpha2=0.5).tolist() == [-2]
+    assert interpret_pointwise(PointwiseMode.NEG, x=[1.0], alpha1=3.0).tolist() == [-3]
 
 
 def test_operands_with_dims_of_1_broadcast() -> None:
     x, b = make_random_array(2, 3, 4), make_random_array(1, 3, 1)
-    np.testing.assert_array_equal(run_pointwise(PointwiseMode.ADD, x=x, b=b), x + b)
+    np.testing.assert_array_equal(interpret_pointwise(PointwiseMode.ADD, x=x, b=b), x + b)
 
 
 def test_integer_results_are_truncated_towards_zero() -> None:
-    got = run_pointwise(PointwiseMode.DIV, x=[7.0, -7.0, 1.0], b=[2.0, 2.0, 0.0], kind=DataType.INT32)
+    got = interpret_pointwise(PointwiseMode.DIV, x=[7.0, -7.0, 1.0], b=[2.0, 2.0, 0.0], kind=DataType.INT32)
     assert got[:2].tolist() == [3, -3]
     assert got.dtype == np.int64
 
@@ -208,7 +214,7 @@ def test_integer_results_are_truncated_towards_zero() -> None:
 # matmul and reduction
 
 
-def run_matmul(a: Array, b: Array, **options: Any) -> Array:
+def interpret_matmul(a: Array, b: Array, **options: Any) -> Array:
     """Interpret one matmul; the M, N and K overrides are given as arrays."""
     g = GraphBuilder("matmul", io_type=DataType.DOUBLE)
     inputs: dict[str | int, Any] = {"a": a, "b": b}
@@ -227,13 +233,13 @@ def run_matmul(a: Array, b: Array, **options: Any) -> Array:
 
 def test_matmul_equals_numpy() -> None:
     a, b = make_random_array(2, 3, 4, 5), make_random_array(2, 3, 5, 6)
-    np.testing.assert_allclose(run_matmul(a, b), np.einsum("bhmk,bhkn->bhmn", a, b))
+    np.testing.assert_allclose(interpret_matmul(a, b), np.einsum("bhmk,bhkn->bhmn", a, b))
 
 
 @pytest.mark.parametrize(("left", "right"), [(6, 2), (6, 1), (1, 6), (3, 6)])
 def test_matmul_broadcasts_heads_in_groups(left: int, right: int) -> None:
     a, b = make_random_array(2, left, 4, 5), make_random_array(2, right, 5, 3)
-    c = run_matmul(a, b)
+    c = interpret_matmul(a, b)
     for head in range(6):
         np.testing.assert_allclose(c[:, head], a[:, head * left // 6] @ b[:, head * right // 6])
 
@@ -305,12 +311,12 @@ def test_matmul_ignores_elements_beyond_its_overrides() -> None:
         a[i, :, m[i] :], a[i, :, :, k[i] :] = NAN, NAN
         b[i, :, :, n[i] :], b[i, :, k[i] :] = NAN, NAN
     options = {
-        "m_override": make_length_array(*m),
-        "n_override": make_length_array(*n),
-        "k_override": make_length_array(*k),
+        "m_override": make_sequence_length_array(*m),
+        "n_override": make_sequence_length_array(*n),
+        "k_override": make_sequence_length_array(*k),
     }
-    np.testing.assert_allclose(run_matmul(a, b, **options), expected)
-    padded = run_matmul(a, b, **options, padding_value=-3.0)
+    np.testing.assert_allclose(interpret_matmul(a, b, **options), expected)
+    padded = interpret_matmul(a, b, **options, padding_value=-3.0)
     np.testing.assert_allclose(padded[0, :, 3:], -3)
     np.testing.assert_allclose(padded[1, :, :, 2:], -3)
 
@@ -328,7 +334,7 @@ REDUCTION_FORMULAS: dict[ReduceTensorOp, Callable[[list[float]], float]] = {
 }
 
 
-def run_reduction(operator: ReduceTensorOp, x: Array, dims: tuple[int, ...]) -> Array:
+def interpret_reduction(operator: ReduceTensorOp, x: Array, dims: tuple[int, ...]) -> Array:
     g = GraphBuilder("reduction", io_type=DataType.DOUBLE)
     g.reduction(operator, g.tensor("x", x.shape), dims, name="y", virtual=False)
     return interpret(g.graph(), {"x": x})["y"]
@@ -342,8 +348,8 @@ def test_every_reduction_has_an_expected_formula() -> None:
 def test_reduction_equals_its_formula(operator: ReduceTensorOp) -> None:
     x = make_random_array(2, 6, 3, 4)
     x[0, 2, 1, 1] = 0
-    rows = run_reduction(operator, x, (2, 6, 3, 1))
-    groups = run_reduction(operator, x, (1, 2, 3, 4))
+    rows = interpret_reduction(operator, x, (2, 6, 3, 1))
+    groups = interpret_reduction(operator, x, (1, 2, 3, 4))
     for h, s in np.ndindex(6, 3):
         np.testing.assert_allclose(rows[0, h, s, 0], REDUCTION_FORMULAS[operator](x[0, h, s].tolist()))
     for h, s, d in np.ndindex(2, 3, 4):
@@ -426,7 +432,7 @@ def test_transpose_slice_and_concat_move_elements() -> None:
 # ragged tensors
 
 
-def pack_ragged(value: Array, offsets: list[int], strides: tuple[int, ...], tokens: list[int]) -> Array:
+def pack_into_ragged_buffer(value: Array, offsets: list[int], strides: tuple[int, ...], tokens: list[int]) -> Array:
     """Copy a tensor [b, h, s, d] into a ragged buffer, element by element."""
     buffer = np.full(offsets[-1], NAN)
     for b, h, s, d in np.ndindex(*value.shape):
@@ -450,9 +456,12 @@ def test_ragged_tensors_are_read_and_written_as_flat_buffers(strides: tuple[int,
     value, tokens = make_random_array(2, 3, 4, 2), [4, 1]
     graph = make_ragged_graph(value.shape, strides)
     starts, packed = ([0, 4 * token, 5 * token] for token in (strides[2], 6))
-    inputs: dict[str | int, Any] = {"x_offset": make_length_array(*starts), "y_offset": make_length_array(*packed)}
-    out = interpret(graph, {**inputs, "x": pack_ragged(value, starts, strides, tokens)}, keep=["plain"])
-    np.testing.assert_array_equal(out["y"], -pack_ragged(value, packed, (0, 2, 6, 1), tokens))
+    inputs: dict[str | int, Any] = {
+        "x_offset": make_sequence_length_array(*starts),
+        "y_offset": make_sequence_length_array(*packed),
+    }
+    out = interpret(graph, {**inputs, "x": pack_into_ragged_buffer(value, starts, strides, tokens)}, keep=["plain"])
+    np.testing.assert_array_equal(out["y"], -pack_into_ragged_buffer(value, packed, (0, 2, 6, 1), tokens))
     value[1, :, 1:] = 0
     np.testing.assert_array_equal(out["plain"], value)
 
@@ -461,8 +470,8 @@ def test_missing_ragged_elements_are_read_as_0_and_gaps_written_as_nan() -> None
     graph = make_ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
     # The first entry has space for three and a half tokens: that is three.
     inputs: dict[str | int, Any] = {
-        "x_offset": make_length_array(0, 4, 8),
-        "y_offset": make_length_array(0, 7, 11),
+        "x_offset": make_sequence_length_array(0, 4, 8),
+        "y_offset": make_sequence_length_array(0, 7, 11),
         "x": np.ones(5),
     }
     out = interpret(graph, inputs)["y"]
@@ -479,13 +488,13 @@ def test_ragged_scratch_tensor_with_more_heads_scales_offsets() -> None:
     g.reduction(ReduceTensorOp.ADD, full, (2, 2, 3, 2), out=y)
     g.pointwise(PointwiseMode.IDENTITY, full, name="again")
     value, tokens, starts = make_random_array(2, 4, 3, 2), [2, 3], [0, 8, 20]
-    out = interpret(g.graph(), {"x": value, "offset": make_length_array(*starts)}, keep=["full", "again"])
+    out = interpret(g.graph(), {"x": value, "offset": make_sequence_length_array(*starts)}, keep=["full", "again"])
     assert set(out) == {"y", "full", "again"}
-    np.testing.assert_array_equal(out["full"], pack_ragged(value, [0, 16, 40], (24, 2, 8, 1), tokens))
+    np.testing.assert_array_equal(out["full"], pack_into_ragged_buffer(value, [0, 16, 40], (24, 2, 8, 1), tokens))
     # A reader of the memory gets 0 beyond the tokens, regardless of the computed values.
     np.testing.assert_array_equal(out["again"][0, :, 2:], 0)
     grouped = value[:, [0, 2]] + value[:, [1, 3]]
-    np.testing.assert_allclose(out["y"], pack_ragged(grouped, starts, (12, 2, 4, 1), tokens))
+    np.testing.assert_allclose(out["y"], pack_into_ragged_buffer(grouped, starts, (12, 2, 4, 1), tokens))
 
 
 def test_elements_beyond_the_last_offset_are_not_written() -> None:
@@ -493,7 +502,7 @@ def test_elements_beyond_the_last_offset_are_not_written() -> None:
     offset = g.tensor("offset", (3, 1, 1, 1), DataType.INT32)
     y = g.tensor("y", (2, 2, 4, 2), strides=(0, 6, 2, 1), ragged_offset=offset)
     g.pointwise(PointwiseMode.NEG, g.tensor("x", (2, 2, 4, 2)), out=y)
-    out = interpret(g.graph(), {"x": np.ones((2, 2, 4, 2)), "offset": make_length_array(0, 2, 6)})["y"]
+    out = interpret(g.graph(), {"x": np.ones((2, 2, 4, 2)), "offset": make_sequence_length_array(0, 2, 6)})["y"]
     np.testing.assert_array_equal(out, [-1, -1, -1, -1, -1, -1])
     short = replace(y, ragged_offset=make_double_tensor("offset", (2,)))
     graph = Graph((Pointwise(name="short", mode=PointwiseMode.NEG, x=make_double_tensor("x", (2, 2, 4, 2)), y=short),))
@@ -525,7 +534,11 @@ def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tup
     fields["page_table"] = g.tensor("table", table.shape, DataType.INT32)
     fields["sequence"] = g.tensor("sequence", (2, 1, 1, 1), DataType.INT32)
     g.operation(DescriptorType.OPERATION_PAGED_CACHE_LOAD, y=y, **fields)
-    inputs: dict[str | int, Any] = {"container": container, "table": table, "sequence": make_length_array(*used)}
+    inputs: dict[str | int, Any] = {
+        "container": container,
+        "table": table,
+        "sequence": make_sequence_length_array(*used),
+    }
     got = interpret(g.graph(), inputs)["y"]
     expected = np.zeros((2, 3, seq, 4))
     for b, s in np.ndindex(2, seq):
@@ -691,7 +704,7 @@ def test_inputs_are_given_by_name_or_uid_and_scalars_have_defaults() -> None:
     assert set(interpret(make_sum_graph(), {"x": x})) == {"y"}
 
 
-def test_wrong_inputs_are_refused() -> None:
+def test_wrong_input_arrays_of_a_graph_are_refused() -> None:
     x = make_random_array(2, 3)
     assert_graph_error("interpret-input", "'x' is needed and not given", lambda: interpret(make_sum_graph(), {}))
     assert_graph_error("interpret-input", "no tensor 'z'", lambda: interpret(make_sum_graph(), {"x": x, "z": x}))
@@ -703,7 +716,7 @@ def test_wrong_inputs_are_refused() -> None:
     )
     assert_graph_error("unknown-tensor", "'z'", lambda: interpret(make_sum_graph(), {"x": x}, keep=["z"]))
     ragged = make_ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
-    offsets = {"x_offset": make_length_array(0, 4, 8), "y_offset": make_length_array(0, 4, 8)}
+    offsets = {"x_offset": make_sequence_length_array(0, 4, 8), "y_offset": make_sequence_length_array(0, 4, 8)}
     assert_graph_error("interpret-shape", "flat buffer", lambda: interpret(ragged, {**offsets, "x": np.ones((2, 4))}))
 
 

@@ -23,8 +23,8 @@ from tests.support.interpreting import (
     Array,
     assert_graph_error,
     make_double_tensor,
-    make_length_array,
     make_random_array,
+    make_sequence_length_array,
 )
 
 INF, NAN = math.inf, math.nan
@@ -35,7 +35,7 @@ INF, NAN = math.inf, math.nan
 
 @pytest.mark.parametrize("form", ["chains", "single operations", "one operation"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_softmax_rounds_before_its_division(form: str, dropout: float) -> None:
+def test_softmax_is_rounded_before_the_division_by_its_sum(form: str, dropout: float) -> None:
     """For 40 equal scores O is the mean of V, although 1 / 40 is not exact in bfloat16."""
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 64, "seq_kv": 40, "head_dim": 32, "dropout": dropout}
     graph = sdpa_forward(
@@ -86,7 +86,7 @@ def test_a_diagonal_band_mask_equals_comparisons_of_indices(side: str, diagonal:
     )
     inputs: dict[str | int, Any] = {"x": make_random_array(2, 2, 5, 7)}
     if diagonal == "given lengths":
-        inputs |= {"seq_len_q": make_length_array(5, 3), "seq_len_kv": make_length_array(4, 6)}
+        inputs |= {"seq_len_q": make_sequence_length_array(5, 3), "seq_len_kv": make_sequence_length_array(4, 6)}
     out = interpret(g.graph(), inputs, keep=["keep"])
     np.testing.assert_array_equal(out["band"], out["chain"])
     assert out["keep"].dtype == bool
@@ -140,7 +140,7 @@ def test_softmax_of_a_fully_masked_row_is_nan() -> None:
 # the fused operations
 
 
-def make_graph_inputs(graph: Graph, known: dict[str, Any]) -> dict[str | int, Any]:
+def make_known_and_random_graph_inputs(graph: Graph, known: dict[str, Any]) -> dict[str | int, Any]:
     """Return the inputs of a graph: those in `known`, others random; known K and V are [b, h, s, d]."""
     written = {item.uid for op in graph.ops for item in op.outputs().values()} | {item.uid for item in graph.outputs}
     inputs: dict[str | int, Any] = {}
@@ -154,7 +154,7 @@ def make_graph_inputs(graph: Graph, known: dict[str, Any]) -> dict[str | int, An
     return inputs
 
 
-def generate_mask(seed: int, offset: int, dims: tuple[int, ...], probability: float) -> Array:
+def generate_dropout_mask(seed: int, offset: int, dims: tuple[int, ...], probability: float) -> Array:
     return np.random.default_rng([seed, offset]).random(dims) < probability
 
 
@@ -196,8 +196,8 @@ def make_random_attention_inputs(problem: Any) -> dict[str, Any]:
         name: make_random_array(*problem.dims(name), seed=index) for index, name in enumerate("qkv")
     }
     known |= {
-        "seq_len_q": make_length_array(4, 6),
-        "seq_len_kv": make_length_array(8, 5),
+        "seq_len_q": make_sequence_length_array(4, 6),
+        "seq_len_kv": make_sequence_length_array(8, 5),
         "do": make_random_array(*problem.dims("o"), seed=9),
     }
     known |= {"dropout_seed": np.full((1, 1, 1, 1), 7), "dropout_offset": np.full((1, 1, 1, 1), 3)}
@@ -219,7 +219,10 @@ def test_the_unified_forward_operation_equals_the_composite_graph(option: str) -
     graphs = [
         sdpa_forward(problem, implementation=form, version=version, allow_hazards=True) for form, version in forms
     ]  # type: ignore[arg-type]
-    first, *others = (interpret(graph, make_graph_inputs(graph, known), rng=generate_mask) for graph in graphs)
+    first, *others = (
+        interpret(graph, make_known_and_random_graph_inputs(graph, known), rng=generate_dropout_mask)
+        for graph in graphs
+    )
     assert "stats" in first
     assert not np.isnan(first["o"]).any()
     for other in others:
@@ -237,13 +240,18 @@ def test_the_unified_backward_operation_equals_the_composite_graph(option: str) 
     forward = sdpa_forward(problem, implementation="composite", allow_hazards=True)
     known |= {
         name: np.nan_to_num(value)
-        for name, value in interpret(forward, make_graph_inputs(forward, known), rng=generate_mask).items()
+        for name, value in interpret(
+            forward, make_known_and_random_graph_inputs(forward, known), rng=generate_dropout_mask
+        ).items()
     }
     one, many = (
         sdpa_backward(problem, implementation=form, version=(9, 28, 0), allow_hazards=True)
         for form in ("unified", "composite")
     )
-    got, expected = (interpret(graph, make_graph_inputs(graph, known), rng=generate_mask) for graph in (one, many))
+    got, expected = (
+        interpret(graph, make_known_and_random_graph_inputs(graph, known), rng=generate_dropout_mask)
+        for graph in (one, many)
+    )
     assert {"dq", "dk", "dv"} <= set(expected) == set(got)
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
@@ -260,7 +268,7 @@ def test_attention_ignores_values_in_padding() -> None:
             dirty[name][entry, :, count:] = NAN
     for make in (sdpa_forward, sdpa_backward):
         graph = make(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
-        clean, same = (interpret(graph, make_graph_inputs(graph, values)) for values in (known, dirty))
+        clean, same = (interpret(graph, make_known_and_random_graph_inputs(graph, values)) for values in (known, dirty))
         for name, value in clean.items():
             np.testing.assert_array_equal(same[name], value)
         known |= clean
@@ -274,7 +282,7 @@ def test_a_row_without_unmasked_keys_has_a_zero_gradient() -> None:
     graph = sdpa_backward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     stats = make_random_array(2, 4, 10, 1)
     stats[:, :, :2] = -INF
-    out = interpret(graph, make_graph_inputs(graph, {"stats": stats}))
+    out = interpret(graph, make_known_and_random_graph_inputs(graph, {"stats": stats}))
     assert all(np.isfinite(value).all() for value in out.values())
     np.testing.assert_array_equal(out["dq"][:, :, :2], 0)
 
@@ -287,16 +295,18 @@ def test_sdpa_backward_equals_finite_differences_of_sdpa_forward(option: str) ->
     known = make_random_attention_inputs(problem)
     forward = sdpa_forward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     backward = sdpa_backward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
-    inputs = make_graph_inputs(forward, known)
+    inputs = make_known_and_random_graph_inputs(forward, known)
 
     def compute_loss(name: str, index: tuple[int, ...], step: float) -> float:
         changed = dict(inputs)
         changed[name] = inputs[name].copy()
         changed[name][index] += step
-        return float((interpret(forward, changed, rng=generate_mask)["o"] * known["do"]).sum())
+        return float((interpret(forward, changed, rng=generate_dropout_mask)["o"] * known["do"]).sum())
 
-    known |= {name: np.nan_to_num(value) for name, value in interpret(forward, inputs, rng=generate_mask).items()}
-    gradients = interpret(backward, make_graph_inputs(backward, known), rng=generate_mask)
+    known |= {
+        name: np.nan_to_num(value) for name, value in interpret(forward, inputs, rng=generate_dropout_mask).items()
+    }
+    gradients = interpret(backward, make_known_and_random_graph_inputs(backward, known), rng=generate_dropout_mask)
     assert len(gradients) >= 3
     for name, gradient in gradients.items():
         for index in [
@@ -344,7 +354,10 @@ def test_keys_and_values_are_read_from_pages() -> None:
         "page_table_v": np.array([1, 3]).reshape(1, 1, 2, 1),
     }
     typed = {name: (table, DataType.INT32) for name, table in tables.items()}
-    typed |= {"seq_len_q": (make_length_array(4), DataType.INT32), "seq_len_kv": (make_length_array(3), DataType.INT32)}
+    typed |= {
+        "seq_len_q": (make_sequence_length_array(4), DataType.INT32),
+        "seq_len_kv": (make_sequence_length_array(3), DataType.INT32),
+    }
     graph, inputs = make_sdpa_graph_and_inputs(**pages, **typed)
     k, v = (inputs[name][tables[f"page_table_{name}"].ravel()].reshape(1, 1, 4, 2)[:, :, :3] for name in "kv")
     np.testing.assert_allclose(interpret(graph, inputs)["o"], compute_numpy_attention(inputs["q"], k, v))
@@ -414,7 +427,7 @@ def test_attention_uses_a_given_dropout_mask() -> None:
 # rounding
 
 
-def test_results_are_rounded_to_their_data_types() -> None:
+def test_interpreted_results_are_rounded_to_their_data_types() -> None:
     g = GraphBuilder("rounding", io_type=DataType.HALF, intermediate_type=DataType.FLOAT)
     a, b = g.tensor("a", (1, 4, 16)), g.tensor("b", (1, 16, 4))
     s = g.matmul(a, b, name="s")
@@ -439,7 +452,8 @@ def test_rounded_attention_is_near_exact_attention(option: str) -> None:
     for make in (sdpa_forward, sdpa_backward):
         graph = make(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
         inputs = {
-            name: round_to_data_type(value, DataType.FLOAT) for name, value in make_graph_inputs(graph, known).items()
+            name: round_to_data_type(value, DataType.FLOAT)
+            for name, value in make_known_and_random_graph_inputs(graph, known).items()
         }
         exact, rounded = (interpret(graph, inputs, rounding=way) for way in (False, True))
         for name, value in exact.items():
@@ -460,7 +474,9 @@ def test_the_unified_operation_rounds_like_the_composite_graph(option: str) -> N
         sdpa_forward(problem, implementation=form, version=version, allow_hazards=True) for form, version in forms
     ]  # type: ignore[arg-type]
     many, one = (
-        interpret(graph, make_graph_inputs(graph, make_random_attention_inputs(problem)), rounding=True)
+        interpret(
+            graph, make_known_and_random_graph_inputs(graph, make_random_attention_inputs(problem)), rounding=True
+        )
         for graph in graphs
     )
     for name, value in many.items():

@@ -68,7 +68,7 @@ def test_convolution_and_its_gradients_equal_loops_over_elements(seed: int) -> N
         np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_a_data_gradient_has_the_smallest_image_by_default() -> None:
+def test_convolution_data_gradient_infers_the_smallest_dx_dims() -> None:
     g = GraphBuilder()
     dy, w = g.tensor("dy", (2, 8, 5, 4), strides="channels_last"), g.tensor("w", (8, 3, 3, 2))
     dx = g.convolution_backward_data(dy, w, groups=2, stride=2, padding=1, dilation=(1, 2))

@@ -49,7 +49,7 @@ def test_a_leaky_relu_with_an_upper_clip_is_the_maximum_of_two_lines() -> None:
     np.testing.assert_allclose(got, [-0.65, 3.0, 6.0, 1e29, INF], rtol=1e-6)
 
 
-def test_relu_backward_selects_and_clipped_relu_backward_multiplies() -> None:
+def test_relu_backward_selects_dy_and_clipped_relu_multiplies_dy() -> None:
     x, dy = [-1.0, -1.0, 1.0, INF, LARGEST_FLOAT], [INF, -1.0, INF, 3.0, 3.0]
     assert str(run_pointwise(PointwiseMode.RELU_BWD, x=x, dy=dy)) == "[0.0, 0.0, inf, 3.0, 3.0]"
     clipped = run_pointwise(
@@ -137,6 +137,6 @@ def test_max_pooling_of_minus_infinity_gives_the_lowest_finite_number(kind: Data
     assert interpret(g.graph(), {"x": np.full((1, 1, 2, 2), -INF)}, rounding=True)["y"].item() == lowest
 
 
-def test_error_bounds_exist_only_for_modes_with_approximated_functions() -> None:
+def test_only_approximated_pointwise_modes_have_an_error_bound() -> None:
     words = ("COS", "ELU", "EXP", "LOG", "SIGMOID", "SIN", "SOFTPLUS", "SWISH", "TAN")
     assert all(any(word in mode.name for word in words) and 0 < bound <= 128 for mode, bound in BOUNDS.items())

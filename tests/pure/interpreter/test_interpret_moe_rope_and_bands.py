@@ -80,7 +80,7 @@ def test_an_additional_moe_offset_ends_the_last_expert() -> None:
     np.testing.assert_allclose(batches[0, 8], token[0, 8] @ weight[2])
 
 
-def test_the_output_of_a_moe_weight_gradient_gives_the_number_of_experts() -> None:
+def test_the_dw_dims_of_moe_backward_give_the_number_of_experts() -> None:
     token, dy = make_random_array(1, 7, 3), make_random_array(1, 7, 2, seed=1)
     g = GraphBuilder("experts", io_type=DataType.DOUBLE)
     offset = g.tensor("offsets", (3, 1, 1), DataType.INT32)
@@ -268,7 +268,7 @@ def test_a_signal_sets_its_flag_and_passes_its_input_on() -> None:
 # edges of pointwise operations, as measured
 
 
-def test_pointwise_edge_cases_equal_cudnn() -> None:
+def test_pointwise_edge_case_results_equal_cudnn_results() -> None:
     def run_pointwise(mode: PointwiseMode, **ports: list[float]) -> str:
         g = GraphBuilder("edges", io_type=DataType.DOUBLE)
         tensors = {name: g.tensor(name, (len(value),)) for name, value in ports.items()}

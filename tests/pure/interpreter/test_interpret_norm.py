@@ -51,7 +51,7 @@ def compute_expected_norm(
 
 @pytest.mark.parametrize("mode", NormMode)
 @pytest.mark.parametrize("seed", range(50))
-def test_every_norm_equals_its_formula_and_its_gradient_finite_differences(mode: NormMode, seed: int) -> None:
+def test_norms_equal_formulas_and_their_gradients_finite_differences(mode: NormMode, seed: int) -> None:
     x, scale_dims, axes, groups = make_random_norm(mode, seed)
     scale, bias, dy = (
         make_random_array(*scale_dims, seed=1),
@@ -248,7 +248,7 @@ def test_norms_of_constant_and_nonfinite_rows_have_the_expected_results() -> Non
     assert_graph_error("interpret-operation", "several GPUs", lambda: interpret(peers.graph(), inputs))
 
 
-def test_statistics_are_rounded_before_they_are_used() -> None:
+def test_norm_statistics_are_rounded_before_normalization() -> None:
     g = GraphBuilder("rounding", io_type=DataType.DOUBLE)
     g.norm_forward(
         NormMode.LAYER_NORM, g.tensor("x", (1, 3)), g.tensor("scale", (1, 3)), training=True, name="y", virtual=False

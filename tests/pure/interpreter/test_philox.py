@@ -16,7 +16,7 @@ MASK_DUMPS = json.loads((Path(__file__).parent / "data" / "philox-dumps.json").r
 @pytest.mark.parametrize(
     "dump", MASK_DUMPS, ids=lambda dump: f"{dump['seed']}-{dump['offset']}-{dump['dims']}-{dump['keep']}"
 )
-def test_mask_equals_the_mask_dumped_by_cudnn(dump: dict[str, object]) -> None:
+def test_dropout_mask_equals_the_mask_dumped_by_cudnn(dump: dict[str, object]) -> None:
     dims = tuple(dump["dims"])  # type: ignore[arg-type]
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(str(dump["bits"])), np.uint8))
     mask = dropout_mask(dump["seed"], dump["offset"], dims, float(dump["keep"]))  # type: ignore[arg-type]
@@ -25,7 +25,7 @@ def test_mask_equals_the_mask_dumped_by_cudnn(dump: dict[str, object]) -> None:
     np.testing.assert_array_equal(shown, bits[: shown.size])
 
 
-def test_mask_does_not_depend_on_the_number_of_columns() -> None:
+def test_dropout_mask_is_independent_of_the_number_of_columns() -> None:
     wide = dropout_mask(7, 3, (2, 2, 40, 100), 0.8)
     np.testing.assert_array_equal(wide[..., :50], dropout_mask(7, 3, (2, 2, 40, 50), 0.8))
 
@@ -37,7 +37,7 @@ def test_keep_rate_is_within_four_standard_deviations() -> None:
         assert abs(mask.mean() - keep) < 4 * np.sqrt(keep * (1 - keep) / independent)
 
 
-def test_an_offset_of_32_gives_the_mask_of_the_next_head() -> None:
+def test_a_philox_offset_of_32_gives_the_mask_of_the_next_head() -> None:
     heads = dropout_mask(5, 0, (1, 2, 64, 64), 0.5)
     np.testing.assert_array_equal(heads[0, 1], dropout_mask(5, 32, (1, 1, 64, 64), 0.5)[0, 0])
 

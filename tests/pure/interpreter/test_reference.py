@@ -590,11 +590,11 @@ def test_invalid_inputs_are_refused(changed: dict[str, Any], code: str, headline
         assert get_error_code_and_headline(forward, **inputs) == (code, headline)
 
 
-def test_the_inputs_that_the_error_cases_change_are_valid() -> None:
+def test_the_unchanged_inputs_of_the_error_cases_are_valid() -> None:
     assert backward(**VALID_INPUTS).dk.shape == (2, 2, 7, 3)
 
 
-class TruncatingModifier(SoftCap):
+class TruncatingScoreModifier(SoftCap):
     """A score modifier that returns too few elements, in forward or in backward."""
 
     def __init__(self, direction: str) -> None:
@@ -603,8 +603,8 @@ class TruncatingModifier(SoftCap):
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_a_modifier_that_returns_other_dims_is_refused(direction: str) -> None:
-    assert get_error_code_and_headline(backward, **VALID_INPUTS, score_modifier=TruncatingModifier(direction)) == (
+def test_a_score_modifier_that_changes_the_dims_is_refused(direction: str) -> None:
+    assert get_error_code_and_headline(backward, **VALID_INPUTS, score_modifier=TruncatingScoreModifier(direction)) == (
         "reference-shape",
         f"score_modifier.{direction} returned dims (2, 4, 5, 1) for scores of dims (2, 4, 5, 7)",
     )

@@ -12,10 +12,10 @@ import pytest
 from cudnn_backend_py import DataType, PointwiseMode
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.known_issues import FAULTS
-from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, make_case_inputs
-from tools.records.edge_runs import RANDOM_PROBLEMS_PER_FAMILY, list_random_problem_names, make_edge_run_record
+from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES, make_edge_case_inputs
+from tools.records.edge_runs import RANDOM_PROBLEMS_PER_FAMILY, list_random_problem_names, make_record_of_edge_cases
 
-from ...support.records import RECORD_COMMANDS, list_record_parameters
+from ...support.records import RECORD_COMMANDS, list_records_as_test_parameters
 
 _PADDING = re.compile(r"'padding': \[(\d)\], 'post_padding': \[(\d)\]")  # over one dim
 TYPES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.INT8, DataType.INT32)
@@ -39,15 +39,15 @@ def test_every_reduction_has_edge_cases_in_every_data_type(operator: ReduceTenso
 
 
 @pytest.mark.parametrize("name", [name for name in (*EDGE_CASES, *REFUSED_EDGE_CASES) if name.startswith("natural/")])
-def test_every_typical_graph_case_has_input_data(name: str) -> None:
+def test_every_typical_graph_has_data_for_all_its_inputs(name: str) -> None:
     case = (EDGE_CASES | REFUSED_EDGE_CASES)[name]
     graph = case.make()
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     read = {t.name for t in graph.variant_pack_tensors if t.uid not in written and t.value is None}
-    assert read <= make_case_inputs(case, graph).keys()
+    assert read <= make_edge_case_inputs(case, graph).keys()
 
 
-def test_record_contains_outcomes_and_differing_elements() -> None:
+def test_edge_case_record_has_outcomes_and_differing_elements() -> None:
     one, other = list(EDGE_CASES)[:2]
     refused = next(iter(REFUSED_EDGE_CASES))
     problem = {
@@ -57,7 +57,7 @@ def test_record_contains_outcomes_and_differing_elements() -> None:
         "shares": {"HALF": 2.34567},
         "words": ["y: 2.3"],
     }
-    made = make_edge_run_record(
+    made = make_record_of_edge_cases(
         [
             {"name": one, "outcome": "agrees", "engines": ["eng0", "eng2"], "elements": 7},
             {"name": other, "outcome": "differs", "engines": ["eng1"], "elements": 5, "words": ["y: NaN 3 of 5"]},
@@ -70,8 +70,8 @@ def test_record_contains_outcomes_and_differing_elements() -> None:
     assert made["random"] == {"random/norm/0": {**problem, "shares": {"HALF": 2.35}, "passed over": 2}}
 
 
-@pytest.mark.parametrize("path", list_record_parameters("edges-"))
-def test_recorded_outcomes_of_edge_cases_are_as_expected(path: Path) -> None:
+@pytest.mark.parametrize("path", list_records_as_test_parameters("edges-"))
+def test_recorded_edge_cases_agree_or_are_refused_as_expected(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     cases: dict[str, str] = record["cases"]
     contradicted = [name for name in EDGE_CASES if not cases.get(name, "agrees eng").startswith("agrees eng")]
@@ -83,8 +83,8 @@ def test_recorded_outcomes_of_edge_cases_are_as_expected(path: Path) -> None:
     assert record["elements"] > 4e7
 
 
-@pytest.mark.parametrize("path", list_record_parameters("edges-"))
-def test_recorded_random_problems_differ_only_by_known_issues(path: Path) -> None:
+@pytest.mark.parametrize("path", list_records_as_test_parameters("edges-"))
+def test_recorded_differences_of_random_graphs_are_known_issues(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     found = record["random"]
     assert set(found) == set(list_random_problem_names(RANDOM_PROBLEMS_PER_FAMILY))

@@ -71,7 +71,7 @@ def test_a_fix_removes_the_issue_and_adds_no_other(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_one_of_the_fixes_leaves_no_known_issue(code: str) -> None:
+def test_every_issue_has_a_fix_that_leaves_no_known_issue(code: str) -> None:
     assert any(not after for _, after, _ in iterate_issues_before_and_after_fixes(BY_CODE[code]))
 
 
@@ -87,9 +87,9 @@ def test_versions_named_in_a_fix_are_not_affected(code: str) -> None:
             assert version >= row.until
 
 
-def test_several_fixes_name_cudnn_versions() -> None:
+def test_more_than_20_fix_texts_name_cudnn_versions() -> None:
     assert sum(len(NAMED.findall(row.fix)) for row in FAULTS) > 20
 
 
-def test_most_known_issues_have_a_fixed_graph() -> None:
+def test_more_than_40_known_issues_have_a_corrected_example_graph() -> None:
     assert sum(EXAMPLES[row.code].fixed is not None for row in FAULTS) > 40

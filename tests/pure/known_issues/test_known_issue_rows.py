@@ -20,8 +20,8 @@ from cudnn_backend_py.known_issues import (
     KnownIssue,
     Sharing,
     find_issues_explaining_failure,
+    find_issues_of_attention_or_graph,
     find_known_issues,
-    find_reported_issues,
     table,
 )
 from cudnn_backend_py.system.version import VersionRange, VersionTuple
@@ -67,7 +67,7 @@ def test_a_malformed_version_is_refused(version: Any) -> None:
     assert caught.value.code == "cudnn-version-malformed"
 
 
-def test_a_name_instead_of_an_architecture_is_refused() -> None:
+def test_a_gpu_name_instead_of_an_sm_number_is_refused() -> None:
     sm: Any = "h100"
     with pytest.raises(UsageError, match="sm must be a number, such as 90"):
         find_known_issues(make_forward_graph(), sm, NEW)
@@ -95,7 +95,7 @@ def test_rows_are_hashable_and_distinct() -> None:
     assert len(set(FAULTS)) == len(FAULTS)
 
 
-def test_version_windows_of_rows_are_valid() -> None:
+def test_version_ranges_of_known_issues_are_valid() -> None:
     for row in FAULTS:
         window = row.versions
         assert (9, 0, 0) <= window.since <= NEW, row.code
@@ -142,14 +142,14 @@ def test_row_matches_both_the_attention_problem_and_its_graph(row: KnownIssue) -
     for made in EXAMPLES[row.code].reproductions.values():
         graph = make_example_graph(made)
         engine = row.engines[0] if row.engines else None
-        found = find_reported_issues(read_attention(graph), graph, sharing=row.sharing, engine=engine)
+        found = find_issues_of_attention_or_graph(read_attention(graph), graph, sharing=row.sharing, engine=engine)
         from_graph = {issue.code for issue in found}
         assert row.code in from_graph
         if isinstance(made, Reproduction):
             use = read_attention(graph)
             assert use is not None
             given = AttentionUse(attention.Attention(**{**REPRODUCED, **made.options}), made.backward, use.form)
-            assert row.code in {issue.code for issue in find_reported_issues(given, sharing=row.sharing)}
+            assert row.code in {issue.code for issue in find_issues_of_attention_or_graph(given, sharing=row.sharing)}
         else:
             assert row.graph is not None
 
@@ -169,7 +169,7 @@ def test_text_of_a_known_issue_is_complete() -> None:
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
-def test_measured_issue_is_found_in_its_reproduction(name: str) -> None:
+def test_a_measured_known_issue_is_found_in_its_reproduction_graph(name: str) -> None:
     """The graph is read from JSON, so that only the graph itself can be examined."""
     row = find_known_issue(name)
     graph = graph_from_json(graph_to_json(graph_named(name)))
@@ -309,7 +309,7 @@ def test_engine_specific_issue_is_found_only_for_its_engines() -> None:
         ("forward", (2, 8, 7, 6), (64, 8, 3, 3), DataType.FLOAT, False),
     ],
 )
-def test_packed_image_convolution_issue_depends_on_alignment(
+def test_issue_of_convolutions_of_packed_images_depends_on_alignment(
     form: str, x: tuple[int, ...], w: tuple[int, ...], kind: DataType, wrong: bool
 ) -> None:
     g = GraphBuilder("packed", io_type=kind)
@@ -387,7 +387,7 @@ def test_batch_norm_operand_issue_depends_on_dims_type_and_position(
 
 
 @pytest.mark.parametrize("operand", [(1, 8, 1, 1), (16, 8, 3, 3), (16, 1, 1, 1)], ids=str)
-def test_convolution_operand_issue_is_found_for_a_mask_not_computed_from_dw(operand: tuple[int, ...]) -> None:
+def test_convolution_operand_issue_is_found_through_a_select_mask(operand: tuple[int, ...]) -> None:
     """The mask compares two other tensors and selects between the filter gradient and a scalar."""
     g = GraphBuilder("selected", io_type=BF16)
     x, dy = g.tensor("x", (3, 8, 12, 4)), g.tensor("dy", (3, 16, 10, 2))
@@ -400,7 +400,7 @@ def test_convolution_operand_issue_is_found_for_a_mask_not_computed_from_dw(oper
 
 @pytest.mark.parametrize("copy", [PointwiseMode.IDENTITY, PointwiseMode.ABS])
 @pytest.mark.parametrize("by", [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.MAX, PointwiseMode.SUB])
-def test_matmul_next_to_its_copy_issue_is_found_for_any_mode(by: PointwiseMode, copy: PointwiseMode) -> None:
+def test_combining_a_matmul_with_its_copy_by_any_mode_has_an_issue(by: PointwiseMode, copy: PointwiseMode) -> None:
     g = GraphBuilder("copied", io_type=BF16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     g.pointwise(by, g.pointwise(copy, z), z, virtual=False)

@@ -20,7 +20,7 @@ def test_builder_refuses_exactly_the_issues_marked_as_refused() -> None:
     assert [issue.code for issue in FAULTS if issue.refused] == [issue.code for issue in HAZARDS]
 
 
-def test_the_builder_refuses_without_importing_the_table_of_all_known_issues() -> None:
+def test_refusing_a_graph_does_not_import_the_known_issue_table() -> None:
     statement = "from cudnn_backend_py.errors import GraphError; from cudnn_backend_py.graph import attention"
     assert run_code(LOOK.format(statement=statement)).stdout == "attention-hazard False\n"
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.known_issues import find_known_issues
-from tests.support.records import list_record_parameters
+from tests.support.records import list_records_as_test_parameters
 from tools.records.deep_scores import VeryLowScoresCase, make_very_low_scores_cases
 
 
-@pytest.mark.parametrize("path", list_record_parameters("deep-scores-"))
-def test_wrong_results_have_a_known_issue_and_forward_passes_are_right(path: Path) -> None:
+@pytest.mark.parametrize("path", list_records_as_test_parameters("deep-scores-"))
+def test_recorded_wrong_results_are_known_issues_of_backward_graphs(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     version: Any = tuple(map(int, record["environment"]["cudnn"].split(".")))
     cases: dict[str, VeryLowScoresCase] = {case.name: case for case in make_very_low_scores_cases(version)}

@@ -59,12 +59,12 @@ def test_methods_of_a_closed_cuda_graph_raise_an_error(graph: CudaGraphHandle) -
 def test_a_cuda_graph_that_fails_to_instantiate_again_is_destroyed_once(
     graph: CudaGraphHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run_fake_driver(name: str, first: object, *_others: object) -> None:
+    def call_fake_driver_failing_to_instantiate(name: str, first: object, *_others: object) -> None:
         if name == "cuGraphInstantiateWithFlags":
             raise RuntimeError(name)
         graph._cuda[name](first)
 
-    monkeypatch.setattr(cuda, "call_driver", run_fake_driver)
+    monkeypatch.setattr(cuda, "call_driver", call_fake_driver_failing_to_instantiate)
     monkeypatch.setattr(FakeDriver, "cuGraphExecUpdate_v2", lambda *_: 1, raising=False)
     with pytest.raises(RuntimeError, match="cuGraphInstantiateWithFlags"):
         graph.update()

@@ -33,7 +33,7 @@ def no_cudnn_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(find.LIBRARY_VARIABLE, raising=False)
 
 
-def find_first_search_result_with_cudnn() -> find.SearchResult:
+def find_first_search_result_with_cudnn() -> find.LibrarySearchResult:
     return next(place for place in find.find_cudnn_places() if place.path is not None)
 
 
@@ -42,16 +42,16 @@ def test_the_conda_environment_of_this_python_comes_before_the_activated_one(
 ) -> None:
     own, other = make_conda_environment(tmp_path / "own"), make_conda_environment(tmp_path / "other")
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "other"))
-    assert find_first_search_result_with_cudnn() == find.SearchResult(
+    assert find_first_search_result_with_cudnn() == find.LibrarySearchResult(
         "environment variable CONDA_PREFIX", str(other), str(other)
     )
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "own"))
-    assert find_first_search_result_with_cudnn() == find.SearchResult(
+    assert find_first_search_result_with_cudnn() == find.LibrarySearchResult(
         "conda environment of this Python", str(own), str(own)
     )
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "own"))
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{other.parent}")
-    assert find_first_search_result_with_cudnn() == find.SearchResult(
+    assert find_first_search_result_with_cudnn() == find.LibrarySearchResult(
         "environment variable LD_LIBRARY_PATH", str(other), str(other)
     )
 
@@ -99,7 +99,7 @@ def test_newest_cudnn_of_store_and_wheels_is_found_first(
     newest = add_library_to_version_store(tmp_path, "9.27.0.95-cu12")
     make_conda_environment(tmp_path / "conda")
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
-    assert find_first_search_result_with_cudnn() == find.SearchResult("version store", str(newest), str(newest))
+    assert find_first_search_result_with_cudnn() == find.LibrarySearchResult("version store", str(newest), str(newest))
     wheel = install_wheel(tmp_path / "site", "9.26.0.1")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     assert find_first_search_result_with_cudnn().path == str(newest)
@@ -166,7 +166,7 @@ def test_stored_cudnn_is_found_by_version_cuda_and_flavor(
     assert find.find_installed_version("9.19") is None
 
 
-def test_the_library_variable_takes_a_folder_of_the_version_store(
+def test_cudnn_backend_library_may_name_a_version_store_folder(
     no_cudnn_anywhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = add_library_to_version_store(tmp_path, "9.27.0.95-cu12")

@@ -67,7 +67,7 @@ def test_kernel_name_size_registers_and_memory_are_read() -> None:
     )
 
 
-def test_the_name_of_a_code_file_has_no_path() -> None:
+def test_cubin_file_name_of_a_hostile_kernel_name_has_no_path() -> None:
     found = Kernel.from_cubin("../a b" + "x" * 300, make_elf(KERNEL_SECTIONS))
     assert found.file_name.startswith("___a_bxxx")
     assert "/" not in found.file_name

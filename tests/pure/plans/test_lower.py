@@ -243,7 +243,7 @@ def test_a_tensor_shared_with_a_sub_graph_is_lowered_to_one_value() -> None:
     assert fused.subgraph.ops[0].b is make.y
 
 
-def test_reduction_without_a_determinism_request_sets_no_attribute() -> None:
+def test_reduction_sets_determinism_only_if_requested() -> None:
     op = Reduction(name="r", operator=ReduceTensorOp.ADD, x=make_tensor("x", 4, 4), y=make_tensor("y", 4, 1))
     (value,) = lower(Graph((op,)))
     assert isinstance(value, d.OperationReduction)

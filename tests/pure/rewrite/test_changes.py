@@ -30,8 +30,8 @@ from cudnn_backend_py.rewrite.changes import (
     iterate_changes,
 )
 from cudnn_backend_py.rewrite.changes.forms import find_reductions_before_other_operations
-from cudnn_backend_py.rewrite.dims import find_dim_classes, resize_dims
-from cudnn_backend_py.rewrite.unusual import find_deviations
+from cudnn_backend_py.rewrite.dims import find_sets_of_equal_dims, resize_dims
+from cudnn_backend_py.rewrite.unusual import find_unusual_properties
 from tests.support import refused_graphs
 from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_tensor
 from tests.support.interpreting import Array, make_random_array
@@ -273,7 +273,7 @@ NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
 
 
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
-def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Callable[[], Graph]) -> None:
+def test_inapplicable_kinds_of_graph_change_are_not_offered(kind: str, make: Callable[[], Graph]) -> None:
     assert list_changes_of_kind(make(), kind) == []
 
 
@@ -450,7 +450,7 @@ def test_a_cropped_gradient_of_a_convolution_is_padded() -> None:
 # graphs and their parts
 
 
-def test_split_keeps_shared_tensors_in_memory() -> None:
+def test_splitting_a_graph_puts_shared_tensors_into_memory() -> None:
     graph = make_sdpa_forward()
     cuts = list_changes_of_kind(graph, "split")
     assert [len(cut.graphs) for cut in cuts] == [3] + [2] * (len(graph.ops) - 1)
@@ -480,7 +480,7 @@ def test_head_dims_are_found_in_every_form_of_attention() -> None:
 
 def test_dims_of_paged_keys_are_not_resized() -> None:
     graph = make_sdpa_forward(padding=True, page_size=4)
-    paged = find_dim_classes(graph)[graph.tensor("k").uid, 3]
+    paged = find_sets_of_equal_dims(graph)[graph.tensor("k").uid, 3]
     assert paged.fixed
     assert resize_dims(graph, (paged,), 16) is None
 
@@ -604,7 +604,7 @@ def test_reductions_of_absolute_values_have_an_exact_replacement(operator: Reduc
     g = GraphBuilder("reduced", io_type=DataType.FLOAT)
     g.reduction(operator, g.tensor("x", (2, 3, 4)), (2, 1, 4), name="y", virtual=False)
     graph = g.graph()
-    [one] = [item for item in find_deviations(graph) if item.aspect == "parameter"]
+    [one] = [item for item in find_unusual_properties(graph) if item.aspect == "parameter"]
     assert one.effect == "exact"
     changed = one.undo(graph)
     assert changed is not None
@@ -613,11 +613,11 @@ def test_reductions_of_absolute_values_have_an_exact_replacement(operator: Reduc
     np.testing.assert_allclose(new, old, rtol=1e-6)
 
 
-def test_undoing_an_integer_data_type_keeps_the_compute_type() -> None:
+def test_replacing_an_integer_io_type_keeps_the_compute_type() -> None:
     g = GraphBuilder("integers", io_type=DataType.INT64, compute_type=DataType.INT32)
     g.pointwise(PointwiseMode.MUL, g.tensor("x", (1, 2, 4)), g.tensor("y", (1, 2, 4)), name="z", virtual=False)
     graph = g.graph()
-    found = {one.key.partition(" ")[0]: one for one in find_deviations(graph)}
+    found = {one.key.partition(" ")[0]: one for one in find_unusual_properties(graph)}
     undone = found["type"].undo(graph)
     assert undone is not None
     [op] = undone.ops

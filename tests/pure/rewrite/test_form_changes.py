@@ -301,7 +301,7 @@ BACKWARD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", BACKWARD)
-def test_unified_backward_is_converted_to_composite(name: str) -> None:
+def test_unified_attention_backward_is_converted_to_composite(name: str) -> None:
     graph = make_unified_attention(backward=True, **BACKWARD[name])
     change = find_exact_change(graph, "composite", "SDPA_BWD")
     mine = [item for item in graph.variant_pack_tensors if item.value is None or item.name == "scale"]
@@ -317,7 +317,7 @@ def test_unified_backward_is_converted_to_composite(name: str) -> None:
         np.testing.assert_allclose(sign * got[item.name], expected[item.name], rtol=1e-5, atol=1e-8, err_msg=item.name)
 
 
-def test_ragged_unified_backward_keeps_its_offsets() -> None:
+def test_converted_ragged_attention_backward_keeps_ragged_offsets() -> None:
     graph = make_unified_attention(backward=True, ragged=True, ragged_stats=True)
     made = find_exact_change(graph, "composite", "SDPA_BWD").graph
     for name in ("q", "do", "dq", "stats"):
@@ -358,7 +358,7 @@ def test_pooling_over_one_dim_becomes_pooling_over_two_dims(mode: ResampleMode) 
     )
 
 
-def test_unified_attention_with_a_bound_of_unknown_value_is_not_converted() -> None:
+def test_attention_with_a_mask_bound_without_value_is_not_converted() -> None:
     graph = make_unified_attention(backward=True, right_bound=2)
     bound = next(item for item in graph.tensors if item.by_value and item.data_type is DataType.INT32)
     assert find_exact_change(graph, "composite", "SDPA_BWD")
@@ -383,7 +383,7 @@ NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
 
 
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
-def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Callable[[], Graph]) -> None:
+def test_inapplicable_kinds_of_graph_change_are_not_offered(kind: str, make: Callable[[], Graph]) -> None:
     assert list(iterate_changes(make(), (kind,))) == []
 
 

@@ -11,7 +11,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph
 from cudnn_backend_py.generated.enums import ConvolutionMode
 from cudnn_backend_py.graph import Operation, Parameters, Tensor, attention
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.rewrite.override import describe_scale, find_type, override
+from cudnn_backend_py.rewrite.override import describe_attention_scale, find_type, override
 from tests.support.interpreting import assert_graph_error
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
@@ -107,7 +107,7 @@ def test_attention_is_rebuilt_with_the_new_options(settings: dict[str, str], opt
 
 def test_rebuilt_attention_keeps_its_other_options() -> None:
     graph = make_sdpa_forward(scale=0.3, causal=True, data_type=DataType.BFLOAT16)
-    assert describe_scale(override(graph, settings={"seq_q": "32"})) == 0.3
+    assert describe_attention_scale(override(graph, settings={"seq_q": "32"})) == 0.3
     back = override(override(graph, settings={"causal": "false"}), settings={"causal": "true"})
     assert back.ops == graph.ops
     turned = override(graph, settings={"direction": "backward"})

@@ -35,10 +35,10 @@ def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
     dims = map_dims_by_uid(graph)
     for op in iterate_all_ops(graph):
         relation = find_dim_relation(op)
-        for found in (relation.compute_dims(dims), relation.compute_required_dims(dims)):
+        for found in (relation.compute_dims_from_others(dims), relation.compute_required_dims(dims)):
             assert found == {uid: dims[uid] for uid in found}, op.name
         if isinstance(relation, WindowRelation):
-            tensors, spatial = relation.find_window_outputs(dims)
+            tensors, spatial = relation.find_window_outputs_and_sizes(dims)
             assert tensors
             assert all(tensor.dims[2:] == spatial for tensor in tensors)
 
@@ -47,4 +47,7 @@ def test_an_unknown_operation_relates_no_dims() -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     relation = DimRelation(graph.ops[0])
     assert relation.pair_equal_axes({}) is None
-    assert (list(relation.pair_likely_equal_axes()), relation.compute_dims(map_dims_by_uid(graph))) == ([], {})
+    assert (list(relation.pair_likely_equal_axes()), relation.compute_dims_from_others(map_dims_by_uid(graph))) == (
+        [],
+        {},
+    )

@@ -26,7 +26,7 @@ def find_change(graph: Graph, kind: str, words: str) -> Change:
     return next(one for one in iterate_changes(graph, (kind,)) if words in one.title)
 
 
-def test_changing_one_graph_of_a_split_keeps_its_other_graphs() -> None:
+def test_changing_one_part_of_a_split_graph_keeps_the_other_parts() -> None:
     split = ChangeSequence.from_change(find_change(make_graph_of_three_operations(), "split", "d in memory"))
     assert len(split.graphs) == 2
     for member, kind, words in ((0, "data_type", "a, b"), (1, "alignment", "")):
@@ -46,7 +46,7 @@ def test_changing_one_graph_of_a_split_keeps_its_other_graphs() -> None:
     assert compare(make_graph_of_three_operations(), third).state == "same"
 
 
-def test_a_change_of_a_shared_tensor_applies_to_both_graphs() -> None:
+def test_a_change_of_a_shared_tensor_applies_to_both_split_parts() -> None:
     split = ChangeSequence.from_change(find_change(make_graph_of_three_operations(), "split", "d in memory"))
     first = split.graphs[0]
     d = first.tensor("d")

@@ -23,7 +23,7 @@ from cudnn_backend_py.system import child
 from cudnn_backend_py.system.child import (
     TIMED_OUT,
     Child,
-    RestartingChild,
+    RestartingChildProcess,
     describe_exit_status,
     make_script_command,
 )
@@ -87,7 +87,7 @@ def test_successive_requests_are_answered() -> None:
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
-    with start_child("answer_late") as child:
+    with start_child("answer_with_an_earlier_number") as child:
         with pytest.raises(CudnnBackendError, match="answer-damaged: a child process sent a line of answer 0 inst"):
             run_query(child, "one")
         with pytest.raises(UsageError, match="child-not-usable"):
@@ -104,13 +104,13 @@ def test_a_damaged_answer_is_refused(line: str) -> None:
 def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.system.child._LONGEST_BYTES", 1 << 20)
     with (
-        start_child("answer_without_end") as child,
+        start_child("answer_with_an_endless_line") as child,
         pytest.raises(CudnnBackendError, match="a line of more than 1048576 bytes"),
     ):
         run_query(child, "one")
 
 
-def test_printed_output_of_a_child_is_not_an_answer_and_its_exit_is_reported() -> None:
+def test_printed_output_of_a_child_is_no_answer_and_exit_is_reported() -> None:
     with start_child("print_to_stdout_and_stderr") as child:
         assert run_query(child, "talk") == []
         assert run_query(child, "die") == []
@@ -127,7 +127,7 @@ def test_an_exception_in_the_child_is_raised_in_the_parent() -> None:
 
 
 def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
-    with start_child("answer_with_count_from_fork") as child:
+    with start_child("answer_request_count_in_fork") as child:
         said = [run_query(child, word) for word in ("here", "there", "there", "here")]
         assert said == [[{"count": 1}], [{"count": 2}], [{"count": 2}], [{"count": 2}]]
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'in a fork'"):
@@ -136,7 +136,7 @@ def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
         assert child.is_usable
         run_query(child, "die")
         assert child.ending == describe_exit_status(-signal.SIGRTMIN - 3)
-    with start_child("answer_with_count_from_fork") as child:
+    with start_child("answer_request_count_in_fork") as child:
         run_query(child, "exit")
         assert child.ending == "exit code 1"
 
@@ -148,7 +148,7 @@ def test_a_restarting_child_starts_again_after_an_exit_or_interruption() -> None
         starts.append(1)
         return {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    with RestartingChild(f"{LIARS}:answer_with_count_from_fork", make_environment) as child:
+    with RestartingChildProcess(f"{LIARS}:answer_request_count_in_fork", make_environment) as child:
         assert not starts
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 2}]
@@ -399,7 +399,7 @@ def test_exit_codes_and_signals_are_described(code: int, text: str) -> None:
 TELL = "import cudnn_backend_py, json, sys; print(json.dumps([cudnn_backend_py.__file__, sys.argv, sys.path]))"
 
 
-def test_script_command_imports_this_package_and_not_the_working_folder(tmp_path: Path) -> None:
+def test_script_command_ignores_modules_in_the_working_folder(tmp_path: Path) -> None:
     package = tmp_path / "cudnn_backend_py"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('another package')")
@@ -434,10 +434,10 @@ run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=Tr
 
 
 @pytest.mark.parametrize("kind", ["command", "child"])
-def test_killing_a_process_kills_its_command(tmp_path: Path, kind: str) -> None:
+def test_killing_a_process_kills_the_child_commands_it_started(tmp_path: Path, kind: str) -> None:
     start_slowly = {
-        "command": f"child.run_command(child.make_call_command('{LIARS}:hang_with_fork'), os.environ)",
-        "child": f"kept = child.Child.start('{LIARS}:hang_with_fork', os.environ); time.sleep(600)",
+        "command": f"child.run_command(child.make_call_command('{LIARS}:hang_in_parent_and_fork'), os.environ)",
+        "child": f"kept = child.Child.start('{LIARS}:hang_in_parent_and_fork', os.environ); time.sleep(600)",
     }
     said = tmp_path / "numbers"
     code = f"import os, time\nfrom cudnn_backend_py.system import child\n{start_slowly[kind]}\n"

@@ -7,27 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.system.integrity import FileChangedError, find_sha256, make_file_signature, read_sha256
+from cudnn_backend_py.system.integrity import (
+    FileChangedError,
+    compute_file_sha256,
+    get_remembered_sha256,
+    make_file_signature,
+)
 
 
 def test_the_hash_of_an_unchanged_file_is_cached(tmp_path: Path) -> None:
     file = tmp_path / "libcudnn.so.9"
     file.write_bytes(b"first")
     path, before = str(file), make_file_signature(file.stat())
-    assert find_sha256(path, before) is None
-    assert read_sha256(path, before) == hashlib.sha256(b"first").hexdigest() == find_sha256(path, before)
+    assert get_remembered_sha256(path, before) is None
+    assert (
+        compute_file_sha256(path, before) == hashlib.sha256(b"first").hexdigest() == get_remembered_sha256(path, before)
+    )
     file.write_bytes(b"second")
     after = make_file_signature(file.stat())
     assert after != before
-    assert find_sha256(path, after) is None
+    assert get_remembered_sha256(path, after) is None
 
 
-def test_a_file_that_changed_since_its_signature_is_refused(tmp_path: Path) -> None:
+def test_hashing_refuses_a_file_with_a_changed_size_or_time(tmp_path: Path) -> None:
     file = tmp_path / "libcudnn.so.9"
     file.write_bytes(b"first")
     before = make_file_signature(file.stat())
     file.write_bytes(b"another")
     with pytest.raises(FileChangedError, match="changed while it was read"):
-        read_sha256(str(file), before)
-    assert find_sha256(str(file), before) is None
-    assert read_sha256(str(file)) == hashlib.sha256(b"another").hexdigest()
+        compute_file_sha256(str(file), before)
+    assert get_remembered_sha256(str(file), before) is None
+    assert compute_file_sha256(str(file)) == hashlib.sha256(b"another").hexdigest()

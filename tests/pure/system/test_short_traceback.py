@@ -59,7 +59,9 @@ def test_frames_of_libraries_are_left_out(tmp_path: Path) -> None:
     )
 
 
-def test_the_traceback_variable_shows_all_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_makes_tracebacks_show_all_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_TRACEBACK", "1")
     assert "__init__.py call" in list_frames(run_program(tmp_path).stderr)
 

@@ -72,7 +72,7 @@ def test_error_says_that_cuda_13_renamed_an_architecture() -> None:
 
 
 @pytest.mark.parametrize("name", ["rubin", "sm107", "sm_107", "VR200"])
-def test_the_title_of_rubin_and_its_sources_say_what_is_guessed(name: str) -> None:
+def test_rubin_profile_says_which_properties_are_guessed(name: str) -> None:
     profile = find_profile(name)
     assert (profile.sm, profile.title) == (107, "NVIDIA Rubin, partly guessed")
     known = {key for key, source in profile.sources.items() if source == "cudnn-frontend"}
@@ -139,7 +139,7 @@ def test_file_with_cudnns_device_json_is_read(tmp_path: Path) -> None:
     assert profile.sm == 89
 
 
-def test_profile_file_needs_properties_only(tmp_path: Path) -> None:
+def test_gpu_profile_file_may_contain_only_device_properties(tmp_path: Path) -> None:
     path = tmp_path / "card.json"
     path.write_text(json.dumps({"properties": dict(L40S.properties), "aliases": ["mine"]}), encoding="utf-8")
     profile = load_profile(path)

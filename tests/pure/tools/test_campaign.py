@@ -14,13 +14,13 @@ from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.replace import iterate_all_ops
 from cudnn_backend_py.interpreter import convolution, interpret, pointwise
 from cudnn_backend_py.interpreter.data import make_inputs
-from cudnn_backend_py.rewrite.reduce import reduce_failure
+from cudnn_backend_py.rewrite.reduce import reduce_failing_graph
 from cudnn_backend_py.tuning.trial.bound import compute_expected_outputs
 from cudnn_backend_py.tuning.trial.expectation import compute_expectation
-from tools.campaign.coverage import find_missing_features, list_graph_features
+from tools.campaign.coverage import find_features_of_no_graph, list_graph_features
 from tools.campaign.graphs import ATTENTION_FAMILIES, GRAPH_FAMILIES, make_random_graph
 from tools.campaign.plan_check import compare_exact_and_perturbed_runs
-from tools.campaign.runner import FAMILY_WEIGHTS, CampaignResult
+from tools.campaign.runner import FAMILY_WEIGHTS, RandomGraphCampaignResult
 
 D, P = DescriptorType, PointwiseMode
 VERSION = (9, 28, 0)
@@ -65,7 +65,7 @@ def test_random_graphs_cover_all_operation_kinds_and_modes() -> None:
     for family in GRAPH_FAMILIES:
         for seed in range(250 if family == "mode" else 60):
             counts += list_graph_features(make_random_graph(seed, family, version=VERSION))
-    lacking = find_missing_features(counts)
+    lacking = find_features_of_no_graph(counts)
     # A signal waits for another graph, no engine has a band; NEAREST is not interpreted.
     assert set(lacking.pop("operation")) == {"SIGNAL", "EXPAND_BAND_MATRIX", "CONTRACT_BAND_MATRIX"}
     assert lacking.pop("resample") == ["NEAREST"]
@@ -77,7 +77,7 @@ def test_random_graphs_cover_all_operation_kinds_and_modes() -> None:
 # reduction of failures
 
 
-def has_interpreter_difference(graph: Graph, data: str) -> bool:
+def differs_with_wrong_products(graph: Graph, data: str) -> bool:
     """Return whether the interpreter's results differ from those of an interpreter with wrong products."""
     inputs = make_inputs(graph, data)
     device = interpret(graph, inputs, rounding=True)
@@ -87,9 +87,9 @@ def has_interpreter_difference(graph: Graph, data: str) -> bool:
     return any(not item.compare(device[name]).is_right for name, item in expected.items())
 
 
-def is_valid_with_interpreter_difference(graph: Graph, data: str) -> bool:
+def is_valid_and_differs_with_wrong_products(graph: Graph, data: str) -> bool:
     try:
-        return has_interpreter_difference(graph, data)
+        return differs_with_wrong_products(graph, data)
     except GraphError:
         return False
 
@@ -98,10 +98,10 @@ def is_valid_with_interpreter_difference(graph: Graph, data: str) -> bool:
 def test_a_failing_graph_is_reduced_to_one_wrong_multiplication(family: str) -> None:
     """The modified interpreter multiplies every pointwise product by 1.01."""
     graphs = (make_random_graph(seed, family, version=VERSION) for seed in range(80))
-    graph = next(g for g in graphs if len(g.ops) > 2 and is_valid_with_interpreter_difference(g, "uniform"))
-    made = reduce_failure(graph, "uniform", is_valid_with_interpreter_difference, budget_s=60)
+    graph = next(g for g in graphs if len(g.ops) > 2 and is_valid_and_differs_with_wrong_products(g, "uniform"))
+    made = reduce_failing_graph(graph, "uniform", is_valid_and_differs_with_wrong_products, budget_s=60)
     assert made.complete
-    assert is_valid_with_interpreter_difference(made.graph, made.data)
+    assert is_valid_and_differs_with_wrong_products(made.graph, made.data)
     (op,) = made.graph.ops
     assert op.kind is D.OPERATION_POINTWISE
     assert op.parameters()["mode"] is P.MUL
@@ -109,10 +109,10 @@ def test_a_failing_graph_is_reduced_to_one_wrong_multiplication(family: str) -> 
     assert made.tried <= 120
 
 
-def test_interpreters_agree_on_graphs_without_products() -> None:
+def test_graphs_without_products_do_not_reveal_wrong_products() -> None:
     for seed in range(5):
         assert not any(
-            is_valid_with_interpreter_difference(make_random_graph(seed, family, version=VERSION), "uniform")
+            is_valid_and_differs_with_wrong_products(make_random_graph(seed, family, version=VERSION), "uniform")
             for family in ("reduction", "resample")
         )
 
@@ -135,7 +135,7 @@ def test_failure_minimization_shrinks_dims_windows_and_options() -> None:
             return False
         return D.OPERATION_CONVOLUTION_FORWARD in kinds
 
-    made = reduce_failure(g.graph(), "hostile", has_convolution)
+    made = reduce_failing_graph(g.graph(), "hostile", has_convolution)
     (op,) = made.graph.ops
     assert made.data == "integers"
     assert count_elements(made.graph) < 40
@@ -155,7 +155,7 @@ def test_failure_minimization_removes_the_statistics_of_a_norm() -> None:
         *(g.tensor(n, (1, 64, 1, 1), DataType.FLOAT) for n in ("scale", "bias")),
     )
     g.norm_forward(NormMode.LAYER_NORM, x, scale, bias, training=True, virtual=False)
-    made = reduce_failure(
+    made = reduce_failing_graph(
         g.graph(), "uniform", lambda graph, _: any(o.kind is D.OPERATION_NORM_FORWARD for o in graph.ops)
     )
     assert set(dict(made.graph.ops[0].ports())) <= {"x", "scale", "y"}
@@ -191,7 +191,7 @@ def test_a_failing_graph_is_reduced_to_its_wrong_convolution(monkeypatch: pytest
             return False
 
     assert is_valid_with_wrong_convolution(graph, "uniform")
-    made = reduce_failure(graph, "uniform", is_valid_with_wrong_convolution)
+    made = reduce_failing_graph(graph, "uniform", is_valid_with_wrong_convolution)
     assert [op.kind for op in made.graph.ops if op.kind is not D.OPERATION_POINTWISE] == [
         D.OPERATION_CONVOLUTION_FORWARD
     ]
@@ -207,10 +207,10 @@ def test_failure_minimization_keeps_its_budget_and_tries_no_graph_twice() -> Non
         judged.append((graph, data))
         return False
 
-    assert reduce_failure(graph, "uniform", record_and_report_no_failure, most=3).tried == 3
-    assert not reduce_failure(graph, "uniform", record_and_report_no_failure, budget_s=0).complete
+    assert reduce_failing_graph(graph, "uniform", record_and_report_no_failure, most=3).tried == 3
+    assert not reduce_failing_graph(graph, "uniform", record_and_report_no_failure, budget_s=0).complete
     judged.clear()
-    made = reduce_failure(graph, "uniform", record_and_report_no_failure)
+    made = reduce_failing_graph(graph, "uniform", record_and_report_no_failure)
     assert (made.graph, made.data, made.steps) == (graph, "uniform", [])
     assert made.complete
     assert len(judged) == len(set(judged)) == made.tried
@@ -220,7 +220,7 @@ def test_failure_minimization_keeps_its_budget_and_tries_no_graph_twice() -> Non
 
 
 def test_results_of_random_graph_runs_are_summarized() -> None:
-    campaign = CampaignResult()
+    campaign = RandomGraphCampaignResult()
     base = {"family": "matmul", "engine": "eng7_k1=2", "cover": {"rank 3": 1}, "seconds": {"plan": 0.5}}
     campaign.add({**base, "seed": 1, "outcomes": {"accepted": 1, "compared": 1}})
     failure = {

@@ -14,14 +14,14 @@ from cudnn_backend_py.verification.answers import LibraryAndGpuProperties, Verdi
 from cudnn_backend_py.verification.contribution import Contribution
 from cudnn_backend_py.verification.graphs import FAMILIES, make_verification_graphs
 from cudnn_backend_py.verification.verify import GraphAnswers, RunOutcome, Verification
-from tools.hardware_evidence import add_evidence_rows, main, make_evidence_rows, read_evidence, read_table
+from tools.hardware_evidence import add_evidence_rows, main, make_evidence_rows, read_contributed_results, read_table
 from tools.records.hardware_evidence_page import make_hardware_evidence_page
 
 SUPPORTED = VerdictAndConfigs(outcome="supported", configs={"A": ["eng0"]}, workspace={"A": [0]})
 REFUSED = VerdictAndConfigs(outcome="not supported", configs={"A": []}, workspace={"A": []})
 
 
-def make_verification(driver: int | None = 13000) -> Verification:
+def make_gpu_verification_results(driver: int | None = 13000) -> Verification:
     """Return a verification in which a graph's verdict on a described A100 differs from that on the real A100."""
     device = {"deviceVer": 800, "deviceName": "NVIDIA A100-SXM4-80GB"}
     facts = LibraryAndGpuProperties(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
@@ -36,7 +36,7 @@ def make_verification(driver: int | None = 13000) -> Verification:
 
 
 def make_contributed_evidence_json() -> dict[str, Any]:
-    return json.loads(json.dumps(Contribution.from_verification(make_verification()).to_dict()))
+    return json.loads(json.dumps(Contribution.from_verification(make_gpu_verification_results()).to_dict()))
 
 
 def test_contributed_gpu_evidence_becomes_table_rows_and_cells(
@@ -50,9 +50,9 @@ def test_contributed_gpu_evidence_becomes_table_rows_and_cells(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == len(FAMILIES) + 3
     table.write_text("[]")
-    add_evidence_rows(make_evidence_rows(read_evidence(issue)), table)
+    add_evidence_rows(make_evidence_rows(read_contributed_results(issue)), table)
     before = table.read_text()
-    add_evidence_rows(make_evidence_rows(read_evidence(issue)), table)
+    add_evidence_rows(make_evidence_rows(read_contributed_results(issue)), table)
     assert table.read_text() == before
     page = make_hardware_evidence_page(read_table(table))
     (line,) = [line for line in page.splitlines() if line.startswith("| sm_80 |")]
@@ -105,12 +105,12 @@ def test_a_github_issue_without_valid_json_is_refused(tmp_path: Path) -> None:
     assert main(["check", str(tmp_path / "issue.md")]) == 1
 
 
-def test_a_verification_without_driver_is_refused() -> None:
+def test_verification_results_without_a_gpu_driver_are_refused() -> None:
     with pytest.raises(UsageError, match="no-evidence"):
-        Contribution.from_verification(make_verification(driver=None))
+        Contribution.from_verification(make_gpu_verification_results(driver=None))
 
 
-def test_stored_evidence_is_sorted_and_consistent() -> None:
+def test_stored_gpu_evidence_is_sorted_and_counts_are_consistent() -> None:
     rows = read_table()
     assert rows == sorted(rows)
     assert all(0 <= row.agree <= row.results for row in rows)

@@ -15,9 +15,9 @@ from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.interpreting import make_typical_inputs
-from tests.support.records import list_test_parameters_or_skipped_case
+from tests.support.records import make_test_parameters_or_skip
 from tests.support.typical_graphs import FRONTEND_METHODS, KINDS_FOR_OTHER_GPUS, OPERATION_KINDS, TYPICAL_GRAPHS
-from tools.records.operation_support import describe_support, read_support_table
+from tools.records.operation_support import describe_supporting_versions, read_support_table
 from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, make_operations_page, read_gpu_run_outcomes
 
 HOPPER = ("H100", "H200", "GH200")
@@ -29,10 +29,10 @@ def test_page_marks_a_graph_without_gpu_record_as_unmeasured(monkeypatch: pytest
     page = make_operations_page()
     cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
     assert cells == {len(read_gpu_run_outcomes())}
-    assert describe_support(read_support_table(), ["an invented graph"], "sm90") == UNMEASURED
+    assert describe_supporting_versions(read_support_table(), ["an invented graph"], "sm90") == UNMEASURED
 
 
-def test_stored_support_verdicts_match_the_typical_graphs() -> None:
+def test_typical_graphs_are_supported_in_the_stored_verdicts() -> None:
     found = read_support_table()
     assert set(found.graphs) <= set(TYPICAL_GRAPHS), "python -m tools.records.operation_support"
     assert len(found.versions) >= 3
@@ -60,7 +60,7 @@ def test_support_cell_lists_the_cudnn_versions(outcomes: str, cell: str) -> None
     said = {"S": Outcome.SUPPORTED, "-": Outcome.NOT_SUPPORTED, "?": Outcome.NOT_JUDGED}
     versions = ("9.14.0", "9.19.0", "9.28.0")
     cells = {("g", "sm80", one): Cell(said[mark]) for one, mark in zip(versions, outcomes, strict=True)}
-    assert describe_support(Matrix(("g",), ("sm80",), versions, cells), ["g"], "sm80") == cell
+    assert describe_supporting_versions(Matrix(("g",), ("sm80",), versions, cells), ["g"], "sm80") == cell
 
 
 def test_every_operation_kind_has_a_sample_graph_and_is_interpreted() -> None:
@@ -98,7 +98,7 @@ def test_pygraph_has_the_frontend_names_of_an_operation(kind: DescriptorType) ->
     assert all(callable(getattr(cudnn.pygraph, name)) for name in FRONTEND_METHODS[kind])
 
 
-def test_operations_refused_in_gpu_records_are_listed_for_other_gpus() -> None:
+def test_operations_refused_on_a_gpu_are_listed_as_for_other_gpus() -> None:
     found = [
         item for graphs in read_gpu_run_outcomes().values() for item in graphs.items() if item[0] in TYPICAL_GRAPHS
     ]
@@ -108,9 +108,9 @@ def test_operations_refused_in_gpu_records_are_listed_for_other_gpus() -> None:
     assert not any("h100" in case.supported for case in TYPICAL_GRAPHS.values() if case.kind in refused)
 
 
-@pytest.mark.parametrize("where", list_test_parameters_or_skipped_case("operations-", read_gpu_run_outcomes()))
+@pytest.mark.parametrize("where", make_test_parameters_or_skip("operations-", read_gpu_run_outcomes()))
 @pytest.mark.parametrize("name", [name for name, case in TYPICAL_GRAPHS.items() if case.kind in KINDS_FOR_OTHER_GPUS])
-def test_operations_for_other_gpus_are_not_supported_on_hopper(name: str, where: str) -> None:
+def test_operations_listed_for_non_hopper_gpus_are_refused_on_hopper(name: str, where: str) -> None:
     found = read_gpu_run_outcomes()[where].get(name)
     if found is None or not where.startswith(HOPPER):
         return
@@ -118,7 +118,7 @@ def test_operations_for_other_gpus_are_not_supported_on_hopper(name: str, where:
     assert "CUDNN_STATUS_NOT_SUPPORTED" in found["words"] or "needs cuDNN 9.22" in found["words"]
 
 
-@pytest.mark.parametrize("where", list_test_parameters_or_skipped_case("operations-", read_gpu_run_outcomes()))
+@pytest.mark.parametrize("where", make_test_parameters_or_skip("operations-", read_gpu_run_outcomes()))
 def test_recorded_graphs_agree_with_the_interpreter_or_are_refused(where: str) -> None:
     """Check the records of GPU runs; `tests/gpu/interpreter/test_typical_graphs.py` repeats the runs on a GPU."""
     graphs = read_gpu_run_outcomes()[where]

@@ -77,12 +77,12 @@ def simulated_step(related_calls: _CallsDifferingInLengths) -> SimulatedCompiled
     return SimulatedCompiledStep(_CompiledCallReportHandler(None, related_calls), related_calls)
 
 
-def test_calls_of_a_repeated_single_shape_return_to_python(simulated_step: SimulatedCompiledStep) -> None:
+def test_repeated_calls_of_one_shape_are_left_to_python(simulated_step: SimulatedCompiledStep) -> None:
     assert simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW) == [True] * (CALLS_IN_A_ROW - 1) + [False]
     assert list(simulated_step.exact) == [(2, 100, 100)]
 
 
-def test_calls_of_consecutive_layers_request_no_plan_and_are_rarely_reported_to_python(
+def test_same_shape_calls_of_consecutive_layers_rarely_reach_python(
     simulated_step: SimulatedCompiledStep,
 ) -> None:
     simulated_step.call_with_lengths([64] * 12)
@@ -93,7 +93,7 @@ def test_calls_of_consecutive_layers_request_no_plan_and_are_rarely_reported_to_
     assert list(simulated_step.exact) == [(2, 64, 64)]
 
 
-def test_calls_of_a_shape_return_to_python_on_its_third_visit(simulated_step: SimulatedCompiledStep) -> None:
+def test_a_shape_seen_a_third_time_is_left_to_python(simulated_step: SimulatedCompiledStep) -> None:
     assert simulated_step.call_with_lengths([100, 200] * (VISITS_OF_RECURRING_SHAPE - 1)) == [True] * 2 * (
         VISITS_OF_RECURRING_SHAPE - 1
     )
@@ -101,7 +101,7 @@ def test_calls_of_a_shape_return_to_python_on_its_third_visit(simulated_step: Si
     assert len(simulated_step.exact) == 2
 
 
-def test_calls_return_to_python_once_their_exact_plan_is_built(
+def test_calls_are_left_to_python_after_their_exact_plan_is_built(
     simulated_step: SimulatedCompiledStep,
 ) -> None:
     simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW)
@@ -112,7 +112,7 @@ def test_calls_return_to_python_once_their_exact_plan_is_built(
     assert simulated_step.call_with_lengths([100]) == [False]
 
 
-def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: SimulatedCompiledStep) -> None:
+def test_calls_with_an_unsupported_exact_plan_stay_in_cpp(simulated_step: SimulatedCompiledStep) -> None:
     simulated_step.call_with_lengths([100] * CALLS_IN_A_ROW)
     simulated_step.exact[2, 100, 100].unsupported = True
     simulated_step.notices = 0
@@ -120,7 +120,7 @@ def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: Simu
     assert simulated_step.notices == 1
 
 
-def test_alternating_shapes_of_separate_compiled_steps_are_recognized(related_calls: _CallsDifferingInLengths) -> None:
+def test_shapes_repeated_in_separate_compiled_steps_get_exact_plans(related_calls: _CallsDifferingInLengths) -> None:
     steps = [SimulatedCompiledStep(_CompiledCallReportHandler(None, related_calls), related_calls) for _ in range(2)]
     for _ in range(9):
         for simulated_step, s in zip(steps, (100, 900), strict=True):
@@ -128,7 +128,7 @@ def test_alternating_shapes_of_separate_compiled_steps_are_recognized(related_ca
     assert [list(simulated_step.exact) for simulated_step in steps] == [[(2, 100, 100)], [(2, 900, 900)]]
 
 
-def test_a_temporary_plan_is_replaced_when_a_better_one_is_in_the_pool(
+def test_calls_are_left_to_python_when_the_pool_has_a_better_plan(
     monkeypatch: pytest.MonkeyPatch, related_calls: _CallsDifferingInLengths
 ) -> None:
     pool = PlanPool()

@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="did not run: transformers is not ins
 
 from cudnn_backend_py import UsageError  # noqa: E402
 from cudnn_backend_py.torch_ops.transformers import register_transformers, transformers_attention  # noqa: E402
-from tests.support.host_attention import use_host_kernels  # noqa: E402
+from tests.support.host_attention import register_cpu_attention_kernels  # noqa: E402
 from tests.support.transformers_models import (  # noqa: E402
     DECODER_OPTIONS,
     DECODER_RUNS,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of transform
 @pytest.fixture(autouse=True)
 def attention_passes() -> Iterator[list[str]]:
     register_transformers()
-    with use_host_kernels() as ran:
+    with register_cpu_attention_kernels() as ran:
         yield ran
 
 

@@ -13,7 +13,7 @@ from torch.func import functionalize, grad, jacfwd, jacrev, jvp, vjp, vmap  # no
 
 from cudnn_backend_py import UsageError  # noqa: E402
 from cudnn_backend_py.torch_ops import attention, attention_varlen, operators, transforms  # noqa: E402
-from tests.support.host_attention import use_host_kernels  # noqa: E402
+from tests.support.host_attention import register_cpu_attention_kernels  # noqa: E402
 from tests.support.torch_reference import Masks, compute_reference_attention  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which compiles for forward mode
@@ -23,7 +23,7 @@ Attend = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def attention_passes() -> Iterator[list[str]]:
-    with use_host_kernels() as ran:
+    with register_cpu_attention_kernels() as ran:
         yield ran
 
 

@@ -20,9 +20,9 @@ from cudnn_backend_py.tuning.statistics import (
     MIN_ROUNDS,
     TimeBudget,
     Timing,
-    choose_winner,
+    choose_fastest_candidate,
     find_slow_candidates,
-    make_evidence_table,
+    make_timing_table,
 )
 
 # statistics and choice
@@ -56,7 +56,7 @@ def test_the_fastest_candidate_that_beats_the_first_wins() -> None:
         "b": make_cold_and_warm_timings(make_timing(8.0)),
         "c": make_cold_and_warm_timings(make_timing(7.0)),
     }
-    assert choose_winner(timings, "first") == "c"
+    assert choose_fastest_candidate(timings, "first") == "c"
 
 
 def test_the_first_candidate_wins_if_no_other_beats_it_beyond_the_spread() -> None:
@@ -64,8 +64,8 @@ def test_the_first_candidate_wins_if_no_other_beats_it_beyond_the_spread() -> No
         "first": make_cold_and_warm_timings(make_timing(10.0, 1.0)),
         "b": make_cold_and_warm_timings(make_timing(9.5, 1.0)),
     }
-    assert choose_winner(timings, "first") == "first"
-    assert choose_winner({"first": make_cold_and_warm_timings(make_timing(10.0))}, "first") == "first"
+    assert choose_fastest_candidate(timings, "first") == "first"
+    assert choose_fastest_candidate({"first": make_cold_and_warm_timings(make_timing(10.0))}, "first") == "first"
 
 
 def test_a_candidate_with_small_spread_wins_over_one_with_large_spread() -> None:
@@ -74,7 +74,7 @@ def test_a_candidate_with_small_spread_wins_over_one_with_large_spread() -> None
         "wild": make_cold_and_warm_timings(make_timing(7.9, 3.0)),
         "calm": make_cold_and_warm_timings(make_timing(8.0)),
     }
-    assert choose_winner(timings, "first") == "calm"
+    assert choose_fastest_candidate(timings, "first") == "calm"
 
 
 def test_a_candidate_slower_with_a_warm_cache_does_not_win() -> None:
@@ -82,9 +82,11 @@ def test_a_candidate_slower_with_a_warm_cache_does_not_win() -> None:
         "first": make_cold_and_warm_timings(make_timing(10.0), make_timing(5.0)),
         "b": make_cold_and_warm_timings(make_timing(8.0), make_timing(6.0)),
     }
-    assert choose_winner(timings, "first", "cold") == "first"
+    assert choose_fastest_candidate(timings, "first", "cold") == "first"
     assert (
-        choose_winner({**timings, "b": make_cold_and_warm_timings(make_timing(8.0), make_timing(5.1))}, "first", "cold")
+        choose_fastest_candidate(
+            {**timings, "b": make_cold_and_warm_timings(make_timing(8.0), make_timing(5.1))}, "first", "cold"
+        )
         == "b"
     )
 
@@ -95,8 +97,8 @@ def test_the_winner_depends_on_the_requested_cache_state() -> None:
         "b": make_cold_and_warm_timings(make_timing(10.0), make_timing(4.0)),
         "c": make_cold_and_warm_timings(make_timing(9.0), make_timing(5.0)),
     }
-    assert choose_winner(timings, "first", "cold") == "c"
-    assert choose_winner(timings, "first", "warm") == "b"
+    assert choose_fastest_candidate(timings, "first", "cold") == "c"
+    assert choose_fastest_candidate(timings, "first", "warm") == "b"
 
 
 def test_a_candidate_with_too_few_samples_does_not_win() -> None:
@@ -104,7 +106,7 @@ def test_a_candidate_with_too_few_samples_does_not_win() -> None:
         "first": make_cold_and_warm_timings(make_timing(10.0)),
         "b": make_cold_and_warm_timings(make_timing(5.0, samples=MIN_ROUNDS - 1)),
     }
-    assert choose_winner(timings, "first") == "first"
+    assert choose_fastest_candidate(timings, "first") == "first"
 
 
 def test_only_candidates_slow_with_cold_and_warm_cache_are_dropped() -> None:
@@ -284,7 +286,7 @@ TUNING_EVIDENCE: dict[str, Any] = {
 
 def test_the_table_is_sorted_by_time_with_refused_candidates_last() -> None:
     out = Console(file=io.StringIO(), width=160)
-    out.print(make_evidence_table(TUNING_EVIDENCE))
+    out.print(make_timing_table(TUNING_EVIDENCE))
     text = out.file.getvalue()  # type: ignore[attr-defined]
     lines = [line for line in text.splitlines() if "eng" in line and "engine" not in line]
     assert [line.split()[0] for line in lines] == ["eng2", "eng1", "eng3"]

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.interpreter.data import DATA_KINDS
 from cudnn_backend_py.tuning.trial import Trial
-from tests.support.records import list_record_parameters
+from tests.support.records import list_records_as_test_parameters
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = [
@@ -28,7 +28,7 @@ def load_trials(path: Path) -> list[Trial]:
     return [Trial.from_dict(item) for item in json.loads(path.read_text(encoding="utf-8"))["trials"]]
 
 
-def get_source_file(trial: Trial) -> str:
+def get_graph_file(trial: Trial) -> str:
     """Return the file of the graph that a trial ran, from its reproduce command."""
     return shlex.split(trial.reproduce)[2]
 
@@ -40,13 +40,13 @@ def get_graph_arguments(trial: Trial) -> str:
     )
 
 
-@pytest.mark.parametrize("path", list_record_parameters("run-"))
+@pytest.mark.parametrize("path", list_records_as_test_parameters("run-"))
 def test_all_recorded_graphs_ran_with_right_results(path: Path) -> None:
     found = load_trials(path)
-    assert {get_source_file(trial) for trial in found} == {*EXAMPLES, *OTHER_LOGS, FRONTEND_LOG}
+    assert {get_graph_file(trial) for trial in found} == {*EXAMPLES, *OTHER_LOGS, FRONTEND_LOG}
     assert len({trial.target for trial in found}) == 1
     for trial in found:
-        assert trial.state == "right", (get_source_file(trial), trial.words)
+        assert trial.state == "right", (get_graph_file(trial), trial.words)
         assert trial.configs
         for config in trial.configs:
             assert config.state == "right", config.words
@@ -56,7 +56,7 @@ def test_all_recorded_graphs_ran_with_right_results(path: Path) -> None:
             assert config.warm is not None
 
 
-@pytest.mark.parametrize("path", list_record_parameters("run-"))
+@pytest.mark.parametrize("path", list_records_as_test_parameters("run-"))
 def test_every_graph_ran_on_every_kind_of_data_and_has_reproduce_commands(path: Path) -> None:
     found = load_trials(path)
     ran = {(get_graph_arguments(trial), trial.data) for trial in found}
@@ -64,7 +64,7 @@ def test_every_graph_ran_on_every_kind_of_data_and_has_reproduce_commands(path: 
     assert ran == {(one, kind) for one in whole for kind in DATA_KINDS}
     assert len(ran) == len(found)
     for trial in found:
-        assert (ROOT / get_source_file(trial)).is_file()
+        assert (ROOT / get_graph_file(trial)).is_file()
         for config in trial.configs:
             words = shlex.split(config.reproduce)
             assert {f"--data={trial.data}", f"--seed={trial.seed}", f"--configs={config.tag}"} <= set(words)

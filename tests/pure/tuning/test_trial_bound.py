@@ -23,8 +23,8 @@ from tests.support.wrong_scales import (
     SCALE_FACTORS,
     WRONG_MODES,
     WRONG_SCALES,
-    use_wrong_pointwise_mode,
-    use_wrong_scale,
+    use_wrong_pointwise_mode_in_interpreter,
+    use_wrong_scale_in_interpreter,
 )
 
 LARGE_GRAPHS = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
@@ -123,7 +123,7 @@ def test_attention_with_a_wrong_score_scale_is_detected() -> None:
 
 
 @pytest.mark.parametrize("tile", [32, 64, 128])
-def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_results_of_any_tile_size_are_within_the_bound(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels round exponentials relative to the largest score so far, for 32, 64 or 128 keys at a time."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, seq_kv=320, head_dim=64, scale=2.0)
     inputs = make_inputs(graph)
@@ -135,7 +135,7 @@ def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("terms", [8, 64, 1024])
-def test_float32_sums_in_any_order_are_right(terms: int) -> None:
+def test_float32_sums_in_any_order_are_within_the_bound(terms: int) -> None:
     graph = make_matmul_graph(terms, DataType.FLOAT)
     inputs = make_inputs(graph)
     a, b = (inputs[graph.tensor(name).uid].astype(np.float32) for name in "ab")
@@ -225,7 +225,7 @@ def compute_expected_pointwise(
         (PointwiseMode.SIN, 1e10, None, 0.0),
     ],
 )
-def test_measured_results_of_cudnn_for_large_arguments_are_right(
+def test_measured_cudnn_results_for_extreme_arguments_are_in_bound(
     mode: PointwiseMode, x: float, other: float | None, measured: float
 ) -> None:
     expected = compute_expected_pointwise(mode, [x], None if other is None else [other])
@@ -285,7 +285,7 @@ def test_infinities_and_nan_must_be_at_the_expected_elements() -> None:
         assert expected.compare(wrong).beyond == 1
 
 
-def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
+def test_error_bound_considers_the_sign_of_a_zero_divisor() -> None:
     """1 / -0 is -inf, so tanh(1 / -0 + huge * huge) is -1, or NaN if the square overflows float32, but not 1."""
     g = GraphBuilder("signs", io_type=DataType.FLOAT)
     x, zero, huge = (g.tensor(name, (1, 4)) for name in ("x", "zero", "huge"))
@@ -298,7 +298,7 @@ def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
     assert not expected.compare([[np.nan, 1, 1, math.tanh(2)]]).is_right
 
 
-def test_rounded_scores_may_scale_the_whole_gradient() -> None:
+def test_error_bound_allows_rounded_scores_to_scale_the_gradient() -> None:
     """P = exp(score - stats): a relative error of 10^-6 in scores of thousands scales all of P."""
     graph = attention.sdpa_backward(batch=1, heads=2, seq_q=64, head_dim=128)
     inputs = make_inputs(graph, "hostile", 1)
@@ -439,7 +439,7 @@ def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
     assert expected.compare([[-4.8e-38, 1.0]]).beyond == 1
 
 
-def test_error_bound_covers_denormal_comparison_and_gelu_slope() -> None:
+def test_bound_covers_a_denormal_comparison_and_a_tiny_gelu_slope() -> None:
     """The bound covers a comparison that depends on denormals, and GELU's slope at -6.5, as small as its error."""
     g = GraphBuilder("both", io_type=DataType.FLOAT)
     above = g.pointwise(PointwiseMode.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=DataType.BOOLEAN)
@@ -531,7 +531,7 @@ def test_a_wrong_scale_is_detected_for_every_operation_and_type(family: str, kin
     results = interpret(graph, inputs, rounding=True)
     right = compute_expected_outputs(graph, inputs)
     assert all(item.compare(results[name]).is_right for name, item in right.items())
-    with use_wrong_scale(operation, factor):
+    with use_wrong_scale_in_interpreter(operation, factor):
         wrong = compute_expected_outputs(graph, inputs)
     assert not all(item.compare(results[name]).is_right for name, item in wrong.items())
 
@@ -543,6 +543,6 @@ def test_a_wrong_pointwise_mode_is_detected(name: str) -> None:
     inputs = make_inputs(graph, seed=1)
     results = interpret(graph, inputs, rounding=True)
     assert all(item.compare(results[name]).is_right for name, item in compute_expected_outputs(graph, inputs).items())
-    with use_wrong_pointwise_mode(mode, other):
+    with use_wrong_pointwise_mode_in_interpreter(mode, other):
         wrong = compute_expected_outputs(graph, inputs)
     assert not all(item.compare(results[name]).is_right for name, item in wrong.items())

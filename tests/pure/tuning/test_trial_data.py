@@ -19,7 +19,7 @@ from cudnn_backend_py.interpreter.data import (
     DATA_KINDS,
     convert_numbers_to_memory_image,
     list_input_tensors,
-    load_arrays,
+    load_npz_arrays,
     make_inputs,
     read_numbers_from_memory_image,
 )
@@ -110,13 +110,13 @@ def test_uniform_integer_and_hostile_data_have_expected_values() -> None:
     assert (hostile == 0).all(axis=-1).any()
 
 
-def test_hostile_softmax_statistics_go_below_minus_88() -> None:
+def test_hostile_data_make_forward_statistics_below_minus_88() -> None:
     graph = make_sdpa_forward_graph(stats=True)
     stats = interpret(graph, make_inputs(graph, "hostile"))["stats"]
     assert (stats < -88).any()
 
 
-def test_hostile_statistics_are_below_minus_88_in_all_rows_of_half_the_heads() -> None:
+def test_half_the_heads_have_hostile_statistics_below_minus_88() -> None:
     """Below -88, exp(0 - lse) overflows float32 in a kernel that treats padding as 0."""
     made = [make_inputs_by_name(make_sdpa_backward_graph(), "hostile", 2 * number + 1)["stats"] for number in range(12)]
     deep = np.concatenate([(stats < -88.8).all(axis=(2, 3)).reshape(-1) for stats in made])
@@ -170,7 +170,7 @@ def test_types_shorter_than_a_byte_are_packed_in_memory(kind: DataType, bits: in
     np.testing.assert_array_equal(read_numbers_from_memory_image(held, image), values)
 
 
-def test_memory_follows_strides_and_scale_tiles() -> None:
+def test_memory_image_of_a_tensor_follows_strides_and_scale_tiles() -> None:
     strided = make_double_tensor("x", (2, 3, 2, 2), channels_last((2, 3, 2, 2)), data_type=DataType.FLOAT)
     values = np.arange(24.0).reshape(2, 3, 2, 2)
     np.testing.assert_array_equal(convert_numbers_to_memory_image(strided, values)[:3], values[0, :, 0, 0])
@@ -190,7 +190,7 @@ def test_given_input_arrays_are_used(tmp_path: Path) -> None:
     graph = TYPICAL_GRAPHS["matmul"].make()
     path = tmp_path / "a.npz"
     np.savez(path, a=np.full((2, 128, 64), 2.0))
-    made = make_inputs(graph, given=load_arrays(path, graph))
+    made = make_inputs(graph, given=load_npz_arrays(path, graph))
     assert (made[graph.tensor("a").uid] == 2).all()
     assert np.abs(made[graph.tensor("b").uid]).max() <= 1
 
@@ -227,12 +227,12 @@ def test_files_without_numeric_arrays_are_refused(tmp_path: Path) -> None:
     assert len(files) == 8
     for name in (*files, "missing.npz"):
         with pytest.raises(UsageError, match=r"is no|are not numbers") as error:
-            load_arrays(tmp_path / name, graph)
+            load_npz_arrays(tmp_path / name, graph)
         assert error.value.code == "trial-data", name
 
 
 @pytest.mark.parametrize("shape", [(1 << 24,), (2, 128, 64), (2, 128, 1 << 40)])
-def test_sizes_in_a_file_are_checked_before_allocation(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_array_sizes_in_a_file_are_checked_before_allocation(tmp_path: Path, shape: tuple[int, ...]) -> None:
     """A few compressed bytes may claim to be gigabytes, in the header of an array or in the size of the file."""
     graph, path = TYPICAL_GRAPHS["matmul"].make(), tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("a.npy", "w") as array:
@@ -242,14 +242,14 @@ def test_sizes_in_a_file_are_checked_before_allocation(tmp_path: Path, shape: tu
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match=r"data of \(16777216,\) are given|bytes, .* are needed") as error:
-            load_arrays(path, graph)
+            load_npz_arrays(path, graph)
         assert error.value.code == "trial-data"
         assert tracemalloc.get_traced_memory()[1] < 1 << 22
     finally:
         tracemalloc.stop()
 
 
-def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+def test_an_array_file_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "header.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("a.npy", "w") as array:
         array.write(b"\x93NUMPY\x02\x00" + (1 << 26).to_bytes(4, "little"))
@@ -257,7 +257,7 @@ def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match="a header has 67108864 bytes"):
-            load_arrays(path, TYPICAL_GRAPHS["matmul"].make())
+            load_npz_arrays(path, TYPICAL_GRAPHS["matmul"].make())
         assert tracemalloc.get_traced_memory()[1] < 1 << 22
     finally:
         tracemalloc.stop()
@@ -265,7 +265,7 @@ def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
 
 def test_a_misspelt_kind_of_data_gets_a_suggestion() -> None:
     with pytest.raises(UsageError, match=r"hostle is not a file; data must be uniform, .*; did you mean hostile\?"):
-        load_arrays("hostle", TYPICAL_GRAPHS["matmul"].make())
+        load_npz_arrays("hostle", TYPICAL_GRAPHS["matmul"].make())
 
 
 def test_a_graph_is_encoded_as_one_command_line_argument() -> None:

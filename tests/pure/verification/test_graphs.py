@@ -15,7 +15,7 @@ from cudnn_backend_py.verification.compare import (
     list_differences_of_answers,
 )
 from cudnn_backend_py.verification.graphs import FAMILIES, hash_verification_graphs, make_verification_graphs
-from cudnn_backend_py.verification.reproductions import read_reproductions
+from cudnn_backend_py.verification.reproductions import read_known_issue_reproductions
 
 # Of the graphs as they were first released: results of other graphs cannot be compared with earlier ones.
 DIGEST = "84b9239b5e22043bec5aca15437efe50be997e418fd107d2bc7fd5452591657c"
@@ -35,7 +35,7 @@ def test_the_digest_of_the_verification_graphs_changes_if_a_graph_changes() -> N
 
 
 def test_every_reproduction_has_its_known_issue() -> None:
-    found = read_reproductions()
+    found = read_known_issue_reproductions()
     counts = Counter(one.name for one in found)
     assert len(found) > 50
     assert set(counts.values()) == {1}
@@ -81,7 +81,7 @@ def test_different_kernels_are_classified_as_a_code_difference() -> None:
     assert list_differences_of_answers(ANSWER, ANSWER, [built, built]) == []
 
 
-def test_differing_environment_facts_are_listed() -> None:
+def test_differing_cudnn_and_device_properties_are_listed() -> None:
     one = LibraryAndGpuProperties(
         cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32}
     )

@@ -62,7 +62,7 @@ def install_nvrtc_without_pip(root: Path) -> Path:
     """Install the NVRTC of CUDA 12 into the version store without pip, and return its path."""
     wheel = make_wheel(root.parent / "placed", "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
     folder = root / "nvrtc-cu12"
-    versions._unpack_wheel_atomically(wheel, folder, versions._NVRTC_FILE["12"], versions._make_progress(False))
+    versions._unpack_wheel_atomically(wheel, folder, versions._NVRTC_FILE["12"], versions._make_progress_display(False))
     return folder / versions._NVRTC_FILE["12"]
 
 
@@ -174,7 +174,7 @@ def test_jit_and_full_wheels_of_one_version_are_installed(wheel_index: Path, roo
         versions.remove("9.19.0", root=root, flavor="jit")
 
 
-def test_error_names_the_wheel_that_is_not_installed(wheel_index: Path, root: Path) -> None:
+def test_error_names_the_wheel_flavor_that_is_not_installed(wheel_index: Path, root: Path) -> None:
     versions.install("9.19.0", cuda="12", root=root, progress=False)
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.require_installed("9.19.0", root=root, flavor="full")
@@ -185,7 +185,7 @@ def test_error_names_the_wheel_that_is_not_installed(wheel_index: Path, root: Pa
     assert absent.value.code == "cudnn-index-empty"  # of full wheels
 
 
-def test_folder_names_of_earlier_package_versions_are_still_read(wheel_index: Path, root: Path) -> None:
+def test_store_folder_names_of_earlier_releases_are_still_read(wheel_index: Path, root: Path) -> None:
     wheel = make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     old = add_to_version_store(root, wheel=wheel)
     assert (old.flavor, old.path.name) == ("full", "9.19.0.56-cu12")
@@ -586,9 +586,7 @@ def test_a_version_store_of_another_user_is_refused(root: Path, monkeypatch: pyt
     assert caught.value.code == "cache-not-private"
 
 
-def test_the_default_version_store_is_read_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_variables_set_the_default_version_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDNN_BACKEND_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     assert versions.get_default_root().parts[-2:] == ("cudnn-backend-py", "cudnn")
@@ -661,7 +659,7 @@ def test_find_installed_prefers_the_default_cuda_major(root: Path, monkeypatch: 
     assert versions.find_installed("9.19.0", root=root) == both[cuda]
 
 
-def test_remove_removes_one_version(root: Path) -> None:
+def test_remove_deletes_only_the_named_version(root: Path) -> None:
     old, new = add_to_version_store(root, "9.19.0.56"), add_to_version_store(root, "9.19.1.2")
     with pytest.raises(UsageError, match="matches 2 installed versions") as caught:
         versions.remove("9.19", root=root)

@@ -7,16 +7,21 @@ import statistics
 
 import pytest
 
-from cudnn_backend_py.why.cost import StepTime, find_median_interval, format_overhead, judge_overhead
+from cudnn_backend_py.why.cost import (
+    StepTime,
+    find_median_and_confidence_interval,
+    format_overhead,
+    judge_overhead_of_paired_runs,
+)
 
 
 def test_median_interval_has_the_median_and_two_order_statistics() -> None:
     values = [float(number) for number in range(101)]
     random.Random(1).shuffle(values)
-    low, middle, high = find_median_interval(values)
+    low, middle, high = find_median_and_confidence_interval(values)
     assert (low, middle, high) == (40.0, 50.0, 60.0)  # 1.96 * sqrt(101) / 2 = 9.8 ranks to either side
-    assert find_median_interval([3.0]) == (3.0, 3.0, 3.0)
-    assert find_median_interval([1.0, 2.0, 3.0, 4.0]) == (1.0, 2.5, 4.0)
+    assert find_median_and_confidence_interval([3.0]) == (3.0, 3.0, 3.0)
+    assert find_median_and_confidence_interval([1.0, 2.0, 3.0, 4.0]) == (1.0, 2.5, 4.0)
 
 
 @pytest.mark.parametrize("draw", ["gauss", "expovariate"])
@@ -26,7 +31,7 @@ def test_median_interval_contains_the_true_median(draw: str) -> None:
     held = 0
     for _ in range(400):
         found = [getattr(rng, draw)(*((0.0, 1.0) if draw == "gauss" else (1.0,))) for _ in range(60)]
-        low, middle, high = find_median_interval(found)
+        low, middle, high = find_median_and_confidence_interval(found)
         assert low <= middle <= high
         assert middle == statistics.median(found)
         held += low <= (0.0 if draw == "gauss" else 0.6931) <= high
@@ -48,7 +53,7 @@ def test_overhead_verdict_follows_from_the_median_interval_of_step_time_pairs(
 ) -> None:
     plain = [StepTime(0.010 + number * 1e-5, 0.004) for number in range(len(shares))]  # a drift affects both
     other = [StepTime(one.clock * (1 + share), 0.005) for one, share in zip(plain, shares, strict=True)]
-    found = judge_overhead(plain, other, 0.05)
+    found = judge_overhead_of_paired_runs(plain, other, 0.05)
     assert found["verdict"] == verdict
     assert found["pairs"] == len(shares)
     assert found["clock"]["share"] == pytest.approx(statistics.median(shares), abs=1e-5)

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, attention
-from cudnn_backend_py.why.frameworks import describe_frameworks
+from cudnn_backend_py.why.frameworks import describe_framework_decisions
 from tests.support.growth import make_pointwise_chain
 
 TORCH, FRONTEND, ENGINE = "torch 2.15", "cudnn-frontend 1.32", "TransformerEngine 2.20"
 BASE: dict[str, Any] = {"batch": 2, "heads": 8, "seq_q": 128, "head_dim": 64}
 
 
-def describe_frameworks_for_attention(
+def explain_framework_choices_for_attention(
     sm: int, backward: bool = False, version: tuple[int, int, int] = (9, 24, 0), **options: Any
 ) -> dict[str, str]:
     build = attention.sdpa_backward if backward else attention.sdpa_forward
-    return describe_frameworks(build(**{**BASE, **options}, allow_hazards=True), version, sm)
+    return describe_framework_decisions(build(**{**BASE, **options}, allow_hazards=True), version, sm)
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def describe_frameworks_for_attention(
     ],
 )
 def test_torch_explanation_names_the_first_unmet_condition(sm: int, options: dict[str, Any], line: str) -> None:
-    assert describe_frameworks_for_attention(sm, **options)[TORCH].startswith(line)
+    assert explain_framework_choices_for_attention(sm, **options)[TORCH].startswith(line)
 
 
 @pytest.mark.parametrize(("sm", "selected"), [(90, False), (100, True)])
 def test_cudnn_frontend_explanation_names_the_selected_engine(sm: int, selected: bool) -> None:
     options = {"head_dim": 192, "head_dim_v": 128, "data_type": DataType.BFLOAT16, "deterministic": True}
-    found = describe_frameworks_for_attention(sm, backward=True, **options)
+    found = explain_framework_choices_for_attention(sm, backward=True, **options)
     assert ("selects eng5_k14=2" in found[FRONTEND]) is selected
     assert "deterministic" in found[TORCH], "torch's deterministic algorithms exclude cuDNN"
 
@@ -82,13 +82,13 @@ MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BF
 def test_cudnn_frontend_explanation_names_the_refusing_rule(
     sm: int, backward: bool, version: tuple[int, int, int], options: dict[str, Any], line: str
 ) -> None:
-    assert describe_frameworks_for_attention(sm, backward, version, **options)[FRONTEND].startswith(line)
+    assert explain_framework_choices_for_attention(sm, backward, version, **options)[FRONTEND].startswith(line)
 
 
 def test_cudnn_frontend_explanation_mentions_forced_determinism() -> None:
     own = ", with deterministic kernels, which it turns on for this problem"
-    assert describe_frameworks_for_attention(100, True, (9, 28, 0), head_dim=256)[FRONTEND].endswith(own)
-    assert not describe_frameworks_for_attention(100, True, (9, 28, 0), head_dim=256, deterministic=True)[
+    assert explain_framework_choices_for_attention(100, True, (9, 28, 0), head_dim=256)[FRONTEND].endswith(own)
+    assert not explain_framework_choices_for_attention(100, True, (9, 28, 0), head_dim=256, deterministic=True)[
         FRONTEND
     ].endswith(own)
 
@@ -139,11 +139,11 @@ REFUSED_256 = "does not use cuDNN: no kernel is listed for these head dims above
         (90, False, (9, 6, 0), {}, "is not known to this package for cuDNN before 9.8.0"),
     ],
 )
-def test_transformer_engine_line_names_the_first_unmet_condition(
+def test_transformer_engine_explanation_names_first_unmet_condition(
     sm: int, backward: bool, version: tuple[int, int, int], options: dict[str, Any], line: str
 ) -> None:
-    assert describe_frameworks_for_attention(sm, backward, version, **options)[ENGINE].startswith(line)
+    assert explain_framework_choices_for_attention(sm, backward, version, **options)[ENGINE].startswith(line)
 
 
 def test_graphs_without_attention_have_no_framework_explanation() -> None:
-    assert describe_frameworks(make_pointwise_chain(2), (9, 24, 0), 90) == {}
+    assert describe_framework_decisions(make_pointwise_chain(2), (9, 24, 0), 90) == {}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.graph.attention.selections import SELECTIONS
-from tests.pure.why.test_frameworks import FRONTEND, describe_frameworks_for_attention
+from tests.pure.why.test_frameworks import FRONTEND, explain_framework_choices_for_attention
 
 PACKAGE = "nvidia-cudnn-frontend"
 Choice = tuple[int, frozenset[tuple[str, int]]]
@@ -28,7 +28,7 @@ SELECTED_BY_THIS_PACKAGE: set[Choice] = {
 }
 
 
-def list_choices(source: str) -> Iterator[Choice]:
+def list_engines_and_knobs_selected_in_source(source: str) -> Iterator[Choice]:
     """Yield each engine and its knobs that a node's override of the heuristics returns, for each of its conditions."""
     for body in re.findall(r"override_heuristics_query\(\) const \{(.*?)\n    \}", source, re.DOTALL):
         for engine, knobs in re.findall(r"return \{(\d+),\s*\{(.*?)\}\};", body, re.DOTALL):
@@ -38,7 +38,7 @@ def list_choices(source: str) -> Iterator[Choice]:
                 yield int(engine), frozenset((name, int(first or value)) for name, first, value in pairs)
 
 
-def read_installed_sources() -> list[str]:
+def read_installed_frontend_node_headers() -> list[str]:
     try:
         files = distribution(PACKAGE).files or []
     except PackageNotFoundError:
@@ -47,7 +47,7 @@ def read_installed_sources() -> list[str]:
     return [path.read_text(encoding="utf-8") for path in paths]
 
 
-def test_choices_are_read_from_both_branches_of_a_condition() -> None:
+def test_knob_values_are_read_from_both_branches_of_a_condition() -> None:
     source = """
     override_heuristics_query() const {
         if (wide) {
@@ -56,19 +56,23 @@ def test_choices_are_read_from_both_branches_of_a_condition() -> None:
         return {-1, {}};
     }
 """
-    assert set(list_choices(source)) == {
+    assert set(list_engines_and_knobs_selected_in_source(source)) == {
         (5, frozenset({("KERNEL_CFG", 31), ("STAGES", 3)})),
         (5, frozenset({("KERNEL_CFG", 31), ("STAGES", 2)})),
     }
 
 
-def test_the_selections_equal_those_of_the_installed_package() -> None:
-    found = {choice for source in read_installed_sources() for choice in list_choices(source)}
+def test_engine_selections_equal_those_of_installed_cudnn_frontend() -> None:
+    found = {
+        choice
+        for source in read_installed_frontend_node_headers()
+        for choice in list_engines_and_knobs_selected_in_source(source)
+    }
     assert found - OTHER_CHOICES == SELECTED_BY_THIS_PACKAGE
 
 
-def test_the_rules_are_those_of_the_installed_release() -> None:
-    read_installed_sources()
-    [release] = [name for name in describe_frameworks_for_attention(90) if name.startswith("cudnn-frontend ")]
+def test_explained_frontend_release_is_the_installed_release() -> None:
+    read_installed_frontend_node_headers()
+    [release] = [name for name in explain_framework_choices_for_attention(90) if name.startswith("cudnn-frontend ")]
     assert release == FRONTEND
     assert f"{distribution(PACKAGE).version}.".startswith(f"{release.partition(' ')[2]}.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchAnswer, TorchCall, TorchSwitches
+from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchBackendChoice, TorchCall, TorchSwitches
 from cudnn_backend_py.why.conditions import PACKED_SEQUENCES_NOTE, find_blocker, find_other_blockers
 
 BHSD = (1, 16, 1024, 128)
@@ -506,7 +506,7 @@ def test_calls_that_ran_on_cudnn_have_no_blocker(thread: str) -> None:
     ],
 )
 def test_invalid_arguments_are_reported_as_blocker(wrong: TorchCall, said: str) -> None:
-    blocker = find_blocker(wrong, replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)), TorchAnswer("cudnn", True))
+    blocker = find_blocker(wrong, replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)), TorchBackendChoice("cudnn", True))
     assert blocker is not None
     assert blocker.gate == "arguments"
     assert said in blocker.found
@@ -532,7 +532,7 @@ def test_certain_blockers_are_listed_before_uncertain_ones() -> None:
     ],
     ids=["2.11", "2.5.0", "GB300", "256 on Hopper"],
 )
-def test_calls_changed_as_the_remedy_says_have_no_blocker(dims: tuple[int, ...], machine: Machine) -> None:
+def test_calls_changed_by_a_reported_remedy_can_use_cudnn(dims: tuple[int, ...], machine: Machine) -> None:
     assert find_blocker(make_call(*dims), machine) is None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.why.calls import BACKENDS, TorchAnswer
+from cudnn_backend_py.why.calls import BACKENDS, TorchBackendChoice
 from cudnn_backend_py.why.conditions import GATES, GATES_BY_TORCH_FUNCTION, find_blocker, find_default_backend_order
 from tests.support.torch_backend_cases import make_torch_call, read_machine
 from tools.records import sdpa_grid
@@ -18,7 +18,7 @@ NAMES = [next(iter(record["environment"]), "plain") for record in RECORDS]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_the_first_failed_condition_equals_torchs_report(record: dict[str, Any]) -> None:
+def test_the_found_condition_is_the_one_that_torch_reported_first(record: dict[str, Any]) -> None:
     machine = read_machine(record)
     for changes, able, function, choice in record["cases"]:
         blocker = find_blocker(make_torch_call({**sdpa_grid.BASE_CASE, **changes}), machine)
@@ -32,11 +32,11 @@ def test_the_first_failed_condition_equals_torchs_report(record: dict[str, Any])
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_torchs_recorded_answer_overrides_the_table_of_conditions(record: dict[str, Any]) -> None:
+def test_torchs_recorded_backend_choice_overrides_the_conditions(record: dict[str, Any]) -> None:
     machine = read_machine(record)
     for changes, able, function, choice in record["cases"]:
         words = () if function is None else (f"something (function {function})",)
-        answer = TorchAnswer(BACKENDS.get(choice), able, words)
+        answer = TorchBackendChoice(BACKENDS.get(choice), able, words)
         blocker = find_blocker(make_torch_call({**sdpa_grid.BASE_CASE, **changes}), machine, answer)
         assert (blocker is None) == (choice == 3), changes
         if blocker is not None and function is not None:
@@ -49,7 +49,7 @@ def test_default_backend_order_equals_torchs_recorded_order(record: dict[str, An
     assert order[:4] == list(find_default_backend_order(read_machine(record)))
 
 
-def test_recorded_calls_violate_every_condition_except_five() -> None:
+def test_all_conditions_but_five_are_violated_by_a_recorded_call() -> None:
     """Five of torch's conditions cannot fail on Hopper with cuDNN 9.19; the public reports cover those."""
     seen = {
         GATES_BY_TORCH_FUNCTION[function]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.why import Finding, WhyReport
-from cudnn_backend_py.why.calls import CallSite, Machine, TensorFacts, TorchAnswer, TorchCall, TorchSwitches
+from cudnn_backend_py.why.calls import CallSite, Machine, TensorFacts, TorchBackendChoice, TorchCall, TorchSwitches
 from cudnn_backend_py.why.conditions import apply_remedy, find_blocker, find_other_blockers
 from cudnn_backend_py.why.query_cudnn import CallVerdict
 
@@ -26,7 +26,7 @@ def make_call(dtype: str = "bfloat16", dim: int = 128, **facts: object) -> Torch
     return TorchCall(**{"q": one, "k": one, "v": one, "causal": True, **facts})  # type: ignore[arg-type]
 
 
-def make_finding(torch_call: TorchCall, answer: TorchAnswer, **facts: object) -> Finding:
+def make_sdpa_call_finding(torch_call: TorchCall, answer: TorchBackendChoice, **facts: object) -> Finding:
     blocker = find_blocker(torch_call, MACHINE, answer)
     made = {
         "call": torch_call,
@@ -47,23 +47,23 @@ SIDE = CallVerdict("supported", faults=("sdpa-x: what happens",), plan_s=0.25, t
 REPORT = WhyReport(
     machine=MACHINE,
     findings=(
-        make_finding(
+        make_sdpa_call_finding(
             make_call(
                 "float32", 60, dropout=0.1, switches=TorchSwitches(order=("flash", "efficient", "math", "cudnn"))
             ),
-            TorchAnswer("efficient", False, WORDS, False, True),
+            TorchBackendChoice("efficient", False, WORDS, False, True),
             side=SIDE,
             times={"cudnn": {"first_ms": 60.0, "ms": 0.1}, "efficient": {"first_ms": 1.0, "ms": 0.4}},
         ),
-        make_finding(
+        make_sdpa_call_finding(
             make_call(switches=TorchSwitches(cudnn=False)),
-            TorchAnswer("flash", False, ("cuDNN attention has been runtime disabled.",), True, True),
+            TorchBackendChoice("flash", False, ("cuDNN attention has been runtime disabled.",), True, True),
             compiled=True,
             count=1,
             threads=("MainThread", "worker"),
         ),
-        make_finding(
-            make_call(mask=TensorFacts((1024, 1024), (1024, 1), "float32")), TorchAnswer("cudnn", True), count=7
+        make_sdpa_call_finding(
+            make_call(mask=TensorFacts((1024, 1024), (1024, 1), "float32")), TorchBackendChoice("cudnn", True), count=7
         ),
     ),
     unseen=("a thing <b>&amp;",),
@@ -84,10 +84,10 @@ def test_json_equals_the_golden_file() -> None:
     _assert_equals_golden_file("report.json", text)
     data = json.loads(text)
     assert [one["uses_cudnn"] for one in data["findings"]] == [False, False, True]
-    assert TorchAnswer.from_dict(data["findings"][0]["answer"]) == REPORT.findings[0].answer
+    assert TorchBackendChoice.from_dict(data["findings"][0]["answer"]) == REPORT.findings[0].answer
 
 
-def test_json_is_strict_for_any_call() -> None:
+def test_report_json_is_valid_for_nan_and_undecodable_names() -> None:
     """A scale of NaN is a valid float, and a file name need not be UTF-8."""
     odd = replace(
         REPORT.findings[1], call=make_call(scale=math.nan, dropout=math.inf), place=CallSite("\udcff.py", 1, "f")

@@ -26,14 +26,14 @@ __all__ = [
     "EdgeCase",
     "list_edge_numbers",
     "list_operation_categories",
-    "make_case_inputs",
+    "make_edge_case_inputs",
 ]
 
 T = DataType
 CASE_MODULES = (pointwise, reductions, pools, norms, products, others)  # each module adds its cases when it is imported
 
 
-def make_case_inputs(case: EdgeCase, graph: Graph) -> dict[str, Array]:
+def make_edge_case_inputs(case: EdgeCase, graph: Graph) -> dict[str, Array]:
     """Return the inputs of a graph, those of the case and random others, rounded to their types."""
     given, written = case.given(), {tensor.uid for tensor in graph.outputs}
     made: dict[str, Array] = {}
@@ -62,7 +62,7 @@ def list_operation_categories() -> Iterator[str]:
 # cases that cuDNN 9.19 refuses on an H200, and cases that are removed
 
 
-def _is_refused(name: str) -> bool:
+def _is_edge_case_refused_by_cudnn(name: str) -> bool:
     family, words, *kinds = name.split("/")
     mode, *more = words.split()
     if family == "reduction":
@@ -95,5 +95,5 @@ for _name in list(EDGE_CASES):
         del EDGE_CASES[_name]  # a buffer of booleans is refused
     elif _name.startswith(_CASES_WITH_KNOWN_ISSUES) or ("backward" in _name and "packed" in _name):
         del EDGE_CASES[_name]  # has a known issue (docs/operations.md), or needs inputs that the case lacks
-    elif _is_refused(_name):
+    elif _is_edge_case_refused_by_cudnn(_name):
         REFUSED_EDGE_CASES[_name] = EDGE_CASES.pop(_name)

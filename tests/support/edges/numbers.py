@@ -14,9 +14,9 @@ from tests.support.edges.case import IMAGE_SHAPE, ROW_LENGTH, SQUARE_SHAPE, Arra
 __all__ = [
     "list_edge_numbers",
     "list_numbers_of_all_bit_patterns",
-    "make_image",
-    "make_square_with_one_number_per_column",
-    "make_square_with_one_number_per_row",
+    "make_image_with_many_ties",
+    "make_matrix_with_one_number_per_column",
+    "make_matrix_with_one_number_per_row",
     "make_tensor_with_edge_cases_to_reduce",
 ]
 
@@ -91,11 +91,11 @@ def _make_edge_and_random_numbers(kind: DataType, count: int, seed: int = 3) -> 
     return np.concatenate([edges, round_to_data_type(np.where(np.arange(rest) % 3, near, far), kind)])[:count]
 
 
-def make_square_with_one_number_per_row(kind: DataType) -> Array:
+def make_matrix_with_one_number_per_row(kind: DataType) -> Array:
     return np.repeat(_make_edge_and_random_numbers(kind, ROW_LENGTH, 4)[:, None], ROW_LENGTH, 1).reshape(SQUARE_SHAPE)
 
 
-def make_square_with_one_number_per_column(kind: DataType) -> Array:
+def make_matrix_with_one_number_per_column(kind: DataType) -> Array:
     return np.repeat(_make_edge_and_random_numbers(kind, ROW_LENGTH, 5)[None], ROW_LENGTH, 0).reshape(SQUARE_SHAPE)
 
 
@@ -152,7 +152,7 @@ def make_tensor_with_edge_cases_to_reduce(kind: DataType, dims: tuple[int, ...],
     return sets.transpose(np.argsort(order))
 
 
-def make_image(kind: DataType, variant: str) -> Array:
+def make_image_with_many_ties(kind: DataType, variant: str) -> Array:
     """Return an image of small integers with many ties; variants are negative or contain NaN or -inf."""
     random = np.random.default_rng(7)
     x = random.integers(-4, 5, IMAGE_SHAPE).astype(np.float64)

@@ -12,8 +12,8 @@ from cudnn_backend_py.interpreter.pointwise import BACKWARD, BINARY, UNARY
 from tests.support.edges.case import FLOAT_TYPES, IN_MEMORY, INTEGER_TYPES, SQUARE_SHAPE, Array, add_edge_case
 from tests.support.edges.numbers import (
     list_numbers_of_all_bit_patterns,
-    make_square_with_one_number_per_column,
-    make_square_with_one_number_per_row,
+    make_matrix_with_one_number_per_column,
+    make_matrix_with_one_number_per_row,
 )
 
 __all__: list[str] = []
@@ -44,8 +44,8 @@ def _add_binary_case(mode: PointwiseMode, kind: DataType, title: str = "", **par
         g.pointwise(mode, g.tensor("x", SQUARE_SHAPE), **ports, **options)
 
     given = {
-        "x": partial(make_square_with_one_number_per_column, kind),
-        second: partial(make_square_with_one_number_per_row, kind),
+        "x": partial(make_matrix_with_one_number_per_column, kind),
+        second: partial(make_matrix_with_one_number_per_row, kind),
     }
     add_edge_case(f"pointwise/{mode.name}{title}/{kind.name}", kind, build_binary, **given)
 
@@ -78,8 +78,8 @@ def _add_select_case(kind: DataType) -> None:
         g.pointwise(P.BINARY_SELECT, x, b, t, data_type=kind, **IN_MEMORY)
 
     given = {
-        "x": partial(make_square_with_one_number_per_column, kind),
-        "b": partial(make_square_with_one_number_per_row, kind),
+        "x": partial(make_matrix_with_one_number_per_column, kind),
+        "b": partial(make_matrix_with_one_number_per_row, kind),
         "c": lambda: list_numbers_of_all_bit_patterns(kind)[:, ::-1].copy(),
     }
     add_edge_case(f"pointwise/BINARY_SELECT/{kind.name}", kind, build_select, **given, zero=lambda: np.zeros((1, 1, 1)))
@@ -97,8 +97,8 @@ def _add_logical_case(mode: PointwiseMode, kind: DataType) -> None:
         g.pointwise(P.BINARY_SELECT, one, zero, g.pointwise(mode, left, right), data_type=kind, **IN_MEMORY)
 
     given = {
-        "x": partial(make_square_with_one_number_per_column, kind),
-        "b": partial(make_square_with_one_number_per_row, kind),
+        "x": partial(make_matrix_with_one_number_per_column, kind),
+        "b": partial(make_matrix_with_one_number_per_row, kind),
     }
     if mode is P.LOGICAL_NOT:
         given.pop("b")
@@ -121,7 +121,7 @@ def _add_boolean_case(mode: PointwiseMode) -> None:
     add_edge_case(f"pointwise/{mode.name}/BOOLEAN", T.BOOLEAN, build_boolean, x=lambda: random[0], b=lambda: random[1])
 
 
-def _add_stored_comparison_case() -> None:
+def _add_comparison_stored_as_boolean_case() -> None:
     dims = (1, 16, 64)
 
     def build_comparison(g: GraphBuilder) -> None:
@@ -164,7 +164,7 @@ for _kind in (*FLOAT_TYPES, *INTEGER_TYPES):
         _add_logical_case(_mode, _kind)
 for _mode in (P.LOGICAL_AND, P.LOGICAL_OR, P.LOGICAL_NOT, P.IDENTITY):
     _add_boolean_case(_mode)
-_add_stored_comparison_case()
+_add_comparison_stored_as_boolean_case()
 for _axis in (1, 2):
     _add_gen_index_case(_axis, T.INT32, T.INT32)
     for _kind in (T.INT32, T.FLOAT, T.HALF, T.INT8):
@@ -179,8 +179,8 @@ for _source in _SOURCE_TYPES:
 # virtual tensors between two operations
 
 
-def _add_virtual_tensor_type_case(kind: DataType, factor: float) -> None:
-    def build_multiplications_by_virtual_tensor(g: GraphBuilder) -> None:
+def _add_virtual_tensor_of_type_case(kind: DataType, factor: float) -> None:
+    def build_multiplications_via_virtual_tensor(g: GraphBuilder) -> None:
         x = g.tensor("x", SQUARE_SHAPE)
         y = g.pointwise(P.MUL, x, g.tensor("factor", (1, 1, 1)), data_type=kind)
         g.pointwise(P.MUL, y, g.tensor("back", (1, 1, 1)), data_type=T.FLOAT, **IN_MEMORY)
@@ -189,7 +189,7 @@ def _add_virtual_tensor_type_case(kind: DataType, factor: float) -> None:
     add_edge_case(
         f"virtual/{kind.name} times {factor:g}/FLOAT",
         T.FLOAT,
-        build_multiplications_by_virtual_tensor,
+        build_multiplications_via_virtual_tensor,
         **given,
         back=partial(np.full, (1, 1, 1), 0.5),
     )
@@ -197,4 +197,4 @@ def _add_virtual_tensor_type_case(kind: DataType, factor: float) -> None:
 
 for _kind in (T.HALF, T.BFLOAT16, T.FLOAT, T.FP8_E4M3, T.FP8_E5M2, T.INT8, T.INT32, T.BOOLEAN, T.UINT8):
     for _factor in (3.0, 1000.0):
-        _add_virtual_tensor_type_case(_kind, _factor)
+        _add_virtual_tensor_of_type_case(_kind, _factor)

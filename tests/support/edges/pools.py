@@ -15,7 +15,7 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.interpreter import interpret
 from tests.support.edges.case import IMAGE_SHAPE, IN_MEMORY, Array, add_edge_case
-from tests.support.edges.numbers import make_image
+from tests.support.edges.numbers import make_image_with_many_ties
 from tests.support.typical_graphs import add_bilinear_upsampling
 
 __all__: list[str] = []
@@ -54,7 +54,7 @@ def _add_pool_case(
 
     words = [mode.name, variant, "idx" if idx else "", "" if padding is None else padding.name, nan.name, layout]
     shown = " ".join([*(word for word in words if word), "window", *map(str, sides)]).replace("/", ":")
-    add_edge_case(f"pool/{shown}/{kind.name}", kind, build_pool, x=lambda: make_image(kind, variant))
+    add_edge_case(f"pool/{shown}/{kind.name}", kind, build_pool, x=lambda: make_image_with_many_ties(kind, variant))
 
 
 _UNEVEN_WINDOW = ((2, 3), (2, 2), (0, 1), (1, 2))
@@ -109,7 +109,7 @@ def _add_pool_backward_case(mode: ResampleMode, kind: DataType, sides: tuple[Any
         x = g.tensor("x", IMAGE_SHAPE)
         made = g.resample(mode, x, window, stride=stride, padding=before, post_padding=after, idx=True, **IN_MEMORY).idx
         assert made is not None
-        return interpret(g.graph(), {"x": make_image(T.FLOAT, "equal")})[made.name]
+        return interpret(g.graph(), {"x": make_image_with_many_ties(T.FLOAT, "equal")})[made.name]
 
     given: dict[str, Callable[[], Array]] = {}
     if mode is S.MAXPOOL and layout != "packed":

@@ -15,7 +15,7 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph.formats import is_integer, round_to_data_type
 from tests.support.edges.case import CHANNELS_LAST, FLOAT_TYPES, IMAGE_SHAPE, IN_MEMORY, Array, add_edge_case
-from tests.support.edges.numbers import list_edge_numbers, make_image
+from tests.support.edges.numbers import list_edge_numbers, make_image_with_many_ties
 
 __all__: list[str] = []
 
@@ -39,7 +39,7 @@ def _add_convolution_case(kind: DataType, turned: bool, hostile: bool) -> None:
         return round_to_data_type(w, kind)
 
     words = f"{'turned' if turned else 'straight'}{' hostile' if hostile else ''}"
-    image = partial(make_image, kind, "equal")
+    image = partial(make_image_with_many_ties, kind, "equal")
     add_edge_case(f"convolution/{words}/{kind.name}", kind, build_convolution, x=image, w=make_random_filter)
 
 
@@ -99,7 +99,7 @@ _add_matmul_case(T.INT8, T.FLOAT, T.INT32, False)
 # mixture of experts
 
 
-def _make_first_token_offsets() -> Array:
+def _make_moe_first_token_offsets() -> Array:
     return np.array([16, 16, 80, 80, 81, 200, 256, 256]).reshape(8, 1, 1)
 
 
@@ -122,7 +122,7 @@ def _add_moe_case(mode: str, kind: DataType) -> None:
         )
 
     random = np.random.default_rng(11)
-    given: dict[str, Callable[[], Array]] = {"offsets": _make_first_token_offsets}
+    given: dict[str, Callable[[], Array]] = {"offsets": _make_moe_first_token_offsets}
     if mode == "GATHER":
         given["token_index"] = lambda: random.integers(0, 128, (1, 256, 1))
     if mode == "SCATTER":

@@ -11,7 +11,7 @@ from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
 from ..random_builder import ARITHMETIC_MODES, COMPARISON_MODES, RandomGraphBuilder
 
-__all__ = ["add_operation_of_any_mode", "add_pointwise_graph", "add_reduction_graph"]
+__all__ = ["add_pointwise_graph", "add_pointwise_operation_of_any_mode", "add_reduction_graph"]
 
 _T, _P = DataType, PointwiseMode
 TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 5, _T.DOUBLE: 0.2, _T.FP8_E4M3: 0.3}
@@ -64,7 +64,7 @@ def add_reduction_graph(d: RandomGraphBuilder) -> None:
         d.add_elementwise_chain(y, d.choose(1, 1, 2), channel=channel, kind=d.choose(_T.FLOAT, d.g.io_type))
 
 
-def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
+def add_pointwise_operation_of_any_mode(d: RandomGraphBuilder) -> None:
     """Add one operation of any mode and any types, including integers and booleans."""
     kind = d.choose_weighted(
         {_T.HALF: 4, _T.BFLOAT16: 4, _T.FLOAT: 5, _T.INT32: 2, _T.INT8: 1, _T.INT64: 0.5, _T.UINT8: 0.3}
@@ -100,7 +100,7 @@ def add_operation_of_any_mode(d: RandomGraphBuilder) -> None:
 
 
 def _add_binary_selection(d: RandomGraphBuilder, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:
-    """Add a BINARY_SELECT whose virtual mask is a comparison, or a logical operation on comparisons."""
+    """Add a BINARY_SELECT with a virtual mask from a comparison, or a logical operation on comparisons."""
     strides = d.make_virtual_result_options(x.dims)["strides"]
     g = d.g
 

@@ -31,7 +31,7 @@ def add_fusion(d: RandomGraphBuilder) -> None:
     made(d)
 
 
-def _add_matrix_with_row_dims(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int, ...]]:
+def _add_matrix_and_get_row_tensor_dims(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int, ...]]:
     """Add a matrix or a matmul's result; return it, and the dims of a tensor with one element per row of it."""
     dims = (d.choose(1, 2, 4), d.choose(8, 16, 32), d.choose(16, 32, 64, 128))
     if d.make_random_bool(0.3):
@@ -41,14 +41,14 @@ def _add_matrix_with_row_dims(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int,
 
 
 def _add_softmax(d: RandomGraphBuilder) -> None:
-    x, row = _add_matrix_with_row_dims(d)
+    x, row = _add_matrix_and_get_row_tensor_dims(d)
     g = d.g
     e = g.pointwise(_P.EXP, g.pointwise(_P.SUB, x, g.reduction(_R.MAX, x, row)))
     g.pointwise(_P.DIV, e, g.reduction(_R.ADD, e, row), virtual=False)
 
 
 def _add_rms_norm(d: RandomGraphBuilder) -> None:
-    x, row = _add_matrix_with_row_dims(d)
+    x, row = _add_matrix_and_get_row_tensor_dims(d)
     g = d.g
     mean = g.reduction(_R.AVG, g.pointwise(_P.MUL, x, x), row)
     inverse = g.pointwise(_P.RSQRT, g.pointwise(_P.ADD, mean, d.add_scalar(3, 1e-3)))
@@ -57,7 +57,7 @@ def _add_rms_norm(d: RandomGraphBuilder) -> None:
 
 
 def _add_layer_norm(d: RandomGraphBuilder) -> None:
-    x, row = _add_matrix_with_row_dims(d)
+    x, row = _add_matrix_and_get_row_tensor_dims(d)
     g = d.g
     centred = g.pointwise(_P.SUB, x, g.reduction(_R.AVG, x, row))
     variance = g.reduction(_R.AVG, g.pointwise(_P.MUL, centred, centred), row)

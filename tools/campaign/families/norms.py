@@ -12,7 +12,7 @@ from cudnn_backend_py.graph.strides import channels_last, packed_strides
 from ..random_builder import RandomGraphBuilder
 from .convolutions import add_convolution_prologue
 
-__all__ = ["add_batch_norm_suboperation", "add_norm", "add_norm_backward"]
+__all__ = ["add_norm", "add_norm_backward", "add_random_part_of_batch_norm"]
 
 _T, _N, _P = DataType, NormMode, PointwiseMode
 TYPE_WEIGHTS = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3}
@@ -130,25 +130,25 @@ def add_norm_backward(d: RandomGraphBuilder) -> None:
     g.norm_backward(mode, dy, x, scale, mean=mean, inv_variance=inverse, **d.make_stored_result_options(dims))
 
 
-def add_batch_norm_suboperation(d: RandomGraphBuilder) -> None:
+def add_random_part_of_batch_norm(d: RandomGraphBuilder) -> None:
     """Add a part of a batch norm: statistics after a convolution, finalized scale and bias, or weight gradients."""
     part = d.choose_weighted({"statistics": 4, "finalize": 2, "weights": 2, "pair": 1})
     {
         "statistics": _add_gen_stats,
         "finalize": _add_norm_statistics_finalize,
         "weights": _add_bn_weight_gradients,
-        "pair": _add_bn_weight_gradients_alone,
+        "pair": _add_single_bn_weight_gradients,
     }[part](d)
 
 
-def _add_random_image(d: RandomGraphBuilder) -> tuple[int, ...]:
+def _choose_image_dims_and_set_layout(d: RandomGraphBuilder) -> tuple[int, ...]:
     d.layout = channels_last
     return (d.choose(1, 2, 4), d.choose(16, 32, 64), d.make_random_int(4, 12), d.make_random_int(4, 12))
 
 
 def _add_gen_stats(d: RandomGraphBuilder) -> None:
     d.choose_io_type({_T.HALF: 6, _T.BFLOAT16: 1})
-    dims = _add_random_image(d)
+    dims = _choose_image_dims_and_set_layout(d)
     k, tap = d.choose(16, 32, 64), d.choose(1, 3)
     x, w = add_convolution_prologue(d, d.add_tensor("x", dims), 0.4), d.add_tensor("w", (k, dims[1], tap, tap))
     out = (dims[0], k, *dims[2:])
@@ -170,7 +170,7 @@ def _add_norm_statistics_finalize(d: RandomGraphBuilder) -> None:
 def _add_bn_weight_gradients(d: RandomGraphBuilder) -> None:
     """Add the gradient of convolution, ReLU and batch norm as one operation."""
     d.choose_io_type({_T.HALF: 6, _T.BFLOAT16: 1})
-    dims, tap, k = _add_random_image(d), d.choose(1, 3), d.choose(16, 32, 64)
+    dims, tap, k = _choose_image_dims_and_set_layout(d), d.choose(1, 3), d.choose(16, 32, 64)
     g, per = d.g, (1, dims[1], 1, 1)
     dy, w = d.add_tensor("dy", (dims[0], k, *dims[2:])), d.add_tensor("w", (k, dims[1], tap, tap))
     x = d.add_tensor("x", dims)
@@ -183,9 +183,9 @@ def _add_bn_weight_gradients(d: RandomGraphBuilder) -> None:
     g.batch_norm_backward_weights(clipped, x, mean, inv, scale)
 
 
-def _add_bn_weight_gradients_alone(d: RandomGraphBuilder) -> None:
+def _add_single_bn_weight_gradients(d: RandomGraphBuilder) -> None:
     d.choose_io_type({_T.HALF: 6, _T.BFLOAT16: 1})
-    dims = _add_random_image(d)
+    dims = _choose_image_dims_and_set_layout(d)
     per = (1, dims[1], 1, 1)
     mean, inv, scale = (d.add_tensor(name, per, _T.FLOAT) for name in ("mean", "inv_std", "scale"))
     d.g.batch_norm_backward_weights(d.add_tensor("dy", dims), d.add_tensor("x", dims), mean, inv, scale)
