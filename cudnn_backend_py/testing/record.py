@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections import Counter
@@ -77,7 +78,7 @@ def record_test_run(folder: Path, arguments: list[str]) -> RecordedTestRun:
 def _make_record_name(environment: Any) -> str:
     gpus = environment.get("gpus")
     device = gpus[0] if isinstance(gpus, list) else "no-gpu"
-    version = str(environment.get("cudnn", "none")).split(";")[0]
+    version = re.split(r"[;+]", str(environment.get("cudnn", "none")))[0]
     return f"{device}-cudnn-{version}".lower().replace(" ", "-")
 
 
