@@ -195,15 +195,15 @@ def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]
 
     def check_headers(headers: Mapping[str, ArrayHeader]) -> None:
         if any(header.compressed for header in headers.values()):
-            raise ValueError("its arrays are compressed, which an audit case does not allow")
+            raise ValueError("the arrays of the file are compressed, but an audit case has none that are")
         declared = sum(header.size_bytes for header in headers.values())
         if declared > size:
-            raise ValueError(f"its arrays declare {declared} bytes, but the file has only {size}")
+            raise ValueError(f"the arrays of the file declare {declared} bytes, but the file has only {size}")
         if size > _LARGEST:
             raise ValueError(f"the file has {size} bytes, at most {_LARGEST} are allowed")
         for name, header in headers.items():
             if header.dtype != np.uint8:
-                raise ValueError(f"its array {name!r} holds {header.dtype}, uint8 is needed")
+                raise ValueError(f"array {name!r} of the file has type {header.dtype}, uint8 is needed")
 
     held = read_arrays(path, code="audit-case", what="case of an audit", check=check_headers)
     try:

@@ -254,7 +254,7 @@ class RunningAudit:
     def _explain_skipped_call(self, entry_point: _AuditedFunction, is_first: bool) -> str:
         """Return the reason not to sample a call that is due; empty if it can be sampled."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return "a CUDA graph was being captured"
+            return "the call was made while a CUDA graph was captured, which the audit does not check"
         self._process_finished_checks()
         if len(self._pending) >= MOST_PENDING or (entry_point.name == "frontend" and self._judging.is_full):
             return "checks of earlier ones were under way"
@@ -462,7 +462,9 @@ class _SampledExecution:
             found["self"], given, found["workspace"], found["handle"], uids, index
         )
         if is_capturing(self._stream):
-            raise UncheckedCallError("a CUDA graph was being captured")
+            raise UncheckedCallError(
+                "the call was made while a CUDA graph was captured, which the audit does not check"
+            )
         self.graph: Graph = self.plan.graph
         self._written = {tensor.uid for tensor in self.graph.outputs}
         self._images: dict[str, Any] = {}

@@ -98,7 +98,7 @@ def explain_graphs(
     cuDNN's log, and a Python and a C++ program. Its exit code is 0, whatever the verdict.
     """
     if budget_s is not None and not whatif:
-        raise click.UsageError("--budget needs --whatif")
+        raise click.UsageError("--budget limits the time of --whatif: add --whatif, or leave --budget out")
     if whatif or style == "archive":
         option = "--whatif" if whatif else "--format archive"
         refused = {
@@ -111,7 +111,7 @@ def explain_graphs(
             f"--format {style}": style in ("junit", "github"),
         }
         if broken := [name for name, given in refused.items() if given]:
-            raise click.UsageError(f"{option} does not take {' and '.join(broken)}")
+            raise click.UsageError(f"{option} cannot be combined with {' and '.join(broken)}")
         target = next(iter(targets), "gpu")
         if style == "archive":
             _write_reproduction_archive(

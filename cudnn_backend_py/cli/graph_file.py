@@ -91,7 +91,7 @@ def read_graphs_and_errors(path: str, number: int | None = None) -> list[tuple[i
         )
     if number is not None and number > len(found):
         count = f"{len(found)} graphs" if len(found) > 1 else "one graph"
-        raise GraphError(f"{path} has {count}, there is no graph {number}", code="graph-file")
+        raise GraphError(f"--graph is {number}, but {path} has only {count}", code="graph-file")
     several = len(found) > 1
     return [
         (place if several else None, graph)

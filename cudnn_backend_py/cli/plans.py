@@ -163,7 +163,7 @@ def clear_caches(everything: bool, versions: bool) -> None:
     from ..plans.cache import default_cache
 
     if versions and not everything:
-        raise click.UsageError("--versions needs --all")
+        raise click.UsageError("--versions applies only with --all: add --all, or leave --versions out")
     kept = default_cache()
     print_lines(
         _CACHE_DISABLED_TEXT if kept is None else f"{_format_plan_count(kept.clear())} removed from {kept.folder}"
@@ -282,9 +282,11 @@ def compare_attention(
     from .compare.comparison import Comparison, run_compare_command
 
     if log_file and grid:
-        raise click.UsageError("--grid cannot be combined with a LOG")
+        raise click.UsageError("--grid cannot be combined with a LOG: leave one of them out")
     if plot and target:
-        raise click.UsageError("--plot draws times, which --target does not measure")
+        raise click.UsageError(
+            "--plot draws measured times, but with --target nothing is measured: leave one of them out"
+        )
     what = log_file or f"--grid={grid or 'whole'}"
     install_missing_versions(version for version in versions if version != DEFAULT_VERSION)
     wanted = Comparison(what, versions or (DEFAULT_VERSION,), target, configs, rounds, limit)

@@ -109,7 +109,7 @@ def _split_name_value_pairs(texts: tuple[str, ...], option: str, *, alone: bool 
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or (not equals and not alone):
-            raise click.BadParameter(f"{text!r}: NAME=VALUE is needed", param_hint=option)
+            raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint=option)
         yield name, value
 
 
@@ -117,7 +117,9 @@ def _parse_sizes(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
-        raise click.BadParameter(f"{text!r}: sizes such as 4,64,56,56 are needed", param_hint="--dims") from None
+        raise click.BadParameter(
+            f"{text!r} is not a list of whole numbers such as 4,64,56,56", param_hint="--dims"
+        ) from None
 
 
 def _parse_configs(ctx: click.Context, parameter: click.Parameter, value: str) -> int | str:
@@ -215,7 +217,10 @@ def _read_batch_file(ctx: click.Context, path: str) -> Iterator[_RunRequest]:
             continue
         for word in words:
             if word.partition("=")[0] in _OPTIONS_NOT_IN_BATCH_LINES:
-                raise click.UsageError(f"{path}, line {number}: {word} must be given on the command line itself")
+                raise click.UsageError(
+                    f"{path}, line {number}: {word} applies to the whole batch: move it from this line to the "
+                    "command line"
+                )
         words, cudnn = _split_off_version_option(words, f"{path}, line {number}")
         try:
             inner = ctx.command.make_context("run", words, parent=ctx.parent)

@@ -278,7 +278,7 @@ def show_verdict_matrix(
         if style in ("html", "markdown") or workers is not None:
             raise click.UsageError("--since cannot be combined with --format html or markdown, or --workers")
     elif every:
-        raise click.UsageError("--every needs --since")
+        raise click.UsageError("--every applies only with --since: add --since, or leave --every out")
     if not fresh:
         warn_that_cached_verdicts_log_nothing()
     if boundaries:

@@ -72,7 +72,7 @@ def explain(
         raise UsageError(
             f"cuDNN {version} is judged in a child process, which cannot return plans or use an open target",
             code="child-only-verdict",
-            fix="name the target, leave plans out, or start a process without another cuDNN",
+            fix="give the name of a target and leave plans= out, or judge in a new process that loads only that cuDNN",
         )
     from .judges import judge
     from .query import GPU, Query

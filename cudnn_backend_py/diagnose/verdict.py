@@ -320,7 +320,8 @@ class Verdict(HtmlDisplay):
         if not isinstance(data, Mapping) or (data.get("schema"), data.get("version")) != (SCHEMA, SCHEMA_VERSION):
             found = (data.get("schema"), data.get("version")) if isinstance(data, Mapping) else data
             raise UsageError(
-                f"not a verdict of version {SCHEMA_VERSION}: schema and version are {format_repr(found)}",
+                f"the data is not a saved verdict: its schema and version are {format_repr(found)}, "
+                f"{(SCHEMA, SCHEMA_VERSION)} is needed",
                 code="verdict-schema",
             )
         rest = {key: value for key, value in data.items() if key not in ("schema", "version")}

@@ -215,7 +215,7 @@ class AnyShapeAttention:
             raise EnvironmentNotReady(
                 f"{target.name} is a described target, on which plans cannot run",
                 code="plan-without-device",
-                fix="call it on a machine with the GPU and target None",
+                fix="call this function with target=None on a machine that has the GPU",
             )
         self.recurring_shapes = RecurringShapes()
         self._strategies: OrderedDict[Any, _PlanStrategy] = OrderedDict()

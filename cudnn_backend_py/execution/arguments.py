@@ -71,7 +71,9 @@ class Arguments:
         by_name = self.match(buffers)
         missing = [tensor.name for tensor in (*self.given, *also) if tensor.name not in by_name]
         if missing:
-            raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
+            raise UsageError(
+                f"no buffer was given for {', '.join(missing)}", code="missing-buffer", fix="give a buffer for each"
+            )
         return by_name
 
     def match(self, buffers: Mapping[str | int, Any]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
     span_bytes, alignment, bits, codes = get_buffer_requirements(tensor)
     if buffer.ptr % alignment:
         raise UsageError(
-            f"buffer {name!r} is at {buffer.ptr:#x}, a multiple of {alignment} bytes is needed",
+            f"buffer {name!r} is at address {buffer.ptr:#x}, but its address must be a multiple of {alignment}",
             code="buffer-misaligned",
         )
     if bits and buffer.element_bits not in (None, bits):

@@ -154,9 +154,9 @@ def make_missing_plan_error(plan: object, count: int) -> FrontendIndexError:
 
 
 def make_kernel_not_offered_error(what: str) -> KernelNotOffered:
-    """Return the error for a feature, named `what`, that only cudnn-frontend's own kernels have."""
+    """Return the error for a feature that only cudnn-frontend's own kernels have, where `what` says so."""
     return KernelNotOffered(
-        f"{what} belongs to a kernel of cudnn-frontend's own (CuTe DSL or another engine), not to cuDNN's backend: "
+        f"{what} (CuTe DSL or another engine), which is not part of cuDNN's backend: "
         "this module offers the backend's graphs",
         code="frontend-not-offered",
         fix="run the program with nvidia-cudnn-frontend, or leave it out",

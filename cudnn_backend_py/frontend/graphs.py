@@ -208,7 +208,7 @@ class pygraph(
             raise AttributeError(f"a pygraph has no attribute {name!r}")
 
         def raise_not_offered(*_args: Any, **_options: Any) -> Any:
-            raise make_kernel_not_offered_error(f"pygraph.{name}")
+            raise make_kernel_not_offered_error(f"pygraph.{name} needs a kernel of cudnn-frontend's own")
 
         return raise_not_offered
 

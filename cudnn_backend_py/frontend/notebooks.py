@@ -77,7 +77,7 @@ def read_cells(path: Path) -> list[str]:
         old = content.get("worksheets", ())  # of format 3
         found = [*content.get("cells", ()), *(cell for sheet in old for cell in sheet["cells"])]
         if not ("cells" in content or old):
-            raise LookupError("it has no cells")
+            raise LookupError("the file has no list of cells")
         codes = [cell for cell in found if cell["cell_type"] == "code"]
         cells = [_join_source(cell["source"] if "source" in cell else cell["input"]) for cell in codes]
     except (GraphError, OSError, UnicodeError, LookupError, TypeError, AttributeError) as error:

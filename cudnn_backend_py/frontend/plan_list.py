@@ -174,7 +174,9 @@ class PlanList:
         named = [_to_heuristics_mode(mode) for mode in to_list("heuristics", modes, "a list of cudnn.heur_mode")]
         names = [mode.name for mode in named if mode is not heur_mode.OPENSOURCE]
         if named and not names:
-            raise make_kernel_not_offered_error("heur_mode.OPENSOURCE alone")
+            raise make_kernel_not_offered_error(
+                "heur_mode.OPENSOURCE alone selects only kernels of cudnn-frontend's own"
+            )
         _ = self._graph.operation_graph  # refuses to be queried too early
         self._query_remaining_heuristics_modes()
         before = len(self._configs)

@@ -403,7 +403,9 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             args, kwargs = (args[0], *args[2:]), {**kwargs, operation.new_second_argument: args[1]}
         for argument in operation.kernel_only_arguments:
             if kwargs.pop(argument, None):
-                raise make_kernel_not_offered_error(f"{argument} of {method}")
+                raise make_kernel_not_offered_error(
+                    f"argument {argument} of {method} needs a kernel of cudnn-frontend's own"
+                )
         kwargs = _drop_none_arguments(operation, valued, kwargs)
         if names[:1] == ["norm_forward_phase"] and args and _is_tensor(args[0]):
             args, kwargs = _reorder_norm_arguments(method, names, args, kwargs)

@@ -166,17 +166,20 @@ def _make_checked_placement(
     memory = InternalTensorPlacement(graph, constants, slices, scratch)
     there = {item.uid: item for item in memory.tensors}
     if unknown := sorted((constants.keys() | memory.offsets.keys()) - there.keys()):
-        raise GraphError(f"the data has memory locations of the unknown tensors {unknown}", code="plan-file")
+        raise GraphError(
+            f"the data stores memory locations for the uids {unknown}, which no tensor of its graph has",
+            code="plan-file",
+        )
     for uid, offset in memory.offsets.items():
         if not 0 <= offset <= memory.scratch_bytes - there[uid].span_bytes:
             raise GraphError(
-                f"scratch of {there[uid].span_bytes} bytes at byte {offset} does not fit into the scratch memory of "
-                f"{memory.scratch_bytes} bytes",
+                f"tensor uid {uid} has {there[uid].span_bytes} bytes from byte {offset} of the scratch memory, "
+                f"but the scratch memory has only {memory.scratch_bytes} bytes",
                 code="plan-file",
             )
     if early := sorted(start for _, start in slices.values() if start < 0):
         raise GraphError(
-            f"the data has a slice that begins at {early[0]}, before its tensor: 0 or more is needed", code="plan-file"
+            f"the data has a tensor slice with the start {early[0]}: 0 or more is needed", code="plan-file"
         )
     return memory
 
@@ -188,7 +191,9 @@ def _read_verified_serialization(raw: bytes) -> dict[str, Any]:
     else:
         found = read_ubjson(raw)
         if not isinstance(found, dict) or not isinstance(found.get(_PLAN_KEY), str):
-            raise GraphError("the data is not a serialized graph: it has no plan", code="plan-file")
+            raise GraphError(
+                "the data is not a serialized graph: it does not contain an execution plan", code="plan-file"
+            )
         if _OWN_KEY not in found:
             return found
         if not isinstance(found[_OWN_KEY], str) or _compute_checksum(found[_OWN_KEY], found[_PLAN_KEY]) != found.get(
@@ -236,7 +241,11 @@ def _parse_scalar_value(scalar: _FrontendScalar) -> float | int:
         return _parse_hex_float(scalar.value)
     if kind in ("INT64", "INT32") and isinstance(scalar.value, int):
         return scalar.value
-    raise GraphError(f"the data has a scalar {scalar.value!r} of the unsupported kind {scalar.index}", code="plan-file")
+    raise GraphError(
+        f"the data has the scalar {scalar.value!r} of type {kind or scalar.index}, "
+        "but only INT64 and INT32 with an integer, and FLOAT with its bits as text, can be read",
+        code="plan-file",
+    )
 
 
 def _parse_hex_float(bits: str) -> float:
@@ -263,7 +272,7 @@ def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord
     graph = graph_from_log_json(_parse_json_text(content[_PLAN_KEY]))
     logged = read_logged_choice(plan["engine"])
     if logged is None:
-        raise GraphError("the plan does not name its engine", code="plan-file")
+        raise GraphError("the serialized plan does not contain the number of its cuDNN engine", code="plan-file")
     parts = _read_checked_fields(_FRONTEND_FIELDS, content)
     places = parts["workspace_modifications"]
     constants = {

@@ -32,9 +32,9 @@ def read_ubjson(data: bytes) -> Any:
     try:
         value = reader.read_value(reader.read_byte(), 0)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise _make_ubjson_error(f"ends early or is damaged at byte {reader.at}: {error}") from None
+        raise _make_ubjson_error(f"its UBJSON ends early or is damaged at byte {reader.at}: {error}") from None
     if reader.at != len(data):
-        raise _make_ubjson_error(f"has data after byte {reader.at}, where its value ends")
+        raise _make_ubjson_error(f"its UBJSON value ends at byte {reader.at}, but more bytes follow")
     return value
 
 
@@ -46,7 +46,7 @@ def write_ubjson(value: Any) -> bytes:
 
 
 def _make_ubjson_error(what: str) -> GraphError:
-    return GraphError(f"the data is not a serialized graph: as UBJSON, it {what}", code="plan-file")
+    return GraphError(f"the data is not a serialized graph: {what}", code="plan-file")
 
 
 class _UbjsonReader:
@@ -69,12 +69,13 @@ class _UbjsonReader:
     def read_text(self) -> str:
         marker = self.read_byte()
         if marker not in _INTEGER_MARKERS:
-            raise _make_ubjson_error(f"has a text without a length at byte {self.at - 1}")
+            raise _make_ubjson_error(f"its UBJSON has a text without a length at byte {self.at - 1}")
         size = self.read_number(marker)
         begin, self.at = self.at, self.at + int(size)
         if size < 0 or self.at > len(self.data):
             raise _make_ubjson_error(
-                f"has a text of {size} bytes at byte {begin}, but only {len(self.data) - begin} bytes are left"
+                f"its UBJSON has a text of {size} bytes at byte {begin}, "
+                f"but only {len(self.data) - begin} bytes are left"
             )
         return self.data[begin : self.at].decode("utf-8")
 
@@ -87,7 +88,8 @@ class _UbjsonReader:
             return self.read_text()
         if marker not in b"[{" or depth == MAX_DEPTH:
             raise _make_ubjson_error(
-                f"has the invalid marker {bytes([marker])!r} at byte {self.at - 1}, inside {depth} lists and objects"
+                f"its UBJSON has the invalid marker {bytes([marker])!r} at byte {self.at - 1}, "
+                f"inside {depth} lists and objects"
             )
         return self.read_items(depth + 1) if marker == ord("[") else self.read_fields(depth + 1)
 

@@ -229,7 +229,7 @@ class Graph:
             raise AttributeError(f"a cudnn.Graph has no {name!r} outside its with block")
         if name in _BLOCKED_METHODS:
             raise make_invalid_value_error(
-                f"Calling {name} via wrapper is not allowed: cudnn.Graph does it itself",
+                f"Calling {name} via wrapper is not allowed: cudnn.Graph calls {name} itself",
                 fix="use cudnn.pygraph to call it yourself",
             )
         attribute = getattr(graph, name)
@@ -339,13 +339,16 @@ class Graph:
         seen: set[tensor] = set()
         for item in (*inputs, *outputs):
             if item in seen:
-                raise make_attribute_not_set_error(f"tensor {item.name!r} is named twice, it is a duplicate")
+                raise make_attribute_not_set_error(
+                    f"tensor {item.name!r} is a duplicate: it is named twice in inputs= and outputs=",
+                    fix="name it once",
+                )
             seen.add(item)
         left_out = [port for port, item in self._ports_out.items() if _needs_buffer(item) and item not in outputs]
         left_out += [port for port, item in self._ports_in.items() if _needs_buffer(item) and item not in seen]
         if left_out:
             raise make_attribute_not_set_error(
-                f"{', '.join(left_out)}: in memory, but specified neither as input nor as output",
+                f"the tensors {', '.join(left_out)} are in memory, but specified neither as input nor as output",
                 fix="name them in inputs= or outputs=, or call the graph with a dict",
             )
 
@@ -426,7 +429,8 @@ class Graph:
         inputs, outputs = self._order
         if len(args) != len(inputs):
             raise make_attribute_not_set_error(
-                f"{len(args)} tensors were given, but the graph has {len(inputs)} inputs"
+                f"{len(args)} tensors were given, but the graph has {len(inputs)} inputs",
+                fix="give one tensor for each input",
             )
         options = self._make_execute_options(options)
         results = [_allocate_output(item) for item in outputs]

@@ -38,7 +38,7 @@ def decode_graph(word: str) -> Graph:
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(packed, _MAX_JSON_BYTES)
         if not unpacking.eof:
-            raise ValueError(f"it is cut off, or its JSON has more than {_MAX_JSON_BYTES} bytes")
+            raise ValueError(f"the text is cut off, or its JSON has more than {_MAX_JSON_BYTES} bytes")
     except (ValueError, zlib.error, binascii.Error) as error:
         raise GraphError(
             f"{word[:40]!r} is not a complete graph: {error}",

@@ -202,7 +202,7 @@ def from_f8_128x4_order(memory: ArrayLike, dims: tuple[int, ...]) -> NDArray[Any
 def _check_whole_tiles(dims: tuple[int, ...]) -> None:
     if len(dims) < 2 or dims[-2] % 128 or dims[-1] % 4:
         raise GraphError(
-            f"scales have dims {list(dims)}, whole tiles of 128 by 4 are needed",
+            f"scales have dims {list(dims)}, but the last two must be multiples of 128 and 4",
             code="operation-shape",
             where="cudnn_backend_py.graph.formats",
         )

@@ -380,7 +380,7 @@ class Parameters(FrozenValue):
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, DescriptorType):
-            raise _make_descriptor_type_error("parameters have", self.kind)
+            raise _make_descriptor_type_error("the type of the parameters", self.kind)
         given = _check_fields(self.kind, self.fields, f"parameters {self.kind.name}")
         several = {item.field for item in ATTRIBUTES[self.kind] if item.max_count != 1}
         whole = {key: (item,) if key in several and isinstance(item, int) else item for key, item in given.items()}
@@ -414,9 +414,13 @@ class Operation(Op, FrozenValue):
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, DescriptorType):
-            raise _make_descriptor_type_error(f"operation {self.name!r} has", self.type)
+            raise _make_descriptor_type_error(f"the type of operation {self.name!r}", self.type)
         if not self.kind.name.startswith("OPERATION_"):
-            raise GraphError(f"{self.kind.c_name} is not an operation", code="not-an-operation", where=str(self.name))
+            raise GraphError(
+                f"{self.kind.c_name} is not the descriptor type of an operation",
+                code="not-an-operation",
+                where=str(self.name),
+            )
         check_name(self.name, "an operation")
         given = _check_fields(self.kind, self.fields, f"operation {self.name!r}")
         object.__setattr__(self, "fields", given)
@@ -482,7 +486,7 @@ _ELEMENTS: dict[AttributeType, tuple[str, type | tuple[type, ...]]] = {
 
 
 def _make_descriptor_type_error(who: str, kind: object) -> GraphError:
-    return GraphError(f"{who} type {kind!r}, but a DescriptorType is needed", code="wrong-field-type")
+    return GraphError(f"{who} is {kind!r}, but a DescriptorType is needed", code="wrong-field-type")
 
 
 def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -502,7 +506,7 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
         )
     missing = [name for name, item in facts.items() if item.required and given.get(name) is None]
     if missing:
-        raise GraphError(f"{kind.c_name} needs {', '.join(missing)}", code="missing-field", where=where)
+        raise GraphError(f"{kind.c_name} needs a value for {', '.join(missing)}", code="missing-field", where=where)
     checked = {name: _convert_lists_to_tuples(given[name]) for name in facts if given.get(name) is not None}
     for name, value in checked.items():
         several = isinstance(value, tuple) and facts[name].max_count != 1

@@ -228,7 +228,7 @@ def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     value = _decode_number(value)
     if isinstance(value, str):
         example = '{"tensor": "x"} or {"enum": "PointwiseMode", "value": "ADD"}'
-        raise _make_error(f"{where} is {value!r}; tensors and enumerators are written as in {example}")
+        raise _make_error(f"{where} is the text {value!r}, but a number, {example} is needed")
     if not isinstance(value, dict):
         return value
     if "tensor" in value:

@@ -155,7 +155,7 @@ def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -
             elements = _get_attribute_facts(kind)[key].element
             if len(elements) != 1:
                 raise _make_log_graph_error(
-                    f"{key} of {name!r} cannot be read from an object: {_format_briefly(value)}"
+                    f"{key} of {name!r} is the object {_format_briefly(value)}, but needs one value"
                 )
             fields[key] = _drop_parameters_of_other_distributions(drop_fields_at_default(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
@@ -557,7 +557,9 @@ class _DescriptorDumpReader:
         if how is not None:
             self._add_logged_attributes(kind, fields, how, f"operation {number}, {kind.c_name}")
         elif node.value == "NOT_IMPLEMENTED" or any(not child.key for child in node.children):
-            raise _make_log_graph_error(f"this cuDNN does not dump the attributes of {kind.c_name}", _FROM_THE_START)
+            raise _make_log_graph_error(
+                f"the cuDNN that wrote the log does not log the attributes of {kind.c_name}", _FROM_THE_START
+            )
         unknown = [
             port for port in UNDUMPED_FIELDS.get(kind, ()) if port not in fields and (how is None or not how.whole)
         ]
@@ -582,7 +584,8 @@ class _DescriptorDumpReader:
             elif child.kind is not None and child.kind.name.startswith("OPERATION"):
                 if any(inner.is_set and inner.children for inner in child.children):
                     raise _make_log_graph_error(
-                        f"{where} is a nested graph or operation, which cannot be read from a dump"
+                        f"{where} is a nested graph or operation, but cuDNN's dump in the log does not contain its "
+                        "values"
                     )
             elif child.kind is not None:
                 fields[path] = self._list_dumped_fields(child.kind, child)
@@ -636,7 +639,7 @@ class _DescriptorDumpReader:
     def _read_tensor_from_calls(self, how: str | LoggedDescriptor | None, where: str, depth: int = 0) -> Tensor:
         """Return a tensor from the logged API calls that built it, as no dump contains it."""
         if not isinstance(how, LoggedDescriptor) or how.kind is not _D.TENSOR or depth > 2:
-            raise _make_log_graph_error(f"the log does not identify {where}")
+            raise _make_log_graph_error(f"the log does not show which tensor is {where}")
         given = {name: [str(item) for item in values] for name, values in how.attributes.items()}
         for name in ("unique_id", "dimensions", "strides", "data_type"):
             if name not in given:

@@ -96,7 +96,9 @@ def _read_strict_json(path: str, also: Iterable[str]) -> tuple[str, Any]:
         reraise_interruption(error)
         exists = is_folder = False
     if is_folder:
-        raise GraphError(f"{path} is a folder, but a file is needed", code="graph-file")
+        raise GraphError(
+            f"{path} is a folder, but a file is needed", code="graph-file", fix="name a file of the folder"
+        )
     if not exists:
         raise GraphError(f"there is no file {path}", code="graph-file")
     suffix = _find_format_suffix(path)

@@ -133,7 +133,9 @@ def graph_from_frontend_json(data: Any) -> Graph:
 def _reject_ragged_tensor(record: Mapping[str, Any], name: str) -> None:
     given = {key for key, value in record.items() if "ragged" in key and value not in (None, "")}
     if given - {"ragged_offset_multiplier"}:
-        raise _make_frontend_json_error(f"tensor {name[:60]!r} of the frontend graph is ragged, which cannot be read")
+        raise _make_frontend_json_error(
+            f"tensor {name[:60]!r} of the frontend graph is ragged, and graphs with ragged tensors cannot be read"
+        )
 
 
 class _FrontendGraphReader:
@@ -294,7 +296,10 @@ class _FrontendGraphReader:
     def read_attention(self, node: dict[str, Any]) -> Graph:
         tag = node["tag"]
         if tag not in ("SDPA", "SDPA_FWD", "SDPA_FP8_FWD", "SDPA_BWD"):
-            raise _make_frontend_json_error(f"the frontend graph is {tag[:60]}, which cannot be read")
+            raise _make_frontend_json_error(
+                f"the frontend graph has the attention node {tag[:60]}; SDPA, SDPA_FWD, SDPA_FP8_FWD and "
+                "SDPA_BWD can be read"
+            )
         backward = tag == "SDPA_BWD"
         options = self._read_shapes(node, backward) | self._read_masks(node) | self._read_options(node, backward)
         if backward:
@@ -302,7 +307,9 @@ class _FrontendGraphReader:
         wanted = str(node.get("implementation") or "COMPOSITE").lower()
         known = {"composite": "composite", "unified": "unified", "auto": "auto"}
         if wanted not in known:
-            raise _make_frontend_json_error(f"{tag} has the unknown implementation {wanted[:40]!r}")
+            raise _make_frontend_json_error(
+                f"{tag} has the unknown implementation {wanted[:40]!r}; known are {', '.join(known)}"
+            )
         return sdpa_forward(**options, version=self.version, implementation=known[wanted], allow_hazards=True)  # type: ignore[arg-type]
 
     def _read_rank_4_layout(
@@ -370,7 +377,9 @@ class _FrontendGraphReader:
         )
         unread = [key for key in (*inputs, *outputs) if key in _UNREAD and (inputs.get(key) or outputs.get(key))]
         if unread:
-            raise _make_frontend_json_error(f"{node['tag']} has {', '.join(unread)}, which cannot be read")
+            raise _make_frontend_json_error(
+                f"node {node['tag']} uses {', '.join(unread)}, and attention with these tensors cannot be read"
+            )
         found: dict[str, Any] = {
             "scale": self._read_scale(node, inputs),
             "sink": inputs.get("SINK_TOKEN") is not None,
@@ -434,7 +443,10 @@ def _read_reordering(name: Any) -> TensorReordering:
     if name is None:
         return TensorReordering.NONE
     if not isinstance(name, str) or name not in TensorReordering.__members__:
-        raise _make_frontend_json_error(f"reordering_type {str(name)[:60]!r} of a tensor is unknown")
+        raise _make_frontend_json_error(
+            f"a tensor has the unknown reordering_type {str(name)[:60]!r}; known are "
+            f"{', '.join(TensorReordering.__members__)}"
+        )
     return TensorReordering[name]
 
 

@@ -203,7 +203,9 @@ def _read_q_k_or_v(run: Run, op: Operation, name: str, lengths: Numbers | None =
     if table is not None:
         if lengths is None:
             raise GraphError(
-                f"{op.name!r} has pages but no seq_len_kv", code="interpret-input", where=f"operation {op.name!r}"
+                f"attention {op.name!r} has a page table but no seq_len_kv, the lengths of its sequences",
+                code="interpret-input",
+                where=f"operation {op.name!r}",
             )
         values = read_pages(run, op, values, table, lengths, _get_paged_seq_kv(op, table, values.shape[2]))
     scale = op.fields.get(f"descale_{name}")

@@ -94,7 +94,8 @@ class _TapPositions:
         fits = tuple(compute_convolved_size(size, taps, 0, 0, stride, step) for size, taps, stride, step in sides)
         if fits != self._out or (image[0], weights[0]) != response[:2]:
             raise GraphError(
-                f"{op.name!r} has a response of {list(response)}, {[image[0], weights[0], *fits]} is needed",
+                f"the response tensor of convolution {op.name!r} has dims {list(response)}, "
+                f"{[image[0], weights[0], *fits]} is needed",
                 code="interpret-shape",
                 where=f"image {list(image)}, weights {list(weights)}, response {list(response)}",
             )

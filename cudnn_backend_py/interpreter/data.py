@@ -92,7 +92,8 @@ def convert_numbers_to_memory_image(tensor: Tensor, numbers: ArrayLike) -> NDArr
     given = np.asarray(numbers)
     if tensor.vector_count > 1:
         raise UsageError(
-            f"{tensor.name!r} is {tensor.type_text} in vectors of {tensor.vector_count}, for which data cannot be made",
+            f"{tensor.name!r} is {tensor.type_text} in vectors of {tensor.vector_count}, and data can only "
+            "be made for tensors that are not vectorized",
             code="trial-data",
         )
     codes = encode(given, tensor.data_type)
@@ -280,7 +281,9 @@ def check_given_inputs(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> N
         tensor = tensors[name]
         whole = tensor.by_value or tensor.ragged_offset is None
         if whole and math.prod(shape) != 1 and shape != tensor.dims:
-            raise UsageError(f"{name!r} has dims {tensor.dims}, data of {shape} are given", code="trial-data")
+            raise UsageError(
+                f"tensor {name!r} has dims {tensor.dims}, but data of shape {shape} is given", code="trial-data"
+            )
 
 
 def _compute_pool_outputs_for_pool_gradients(

@@ -92,7 +92,9 @@ def run_signal(run: Run, op: Operation) -> None:
         run.write_value(flag, np.full(flag.dims, value))
     elif run.read_scalar(flag) != value:
         raise GraphError(
-            f"{op.name!r} waits until {flag.name!r} is {value}, it is {run.read_scalar(flag)} and no operation sets it",
+            f"signal {op.name!r} waits until tensor {flag.name!r} is {value}, but its value is "
+            f"{run.read_scalar(flag)}, "
+            "and no operation changes it before",
             code="interpret-input",
             where=f"graph {run.graph.name!r}",
         )

@@ -64,7 +64,8 @@ def _find_statistics_dims(op: Operation) -> tuple[int, ...]:
     sets = None if open_axes else infer_statistics_dims(op.fields["mode"], x.dims, () if scale is None else scale.dims)
     if sets is None:
         raise GraphError(
-            f"the dims that {op.fields['mode'].name} normalizes are unknown without mean or inv_variance",
+            f"{op.fields['mode'].name} cannot be interpreted: without mean and inv_variance, the "
+            "normalized dims are unknown",
             code="interpret-operation",
             where=str(op),
         )

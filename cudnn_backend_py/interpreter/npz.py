@@ -113,7 +113,7 @@ def _map_array_names_to_members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipI
     if len(names) > _MAX_MEMBERS:
         raise ValueError(f"the file has {len(names)} arrays, at most {_MAX_MEMBERS} are allowed")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise ValueError(f"several of its arrays have the same name {twice[0]!r}")
+        raise ValueError(f"the file has several arrays with the same name {twice[0]!r}")
     return dict(zip(names, members, strict=True))
 
 
@@ -145,9 +145,9 @@ def _read_header_text(stream: IO[bytes]) -> tuple[str, int]:
     magic = stream.read(8)
     version = np.lib.format.read_magic(io.BytesIO(magic))
     if version not in _LENGTH_BYTES:
-        raise ValueError(f"an array has format version {version}, (1, 0) or (2, 0) is needed")
+        raise ValueError(f"an array of the file has NumPy format version {version}, (1, 0) or (2, 0) is needed")
     length = stream.read(_LENGTH_BYTES[version])
     size = int.from_bytes(length, "little")
     if size > _MAX_HEADER_BYTES:
-        raise ValueError(f"a header has {size} bytes, at most {_MAX_HEADER_BYTES} are allowed")
+        raise ValueError(f"the header of an array has {size} bytes, at most {_MAX_HEADER_BYTES} are allowed")
     return stream.read(size).decode("latin1"), len(magic) + len(length) + size

@@ -56,7 +56,8 @@ def _find_band_columns(op: Operation, rows: int, columns: int) -> tuple[NDArray[
     for name in ("kv_token_offset", "speculative_mask", "max_token_value"):
         if op.fields.get(name) not in (None, DEFAULTS[op.kind].get(name)):
             raise GraphError(
-                f"a band with {name} cannot be interpreted: the header does not define its effect",
+                f"a diagonal band with {name} cannot be interpreted: cuDNN's header does not define the effect "
+                f"of {name}",
                 code="interpret-operation",
                 where=f"operation {op.name!r}",
             )

@@ -134,7 +134,8 @@ class Run:
         given = np.asarray(values)
         if given.shape != tensor.dims:
             raise GraphError(
-                f"tensor {tensor.name!r} has dims {tensor.dims}, its operation gives {given.shape}",
+                f"tensor {tensor.name!r} has dims {tensor.dims}, but the operation that writes it computes "
+                f"{given.shape}",
                 code="interpret-shape",
                 where=f"graph {self.graph.name!r}",
             )

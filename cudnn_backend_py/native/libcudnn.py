@@ -58,7 +58,8 @@ class NativeObject:
     def __init_subclass__(cls, *, wraps: bool = False) -> None:
         if not wraps:
             raise UsageError(
-                f"{cls.__name__} cannot be derived from {cls.__base__.__name__ if cls.__base__ else 'it'}",
+                f"class {cls.__name__} cannot be derived from class "
+                f"{cls.__base__.__name__ if cls.__base__ else 'object'}",
                 code="no-base-class",
                 fix="store a descriptor or handle in your own object",
             )

@@ -169,7 +169,7 @@ def parse_knobs(choices: Iterable[str]) -> dict[KnobType, int]:
             knobs[KnobType(int(number)) if number.isdecimal() else KnobType[name.upper()]] = int(value)
         except (KeyError, ValueError):
             raise UsageError(
-                f"knob choice {choice!r} must be KNOB=VALUE, a known knob and a whole number",
+                f"knob choice {choice!r} must be KNOB=VALUE, where KNOB is a known knob and VALUE a whole number",
                 code="knob-choice",
                 where=f"knobs are {', '.join(f'{knob.name} ({int(knob)})' for knob in KnobType)}",
             ) from None

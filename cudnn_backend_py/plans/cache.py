@@ -120,7 +120,7 @@ def _to_json_value(value: Any) -> Any:
         return sorted(value)
     if is_dataclass(value) and not isinstance(value, type):
         return [type(value).__name__, asdict(value)]
-    raise TypeError(f"{value!r} is a {type(value).__name__}")
+    raise TypeError(f"{value!r} is a {type(value).__name__}, which JSON cannot contain")
 
 
 class PlanCache:

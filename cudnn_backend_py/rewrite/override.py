@@ -142,7 +142,8 @@ class _DimInference:
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
             raise _make_error(
-                f"dim {axis[1]} of {name!r} is requested as {size}, but another tensor requires {self._fixed[root]}"
+                f"dim {axis[1]} of {name!r} is requested as {size}, but another requested dim, which must be equal, "
+                f"is {self._fixed[root]}"
             )
         self._fixed[root] = size
         self._set_size(axis, size)
@@ -237,7 +238,7 @@ def apply_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
             op = next((op for op in graph.ops if op.name == owner), None)
             if op is None:
                 names = ", ".join(op.name for op in graph.ops)
-                raise _make_error(f"there is no operation {owner!r}", f"the operations are {names}")
+                raise _make_error(f"the graph has no operation named {owner!r}", f"the operations are {names}")
             with _name_setting_in_errors(key):
                 changed = _set_field(op, name, value)
             graph = _replace_operation(graph, op, changed)
@@ -326,7 +327,7 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
         parts = text.split(",")
         parts = parts * len(held) if len(parts) == 1 else parts
         if len(parts) != len(held):
-            raise _make_error(f"{text!r} has {len(parts)} numbers, {len(held)} are needed")
+            raise _make_error(f"{text!r} has {len(parts)} numbers separated by commas, {len(held)} are needed")
         return tuple(_read_value(part, one) for part, one in zip(parts, held, strict=True))
     if isinstance(held, bool):
         return _read_boolean(text)
@@ -341,13 +342,15 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
         return _read_integer(text)
     if isinstance(held, float) or "float" in annotation:
         return _read_number(text)
-    raise _make_error(f"its value {held!r} cannot be given as text", "build the graph in Python")
+    raise _make_error(
+        f"the present value is {held!r}, and a value of this type cannot be given as text", "build the graph in Python"
+    )
 
 
 def _read_boolean(text: str) -> bool:
     known = {"true": True, "yes": True, "1": True, "": True, "false": False, "no": False, "0": False}
     if text.lower() not in known:
-        raise _make_error(f"{text!r} is neither true nor false")
+        raise _make_error(f"{text!r} is neither true nor false", "give true or false")
     return known[text.lower()]
 
 

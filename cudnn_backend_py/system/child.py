@@ -378,7 +378,7 @@ class Child:
             searched = len(self._read)
             if searched > _LONGEST_BYTES:
                 raise _make_damaged_answer_error(
-                    f"a line of more than {_LONGEST_BYTES} bytes", bytes(self._read[:_SAID])
+                    f"a child process sent a line of more than {_LONGEST_BYTES} bytes", bytes(self._read[:_SAID])
                 )
             waiting = select.poll()
             waiting.register(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
@@ -503,17 +503,19 @@ def _parse_answer_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        raise _make_damaged_answer_error("a line that is not JSON", line) from None
+        raise _make_damaged_answer_error("a child process sent a line that is not JSON", line) from None
     found = said.pop("number", None) if isinstance(said, dict) else None
     if found != number:
-        raise _make_damaged_answer_error(f"a line of answer {found!r} instead of answer {number}", line)
+        raise _make_damaged_answer_error(
+            f"a child process sent answer number {found!r}, but number {number} was expected", line
+        )
     answer: dict[str, Any] = said
     return answer
 
 
 def _make_damaged_answer_error(what: str, line: bytes) -> CudnnBackendError:
     return CudnnBackendError(
-        f"a child process sent {what}",
+        what,
         code="answer-damaged",
         fix="run it again; if the error stays, report it with this text",
         more=line[:_SAID].decode(errors="replace"),

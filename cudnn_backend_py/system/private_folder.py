@@ -176,13 +176,17 @@ class OpenFolder:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ValueError("it is not a regular file")
+                raise ValueError("this is not a regular file")
             if status.st_uid != os.geteuid():
-                raise ValueError(f"it belongs to user id {status.st_uid}, needed is {os.geteuid()}")
+                raise ValueError(
+                    f"the file belongs to user id {status.st_uid}, but must belong to {os.geteuid()}, the present user"
+                )
             if status.st_mode & 0o022:
-                raise ValueError(f"other users can write it: mode {stat.S_IMODE(status.st_mode):04o}, needed is 0600")
+                raise ValueError(
+                    f"other users can write the file: its mode is {stat.S_IMODE(status.st_mode):04o}, 0600 is needed"
+                )
             if status.st_size > max_bytes:
-                raise ValueError(f"it has {status.st_size} bytes, at most {max_bytes} are allowed")
+                raise ValueError(f"the file has {status.st_size} bytes, at most {max_bytes} are allowed")
             if touch:
                 with suppress(OSError):  # a folder that can only be read
                     os.utime(descriptor)
@@ -433,7 +437,7 @@ class KeyedRecordFolder:
             )
         record = json.loads(body)
         if not isinstance(record, dict) or f"{record.get('key')}.{self._suffix}" != name:
-            raise ValueError("it belongs to another key")
+            raise ValueError("the file name is of one key, but the entry in the file is of another key")
         return record
 
     def _remove_least_recently_used_entries(self, folder: OpenFolder, name: str, size: int) -> None:

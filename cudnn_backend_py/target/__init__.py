@@ -181,7 +181,7 @@ def read_device(ordinal: int = 0, *, on: Library | None = None) -> dict[str, Any
 def _check_device_ordinal(ordinal: int, lib: Library) -> None:
     if not 0 <= ordinal < lib.driver.devices or lib.driver.kind != "real":
         raise UsageError(
-            f"there is no GPU {ordinal}, this process has {lib.driver.devices}",
+            f"there is no GPU number {ordinal}: this process has {lib.driver.devices} GPUs, counted from 0",
             code="unknown-device",
             where=f"libcuda.so.1: {lib.driver.kind}",
             fix="run it on a machine with that GPU; targets that need none are listed by 'cudnn-backend target list'",

@@ -100,7 +100,7 @@ def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any
     length = len(filled["deviceName"].encode())
     if length > MAX_DEVICE_NAME_BYTES:
         raise GraphError(
-            f"deviceName has {length} bytes, at most {MAX_DEVICE_NAME_BYTES} are safe",
+            f"deviceName has {length} bytes, at most {MAX_DEVICE_NAME_BYTES} are allowed",
             code="device-name-too-long",
             where=where,
             cause="[measured] cuDNN 9.28 copies a longer name past its buffer",
@@ -114,20 +114,20 @@ def _check_property(key: str, value: Any, where: str) -> None:
 
     kind = PROPERTY_TYPES.get(key)
     if kind is None and type(value) not in (int, str, list):
-        raise make_error("int, str or list is needed", "device-property-type")
+        raise make_error("an integer, a text or a list is needed", "device-property-type")
     if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise make_error(f"{kind.__name__} is needed", "device-property-type")
+        raise make_error(f"a value of type {kind.__name__} is needed", "device-property-type")
     if isinstance(value, list) and (len(value) != 3 or not all(type(item) is int for item in value)):
-        raise make_error("three integers are needed", "device-property-type")
+        raise make_error("a list of three integers is needed", "device-property-type")
     numbers = value if isinstance(value, list) else [value] if isinstance(value, int) else []
     most = _PROPERTY_LIMITS.get(key, (1 << 31) - 1) if kind is not None else (1 << 63) - 1
     if any(not 0 <= number <= most for number in numbers):
-        raise make_error(f"0 to {most} is possible", "device-property-range")
+        raise make_error(f"a number from 0 to {most} is needed", "device-property-range")
     if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise make_error("which holds half a surrogate pair", "device-property-type") from None
+            raise make_error("a text without half a surrogate pair is needed", "device-property-type") from None
 
 
 def load_profile(path: Path) -> Profile:
@@ -160,7 +160,8 @@ def load_profile(path: Path) -> Profile:
         raise GraphError(f"{path} has schema {schema!r}, 1 is needed", code="device-json")
     if (sm := data.get("sm", properties["deviceVer"] // 10)) != properties["deviceVer"] // 10:
         raise GraphError(
-            f"{path} has sm {sm!r} and deviceVer {properties['deviceVer']}, ten times sm is needed", code="device-json"
+            f"{path} has sm {sm!r} and deviceVer {properties['deviceVer']}, but deviceVer must be ten times sm",
+            code="device-json",
         )
     for key, needed in _PROFILE_FIELDS.items():
         if key in data and not _is_valid_field(data[key], needed):

@@ -176,7 +176,7 @@ def check_scales(q: Any, scales: Any) -> tuple[Any, ...]:
             fix="give scales=Scales(descale_q=..., ...), tensors of one float32 each",
         )
     if len(scales) != len(SCALES):
-        raise _make_option_error(f"{len(scales)} scales are given, {', '.join(SCALES)} are needed")
+        raise _make_option_error(f"{len(scales)} scales are given, but {len(SCALES)} are needed: {', '.join(SCALES)}")
     return tuple(scales)
 
 
@@ -358,7 +358,9 @@ def _check_bias(named: Mapping[str, Any], options: OperatorOptions, decide: Deci
 def _check_gradients(named: Mapping[str, Any]) -> None:
     what = "8-bit floats" if is_fp8(named["q"]) else "paged K and V" if named["block_table"] is not None else ""
     if what:
-        raise _make_option_error(f"attention of {what} has no gradient here", fix="call it under torch.no_grad()")
+        raise _make_option_error(
+            f"the gradient of attention with {what} is not supported", fix="call it under torch.no_grad()"
+        )
 
 
 def check_output_tensor(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:

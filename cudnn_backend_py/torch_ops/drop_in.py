@@ -83,7 +83,9 @@ def scaled_dot_product_attention(
     alignment: Alignment = "top_left"
     if attn_mask is not None and _is_causal_bias(torch, attn_mask):
         if is_causal:
-            raise UsageError("attn_mask is a CausalBias, which excludes is_causal", code="torch-option")
+            raise UsageError(
+                "attn_mask is a CausalBias, so is_causal=True cannot be given as well", code="torch-option"
+            )
         attn_mask, is_causal, alignment = None, True, _read_causal_bias(attn_mask, query, key)
     if torch.is_autocast_enabled("cuda"):
         kind = torch.get_autocast_dtype("cuda")
@@ -246,7 +248,7 @@ def _compute_broadcast_size(sizes: list[Any], named: dict[str, Any], what: str, 
         if size != 1:
             if found != 1 and found != size:
                 dims = ", ".join(f"{name} {list(x.shape)}" for name, x in named.items())
-                raise _make_tensor_error(f"the {what} of {dims} do not broadcast", fix)
+                raise _make_tensor_error(f"the {what} of {dims} must be equal or 1, so that they broadcast", fix)
             found = size
     return found
 
@@ -268,8 +270,8 @@ def _read_number(torch: Any, name: str, value: Any) -> Any:
     """Return a number; if it is a tensor without dims, read its value from the GPU."""
     if isinstance(value, torch.Tensor):
         if value.dim() or value.requires_grad:
-            what = "needs a gradient" if value.requires_grad else f"is a tensor of {value.dim()} dims"
-            raise UsageError(f"{name} must be a number, but it {what}", code="torch-option")
+            what = "that requires a gradient" if value.requires_grad else f"of {value.dim()} dims"
+            raise UsageError(f"{name} must be a number, got a tensor {what}", code="torch-option")
         value = value.item()
     return value
 

@@ -190,7 +190,7 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
     wheels = list((staging / "wheel").glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
         raise EnvironmentNotReady(
-            f"pip did not download {requirement}, exit status {process.returncode}",
+            f"pip could not download {requirement}: its exit status is {process.returncode}",
             code="wheel-download-failed",
             where=shlex.join(command),
             cause=f"pip said:\n{_find_error_lines(_read_log(log))}",

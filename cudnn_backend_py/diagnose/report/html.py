@@ -114,7 +114,8 @@ def _check_one_item_per_verdict(
         return [None] * len(verdicts)
     if len(given) != len(verdicts):
         raise UsageError(
-            f"{len(given)} {name} for {len(verdicts)} verdicts, one for each is needed", code="report-lengths"
+            f"{len(given)} {name} were given for {len(verdicts)} verdicts, but each verdict needs one",
+            code="report-lengths",
         )
     return given
 

@@ -290,12 +290,14 @@ class SupportTable:
         parts = read_fields(_TABLE_FIELDS, data, "the table", code="support-table-file")
         if (parts["schema"], parts["version"]) != (SCHEMA, SCHEMA_VERSION):
             raise UsageError(
-                f"schema and version are {parts['schema']!r}, {parts['version']}, {(SCHEMA, SCHEMA_VERSION)} is needed",
+                f"its schema is {parts['schema']!r} and its version {parts['version']}, "
+                f"{SCHEMA!r} and {SCHEMA_VERSION} are needed",
                 code="support-table-file",
             )
         if not re.fullmatch(r"\d{1,3}\.\d{1,3}\.\d{1,3}", parts["cudnn"], re.ASCII):
             raise UsageError(
-                f"cudnn is {parts['cudnn']!r}, a version of three numbers is needed", code="support-table-file"
+                f"its cuDNN version is {parts['cudnn']!r}, three numbers such as 9.19.0 are needed",
+                code="support-table-file",
             )
         for target in parts["targets"]:
             find_profile(target)
@@ -346,7 +348,8 @@ _TABLE_FIELDS: dict[str, Any] = {
 def _unpack_support_cell(packed: _PackedSupportCell, reasons: Sequence[str]) -> SupportCell:
     if packed.reason is not None and not 0 <= packed.reason < len(reasons):
         raise UsageError(
-            f"a reason has index {packed.reason}, the table has {len(reasons)} reasons", code="support-table-file"
+            f"a cell refers to reason {packed.reason}, but the table has only {len(reasons)}, counted from 0",
+            code="support-table-file",
         )
     return SupportCell(packed.verdict, packed.engines, "" if packed.reason is None else reasons[packed.reason])
 

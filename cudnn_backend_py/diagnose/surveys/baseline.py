@@ -407,9 +407,9 @@ def _read_expected_verdict(row: Mapping[str, Any]) -> tuple[CellKey, ExpectedVer
     triple = (row["graph"], row["target"], row["version"])
     cause, engines = row.get("cause"), row.get("engines")
     if not all(isinstance(text, str) for text in (*triple, row["outcome"], "" if cause is None else cause)):
-        raise TypeError("graph, target, version, outcome and cause must be texts")
+        raise TypeError(f"graph, target, version, outcome and cause must each be text, got {dict(row)}")
     if engines is not None and not (isinstance(engines, list) and all(type(one) is int for one in engines)):
-        raise TypeError("engines must be a list of integers")
+        raise TypeError(f"engines must be a list of integers, got {engines!r}")
     return triple, ExpectedVerdict(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
 
 

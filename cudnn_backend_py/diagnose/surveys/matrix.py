@@ -170,7 +170,9 @@ class Matrix(HtmlDisplay):
         found = (data.get("schema"), data.get("version")) if isinstance(data, Mapping) else data
         if found != (SCHEMA, SCHEMA_VERSION):
             raise UsageError(
-                f"not a matrix: schema and version are {format_repr(found)}, {(SCHEMA, SCHEMA_VERSION)} is needed",
+                "the data is not the output of 'cudnn-backend matrix': its schema and version are "
+                f"{format_repr(found)}, "
+                f"{(SCHEMA, SCHEMA_VERSION)} is needed",
                 code="matrix-schema",
             )
         plain = read_fields(_MATRIX_FIELDS, data, "the matrix", code="matrix-schema")
@@ -262,7 +264,9 @@ def matrix(
     setups = read_judging_environments(available_versions() if versions is None else versions)
     for what, given in (("graphs", named), ("targets", profiles), ("versions", setups)):
         if not given:
-            raise UsageError(f"there are no {what} to judge", code="matrix-empty")
+            raise UsageError(
+                f"there are no {what} to judge", code="matrix-empty", fix=f"give at least one of the {what}"
+            )
     questions = {
         (graph, target, version): Query(named[graph], profile, setup, build=build)
         for version, setup in setups.items()

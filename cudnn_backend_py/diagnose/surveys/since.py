@@ -206,7 +206,9 @@ def since(
         for name, setup in given.items()
     }
     if not setups:
-        raise UsageError("there are no versions to judge", code="matrix-empty")
+        raise UsageError(
+            "there are no cuDNN versions to judge", code="matrix-empty", fix="give at least one installed version"
+        )
     profile = read_target(target) or GPU
     ordered = sorted(setups, key=parse_leading_numbers)
     answers = MatrixCellCache(cache, fresh=fresh)

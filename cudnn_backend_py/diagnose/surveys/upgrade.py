@@ -348,10 +348,14 @@ def compare_versions(
     named, chosen = read_graphs(graphs), read_targets(targets)
     for what, given in (("graphs", named), ("targets", chosen)):
         if not given:
-            raise UsageError(f"there are no {what} to judge", code="matrix-empty")
+            raise UsageError(
+                f"there are no {what} to judge", code="matrix-empty", fix=f"give at least one of the {what}"
+            )
     setups = read_judging_environments(choose_wheels((old, new), wheels or {}))
     if len(setups) < 2 or setups[old].files == setups[new].files:
-        raise UsageError(f"{old} and {new} are the same version", code="upgrade-versions")
+        raise UsageError(
+            f"{old} and {new} are the same cuDNN version", code="upgrade-versions", fix="give two different versions"
+        )
     places = (setups[old].version, setups[new].version)
     pairs = [(graph, target) for target in chosen for graph in named]
     questions = {

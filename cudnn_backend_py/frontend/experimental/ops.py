@@ -76,11 +76,11 @@ def moe_grouped_matmul(
 
 def _check_mode(mode: str, given: dict[str, Any]) -> None:
     if mode not in _MODE_NAMES:
-        raise make_attribute_not_set_error(f"invalid mode {mode!r}", fix=f"use one of {', '.join(_MODE_NAMES)}")
+        raise make_attribute_not_set_error(f"mode {mode!r} is invalid", fix=f"use one of {', '.join(_MODE_NAMES)}")
     missing = [name for name in _MODE_NAMES[mode] if given[name] is None]
     if missing:
         raise make_attribute_not_set_error(
-            f"mode {mode!r} requires {' and '.join(missing)}", fix="give int32 tensors [1, n, 1]"
+            f"mode {mode!r} requires {' and '.join(missing)}", fix="give an int32 tensor of dims [1, n, 1] for each"
         )
 
 
@@ -105,5 +105,5 @@ def _build_graph(
 
 def __getattr__(name: str) -> Any:
     if name in _KERNEL_NAMES:
-        raise make_kernel_not_offered_error(f"cudnn.experimental.ops.{name}")
+        raise make_kernel_not_offered_error(f"cudnn.experimental.ops.{name} is a kernel of cudnn-frontend's own")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

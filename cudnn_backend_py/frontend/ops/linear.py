@@ -425,7 +425,9 @@ class _MoeMatmul(OpNode):
     def check(self, context: Context) -> None:
         super().check(context)
         if self.mode is moe_grouped_matmul_mode.COMBINE:
-            raise make_kernel_not_offered_error("moe_grouped_matmul_mode.COMBINE, with top_k_scores,")
+            raise make_kernel_not_offered_error(
+                "moe_grouped_matmul_mode.COMBINE needs a kernel of cudnn-frontend's own"
+            )
         routed = {
             moe_grouped_matmul_mode.GATHER: ("TokenIndex",),
             moe_grouped_matmul_mode.SCATTER: ("TokenIndex", "TokenKs"),

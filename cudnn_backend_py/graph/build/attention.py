@@ -311,7 +311,7 @@ class AttentionOperations(BuilderBase):
     ) -> Tensor:
         check_types(Tensor, **{ports[0]: x, "freqs": freqs})
         if x.rank != 4 or freqs.rank != 4:
-            headline = f"{x.name!r} has {x.rank} dims and {freqs.name!r} {freqs.rank}, 4 are needed of each"
+            headline = f"{x.name!r} has {x.rank} dims and {freqs.name!r} {freqs.rank}, but each must have 4"
             raise make_shape_error(f"{headline}: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
         width = rope_dim or x.dims[3]
         if not 0 < width <= x.dims[3] or width % 2:
@@ -476,7 +476,9 @@ def _check_heads(q: Tensor, k: Tensor, v: Tensor, fields: Mapping[str, Any]) -> 
     """Refuse mismatched heads, lengths and sizes of q, k and v; paged keys and values have lengths of their own."""
     check_types(Tensor, q=q, k=k, v=v)
     if any(item.rank != 4 for item in (q, k, v)):
-        raise make_shape_error("q, k and v must have 4 dims: b, h, s, d", q=q, k=k, v=v)
+        raise make_shape_error(
+            f"q, k and v have {q.rank}, {k.rank} and {v.rank} dims, but each must have 4: b, h, s, d", q=q, k=k, v=v
+        )
     wrong = None
     if q.dims[3] != k.dims[3]:
         wrong = f"head dim is {q.dims[3]} in {q.name!r} and {k.dims[3]} in {k.name!r}"

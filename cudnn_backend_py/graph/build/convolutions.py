@@ -238,8 +238,8 @@ def _read_convolution_window(
     if spatial < 1 or taps != spatial or any(len(side) != spatial for side in sides) or min(sides[2] + sides[3]) < 1:
         raise GraphError(
             f"{image.name!r} {list(image.dims)} has {spatial} spatial dims, {weights} {taps}, "
-            f"padding {sides[0]}, {sides[1]}, stride {sides[2]}, dilation {sides[3]}: "
-            "as many are needed of each, at least one, and strides and dilations above 0",
+            f"padding {sides[0]}, {sides[1]}, stride {sides[2]}, dilation {sides[3]}: all of these must have the same "
+            "number of spatial dims, 1 or more, and each stride and dilation must be above 0",
             code="wrong-argument",
             fix="images are [n, c, sizes ..], weights [k, c / groups, taps ..]; one number applies to all spatial dims",
         )

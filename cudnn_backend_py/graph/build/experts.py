@@ -81,7 +81,10 @@ class MixtureOfExperts(BuilderBase):
             if needed and value is None
         ]
         if lacks:
-            raise GraphError(f"mode {mode.name} needs {', '.join(lacks)}", code="missing-field")
+            raise GraphError(
+                f"mode {mode.name} needs {', '.join(f'{name}=' for name in lacks)}, which is not given",
+                code="missing-field",
+            )
         if token_index is not None:
             rows = token_index.dims[1] if token_index.rank == 3 and gathers else token.dims[1]
             check_dims(token_index, (1, rows, 1), "token index", **tensors)
@@ -162,7 +165,8 @@ def _check_expert_tensors(tensors: dict[str, Tensor], experts: int) -> None:
     check_types(Tensor, **tensors)
     offset = tensors["first_token_offset"]
     if any(item.rank != 3 for item in tensors.values()):
-        raise make_shape_error("tokens, weights and offsets must have 3 dims each", **tensors)
+        ranks = ", ".join(f"{name} {item.rank}" for name, item in tensors.items())
+        raise make_shape_error(f"tokens, weights and offsets must have 3 dims each, got {ranks}", **tensors)
     check_dims(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
     check_data_type(offset, _WHOLE, "first token offset")
     count = offset.dims[0]

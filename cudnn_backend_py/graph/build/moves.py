@@ -106,7 +106,8 @@ class DataMovement(BuilderBase):
             )
         if len(parts) != x.rank or any(part.step is not None and part.step < 1 for part in parts):
             raise GraphError(
-                f"{len(parts)} slices {[*parts]} of {x.name!r} {list(x.dims)}: each dim needs one with a positive step",
+                f"the {len(parts)} slices {[*parts]} do not fit {x.name!r} {list(x.dims)}: each of its {x.rank} dims "
+                "needs one slice, with a positive step",
                 code="wrong-argument",
             )
         ranges = [part.indices(size) for part, size in zip(parts, x.dims, strict=True)]
@@ -209,7 +210,9 @@ class DataMovement(BuilderBase):
         tensors = {"container": container, "page_table": page_table, "sequence": sequence}
         if any(item.rank != 4 for item in tensors.values()):
             raise make_shape_error(
-                "container, page table and sequence lengths need 4 dims: "
+                f"container, page table and sequence lengths have {container.rank}, {page_table.rank} and "
+                f"{sequence.rank} dims, "
+                "but each must have 4: "
                 "[pages, h, page size, d], [b, 1, pages of a sequence, 1], [b, 1, 1, 1]",
                 **tensors,
             )
@@ -305,9 +308,9 @@ class DataMovement(BuilderBase):
         for kind, values in numbers.items():
             wrong = [name for name, value in values.items() if (value is None) == (kind is distribution)]
             if wrong:
-                state = "needs" if kind is distribution else "has no"
+                state = "needs" if kind is distribution else "does not use"
                 shown = ", ".join(f"{name.removeprefix(f'{kind.name.lower()}_dist_')}=" for name in wrong)
-                raise GraphError(f"{distribution.name} {state} {shown}", code="wrong-argument")
+                raise GraphError(f"the distribution {distribution.name} {state} {shown}", code="wrong-argument")
         sizes = read_values_per_dim(dims, "dims")
         y = self._get_result_tensor("rng", sizes, result, data_type=DataType.FLOAT)
         check_dims(y, sizes, "y")

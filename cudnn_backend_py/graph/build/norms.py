@@ -244,7 +244,9 @@ class Normalizations(BuilderBase):
         _check_norm(mode, x, sets, scale=scale)
         assert sets is not None
         if inv_variance is None and epsilon is None:
-            raise GraphError("a norm's gradient needs inv_variance=, or epsilon= without it", code="missing-field")
+            raise GraphError(
+                "the gradient of a norm needs inv_variance= or epsilon=, but neither is given", code="missing-field"
+            )
         check_dims(dy, x.dims, "dy", x=x)
         check_dims(mean, sets, "mean", x=x)
         check_dims(inv_variance, sets, "inverse variance", x=x)
@@ -462,7 +464,7 @@ class Normalizations(BuilderBase):
 def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **parameters: Tensor | None) -> None:
     """Raise if a parameter does not broadcast to x, or if cuDNN's operation cannot normalize over these axes."""
     if sets is None or any(part < 1 or size % part for size, part in zip(x.dims, sets, strict=True)):
-        needed = f"a scale of {x.rank} dims"
+        needed = f"a scale of {x.rank} dims, each of which divides the dim of {x.name!r}"
         if mode is NormMode.GROUP_NORM:
             found = "none" if sets is None else str(sets[1])
             needed = (
@@ -484,4 +486,6 @@ def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **param
 
 def _refuse_unknown_results(left: dict[str, Any], known: Sequence[str]) -> None:
     if left:
-        raise GraphError(f"there is no result {', '.join(left)}; results are {', '.join(known)}", code="unknown-field")
+        raise GraphError(
+            f"{', '.join(left)} is not a result of this norm; its results are {', '.join(known)}", code="unknown-field"
+        )

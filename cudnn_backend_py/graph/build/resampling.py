@@ -198,8 +198,8 @@ def _read_pooling_window(
     if any(len(side) != spatial for side in sides) or min((*sides[0], *sides[1])) <= 0:
         shown = ", ".join(f"{name} ({', '.join(map(str, side))})" for name, side in zip(_SIDES, sides, strict=True))
         raise GraphError(
-            f"{x.name!r} {list(x.dims)} has {spatial} spatial dims, {shown}: "
-            "as many are needed of each, windows and strides above 0",
+            f"{x.name!r} {list(x.dims)} has {spatial} spatial dims, {shown}: each of these must have "
+            "one number for each spatial dim, and each window and stride must be above 0",
             code="wrong-argument",
         )
     return sides

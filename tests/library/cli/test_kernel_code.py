@@ -108,4 +108,4 @@ def test_the_code_option_is_refused_where_no_plan_is_shown(
 ) -> None:
     done = run_explain(graph_file, "--target", "sm90", "--code", str(tmp_path), *other)
     assert done.exit_code == 2
-    assert "does not take --code" in done.stderr
+    assert "cannot be combined with --code" in done.stderr

@@ -135,7 +135,7 @@ def test_graphs_of_a_log_that_cannot_be_rebuilt_are_listed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([OLDER_VERSION, OLDER_VERSION, "--target", "h100"], "are the same version"),
+        ([OLDER_VERSION, OLDER_VERSION, "--target", "h100"], "are the same cuDNN version"),
         ([OLDER_VERSION, "9.1.1", "--target", "h100"], "9.1.1"),
         ([OLDER_VERSION, "default", "--target", "h100", "--time"], "--time runs on the GPU"),
     ],

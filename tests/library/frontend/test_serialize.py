@@ -135,21 +135,21 @@ def test_graphs_that_cudnn_frontend_cannot_read_have_no_format_version() -> None
     [
         ({"workspace_modifications": {"3": [1, 0, ["42800000"]]}}, r"clears memory before each launch \(uids \[3\]\)"),
         ({"workspace_modifications": None}, "workspace_modifications is None, an object is needed"),
-        ({"workspace_modifications": {"4711": [0, 0, []]}}, r"has memory locations of the unknown tensors \[4711\]"),
+        ({"workspace_modifications": {"4711": [0, 0, []]}}, r"memory locations for the uids \[4711\]"),
         ({"fe_workspace_size": None}, "fe_workspace_size is None, an integer of 64 bits is needed"),
         ({"fe_workspace_size": float("inf")}, "fe_workspace_size is inf, an integer of 64 bits is needed"),
         (
             {"workspace_modifications": {"3": [2, 64, []]}},
-            "scratch of 128 bytes at byte 64 does not fit into the scratch memory of 0",
+            "128 bytes from byte 64 of the scratch memory, but the scratch memory has only 0 bytes",
         ),
-        ({"pass_by_values": {"3": {"index": 2, "value": 1}}}, "has a scalar 1 of the unsupported kind 2"),
+        ({"pass_by_values": {"3": {"index": 2, "value": 1}}}, "has the scalar 1 of type"),
         ({"pass_by_values": {"inf": {"index": 0, "value": 1}}}, "a key of pass_by_values is 'inf'"),
         ({"workspace_modifications": {"3": [0, 0, [64.0]]}}, r"workspace_modifications.3\[2\]\[0\] is 64.0, a text"),
         ({"workspace_modifications": {"3": [0, 0, ["42"]]}}, "'42' is not a float"),
         ({"cudnn_backend_data": "{}"}, "the data lacks engine, cudnnVersion"),
-        ({"cudnn_backend_data": 5}, "it has no plan"),
+        ({"cudnn_backend_data": 5}, "does not contain an execution plan"),
         ({"variant_pack_replacements": [[1]]}, r"variant_pack_replacements\[0\] is \[1\], a list of 2"),
-        ({"variant_pack_replacements": [[1, [3, -1]]]}, "a slice that begins at -1, before its tensor"),
+        ({"variant_pack_replacements": [[1, [3, -1]]]}, "a tensor slice with the start -1"),
     ],
 )
 def test_unreadable_parts_of_cudnn_frontends_bytes_are_reported(change: dict[str, Any], message: str) -> None:

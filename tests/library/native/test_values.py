@@ -247,6 +247,6 @@ def test_a_descriptor_cannot_be_copied(make: Callable[[Any], Any]) -> None:
 
 
 def test_a_descriptor_cannot_be_subclassed() -> None:
-    with pytest.raises(UsageError, match="cannot be derived from Descriptor") as caught:
+    with pytest.raises(UsageError, match="cannot be derived from class Descriptor") as caught:
         type("Mine", (Descriptor,), {})
     assert caught.value.code == "no-base-class"

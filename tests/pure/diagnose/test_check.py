@@ -236,7 +236,7 @@ EXPECTED_ROW_TOML = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "de
         (BASELINE_TOML + "x = " + "9" * 5000, "cannot be read as TOML: Exceeds the limit"),
         (BASELINE_TOML + EXPECTED_ROW_TOML + 'engines = "12"\n', "engines must be a list of integers"),
         (BASELINE_TOML + EXPECTED_ROW_TOML + "engines = [true]\n", "engines must be a list of integers"),
-        (BASELINE_TOML + EXPECTED_ROW_TOML + "cause = 3\n", "cause must be texts"),
+        (BASELINE_TOML + EXPECTED_ROW_TOML + "cause = 3\n", "cause must each be text"),
         (BASELINE_TOML + EXPECTED_ROW_TOML + "reason = 3\n", "the key reason is unknown"),
         (BASELINE_TOML + EXPECTED_ROW_TOML.replace('"g"', "[1]"), "graph, target, version"),
         (BASELINE_TOML.replace("version = 1", "version = 2"), "schema and version are"),

@@ -186,7 +186,7 @@ def test_a_remedy_that_splits_a_graph_shows_both_graphs() -> None:
 
 
 def test_unequal_numbers_of_remedies_and_verdicts_are_refused() -> None:
-    with pytest.raises(UsageError, match="report-lengths: 1 remedies for 4 verdicts"):
+    with pytest.raises(UsageError, match="report-lengths: 1 remedies were given for 4 verdicts"):
         render_page(make_render_page_arguments()["verdicts"], remedies=[[]])
 
 

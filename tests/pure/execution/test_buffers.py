@@ -111,7 +111,7 @@ def test_matching_buffers_are_accepted(described: Tensor, buffer: DeviceBuffer) 
         (
             HALF_TENSOR,
             DeviceBuffer(4098),
-            "buffer-misaligned: buffer 'q' is at 0x1002, a multiple of 16 bytes is needed",
+            "buffer-misaligned: buffer 'q' is at address 0x1002, but its address must be a multiple of 16",
         ),
         (
             HALF_TENSOR,

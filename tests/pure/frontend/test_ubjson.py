@@ -47,7 +47,7 @@ def test_damaged_bytes_raise_only_graph_errors() -> None:
     [
         (b"", "ends early or is damaged"),
         (b"[" * 70, "inside 64 lists and objects"),
-        (b"ZZ", "has data after byte 1"),
+        (b"ZZ", "value ends at byte 1, but more bytes follow"),
         (b"SL" + b"\x7f" * 8, "are left"),
         (b"Si\xff", "a text of -1 bytes"),
         (b"Sd\x00\x00\x00\x00", "a text without a length"),

@@ -244,12 +244,12 @@ OPS: list[Case] = [
     (
         "not-an-operation",
         lambda: untyped.Operation(D.TENSOR, "t"),
-        "CUDNN_BACKEND_TENSOR_DESCRIPTOR is not an operation",
+        "CUDNN_BACKEND_TENSOR_DESCRIPTOR is not the descriptor type of an operation",
     ),
     (
         "wrong-field-type",
         lambda: untyped.Operation(17, "t"),
-        "operation 't' has type 17, but a DescriptorType is needed",
+        "the type of operation 't' is 17, but a DescriptorType is needed",
     ),
     (
         "wrong-field-type",
@@ -264,7 +264,7 @@ OPS: list[Case] = [
     (
         "wrong-field-type",
         lambda: untyped.Parameters("CONVOLUTION"),
-        "parameters have type 'CONVOLUTION', but a DescriptorType is needed",
+        "the type of the parameters is 'CONVOLUTION', but a DescriptorType is needed",
     ),
     (
         "unknown-field",
@@ -274,7 +274,7 @@ OPS: list[Case] = [
     (
         "missing-field",
         lambda: make_convolution(w=None, y=None),
-        "CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR needs w, y",
+        "CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR needs a value for w, y",
     ),
     (
         "wrong-field-type",

@@ -322,8 +322,8 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ),
     (
         "graph-json",
-        f"graph JSON: x of {WHERE} is 'x'; tensors and enumerators are written as in "
-        '{"tensor": "x"} or {"enum": "PointwiseMode", "value": "ADD"}',
+        f"graph JSON: x of {WHERE} is the text 'x', but a number, "
+        '{"tensor": "x"} or {"enum": "PointwiseMode", "value": "ADD"} is needed',
         lambda g: g["operations"][0].update(x="x"),
     ),
 ]

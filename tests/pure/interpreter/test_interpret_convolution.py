@@ -95,7 +95,7 @@ def test_an_infinite_weight_times_padding_is_nan() -> None:
 def test_a_convolution_with_an_output_of_wrong_dims_is_refused() -> None:
     op = make_convolution(y=make_tensor("small", 1, 16, 3, 3))
     inputs = {"image": make_random_array(1, 8, 6, 6), "filter": make_random_array(16, 8, 3, 3)}
-    assert_graph_error("interpret-shape", "has a response of", lambda: interpret(Graph((op,)), inputs))
+    assert_graph_error("interpret-shape", "the response tensor of convolution", lambda: interpret(Graph((op,)), inputs))
 
 
 # pooling

@@ -167,7 +167,7 @@ def test_128x4_tiles_store_scales_at_the_documented_positions() -> None:
         place = tile * 512 + (row % 32) * 16 + (row % 128) // 32 * 4 + block % 4
         assert memory[place] == scales[n, row, block]
     np.testing.assert_array_equal(from_f8_128x4_order(memory, scales.shape), scales)
-    assert_graph_error("operation-shape", "whole tiles", lambda: to_f8_128x4_order(np.zeros((64, 4))))
+    assert_graph_error("operation-shape", "multiples of 128 and 4", lambda: to_f8_128x4_order(np.zeros((64, 4))))
 
 
 # positions
@@ -262,7 +262,9 @@ def test_a_signal_sets_its_flag_and_passes_its_input_on() -> None:
 
     assert run_signal(SignalMode.SET, 0)["flag"].item() == 7
     assert run_signal(SignalMode.WAIT, 7)["y"].sum() == 4
-    assert_graph_error("interpret-input", "waits until 'flag' is 7, it is 3", lambda: run_signal(SignalMode.WAIT, 3))
+    assert_graph_error(
+        "interpret-input", "waits until tensor 'flag' is 7, but its value is 3", lambda: run_signal(SignalMode.WAIT, 3)
+    )
 
 
 # edges of pointwise operations, as measured

@@ -173,7 +173,7 @@ WRONG_CALLS: dict[str, tuple[BuilderCall, str, str]] = {
             add_per_channel_tensor(g, "scale", 64),
         ),
         "missing-field",
-        "needs inv_variance=, or epsilon= without it",
+        "needs inv_variance= or epsilon=, but neither is given",
     ),
     "a window of one dim": (
         lambda g: g.resample(ResampleMode.MAXPOOL, add_image_tensor(g), window=(3,), stride=2),
@@ -198,7 +198,7 @@ WRONG_CALLS: dict[str, tuple[BuilderCall, str, str]] = {
     "one slice of two dims": (
         lambda g: g.slice(add_tensor(g, "a", 2, 8), slice(0, 1)),  # type: ignore[arg-type]
         "wrong-argument",
-        "1 slices [slice(0, 1, None)] of 'a' [2, 8]: each dim needs one with a positive step",
+        "slices [slice(0, 1, None)] do not fit 'a' [2, 8]: each of its 2 dims needs one slice, with a positive step",
     ),
     "an axis twice": (
         lambda g: g.transpose(add_tensor(g, "a", 2, 8, 16), (0, 2, 2)),
@@ -264,7 +264,7 @@ WRONG_CALLS: dict[str, tuple[BuilderCall, str, str]] = {
             add_tensor(g, "q", 2, 4, 128, 64), add_tensor(g, "angles", 128, 64, kind=DataType.FLOAT)
         ),
         "operation-shape",
-        "'q' has 4 dims and 'angles' 2, 4 are needed of each: [b, h, s, d] and [s, 1, 1, rope_dim]",
+        "'q' has 4 dims and 'angles' 2, but each must have 4: [b, h, s, d] and [s, 1, 1, rope_dim]",
     ),
     "angles of another length": (
         lambda g: g.rope_forward(
@@ -323,7 +323,7 @@ WRONG_CALLS: dict[str, tuple[BuilderCall, str, str]] = {
     "a dilation of nothing": (
         lambda g: g.convolution(add_image_tensor(g), add_tensor(g, "w", 64, 32, 3, 3), dilation=0),
         "wrong-argument",
-        "dilation (0, 0) | strides and dilations above 0",
+        "dilation (0, 0) | each stride and dilation must be above 0",
     ),
     "a padding as text": (
         lambda g: g.convolution(add_image_tensor(g), add_tensor(g, "w", 64, 32, 3, 3), padding="same"),  # type: ignore[arg-type]

@@ -109,7 +109,7 @@ def test_an_entry_stored_under_another_key_is_ignored(entry_folder: KeyedRecordF
 def test_entries_writable_by_other_users_are_ignored(entry_folder: KeyedRecordFolder) -> None:
     entry_folder.write(PLAN_KEY, ENTRY_DATA)
     entry_folder.path(PLAN_KEY).chmod(0o666)
-    with pytest.warns(PlanCacheWarning, match="other users can write it"):
+    with pytest.warns(PlanCacheWarning, match="other users can write the file"):
         assert entry_folder.read(PLAN_KEY) is None
 
 

@@ -132,11 +132,14 @@ def test_operation_attributes_and_scalar_values_are_set() -> None:
     ("changes", "match"),
     [
         ({"dims": {"x": (1, 2)}}, "has 4 dims"),
-        ({"dims": {"x": (4, 32, 28, 28), "w": (64, 16, 3, 3)}}, "requested as 16, but another tensor requires 32"),
+        (
+            {"dims": {"x": (4, 32, 28, 28), "w": (64, 16, 3, 3)}},
+            "requested as 16, but another requested dim, which must be equal, is 32",
+        ),
         ({"dims": {"x": (4, 32, 28, 28), "relu_fwd": (4, 64, 3, 3)}}, "is inferred as"),
         ({"dims": {"x": (4, 32, 1, 1), "w": (64, 32, 9, 9)}}, "would have dims"),
         ({"types": {"x": "nope"}}, "not a data type"),
-        ({"settings": {"nope.stride": "1"}}, "no operation 'nope'"),
+        ({"settings": {"nope.stride": "1"}}, "no operation named 'nope'"),
         ({"settings": {"conv.nope": "1"}}, "no field called 'nope'"),
         ({"settings": {"conv.stride": "1,2,3"}}, "2 are needed"),
         ({"settings": {"relu_fwd.mode": "nope"}}, "not a PointwiseMode"),

@@ -99,7 +99,7 @@ def test_a_gpu_description_printed_by_the_command_line_is_read(tmp_path: Path) -
     path.write_text(json.dumps(data))
     assert find_profile(str(path)).properties == profile.properties
     path.write_text(json.dumps({**data, "sm": 90}))
-    with pytest.raises(GraphError, match="has sm 90 and deviceVer 890, ten times sm is needed"):
+    with pytest.raises(GraphError, match="has sm 90 and deviceVer 890, but deviceVer must be ten times sm"):
         find_profile(str(path))
 
 
@@ -206,8 +206,8 @@ def test_error_names_the_missing_property(name: str) -> None:
 def test_property_of_wrong_type_is_refused(name: str, value: object, needed: str) -> None:
     with pytest.raises(GraphError) as raised:
         check_properties(make_changed_properties(**{name: value}), "here")
-    verb = "are" if needed == "three integers" else "is"
-    assert str(raised.value) == f"device-property-type: device property {name} is {value!r}, {needed} {verb} needed"
+    what = "a list of three integers" if needed == "three integers" else f"a value of type {needed}"
+    assert str(raised.value) == f"device-property-type: device property {name} is {value!r}, {what} is needed"
 
 
 WRONG = [
@@ -281,5 +281,5 @@ def test_length_of_the_device_name_is_limited_in_bytes(letter: str) -> None:
     size = len(longest) * each + each
     assert (
         str(raised.value)
-        == f"device-name-too-long: deviceName has {size} bytes, at most {MAX_DEVICE_NAME_BYTES} are safe"
+        == f"device-name-too-long: deviceName has {size} bytes, at most {MAX_DEVICE_NAME_BYTES} are allowed"
     )

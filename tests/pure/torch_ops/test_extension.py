@@ -186,4 +186,4 @@ def test_world_writable_extension_is_not_loaded(c_compiler: Any, extension_folde
     (extension_folder / Build.for_torch(FAKE_TORCH).file_name).chmod(0o666)
     extension, given = load_extension()
     assert given == []
-    assert "other users can write it" in extension.state
+    assert "other users can write the file" in extension.state
