@@ -15,9 +15,11 @@ from typing import Any
 
 from ..graph import Graph
 from ..graph.ir import check_graph
+from ..known_issues import find_known_issues
 from ..plans.engine import heur_mode
 from ..rewrite.change_sequence import find_change_sequence
 from ..rewrite.unusual import OTHER_RESULTS
+from ..system.version import Version
 from ..versions.judging_environment import read_judging_environment
 from .causes.claims import compare_results_with_changed_graph
 from .judges import GPU, Judge, Query
@@ -259,6 +261,7 @@ def add_remedy_with_same_cudnn_version(verdict: Verdict, question: Query, judge:
         and one.target == target
         and one.effect != "idea"
         and OTHER_RESULTS not in one.title
+        and not find_known_issues(one.graph, verdict.sm, Version.from_text(verdict.cudnn))
     ]
     if not own:
         is_line = cause.code == ENGINES_MISSING_CODE and not found

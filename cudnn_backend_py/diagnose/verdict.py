@@ -89,7 +89,8 @@ _REMEDY_CHECK_NOTES = {
 
 
 def _may_remedy_change_results(remedy: str) -> bool:
-    return remedy.endswith((" (idea)", "which computes something else"))
+    """Return whether a remedy may compute something else; dims that the other tensors determine are corrected."""
+    return remedy.endswith((" (idea)", "which computes something else")) and not remedy.endswith(" give (idea)")
 
 
 ANOTHER_FORM = "supported only in another form"  # begins the headline of such a cause

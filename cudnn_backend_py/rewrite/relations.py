@@ -344,7 +344,8 @@ class _AttentionRelation(DimRelation):
         needed |= {"d_o": needed["o"], "dq": q, "dk": k, "dv": v}
         if "page_table_k" in ports or "page_table_v" in ports:  # then K has the dims of pages
             needed.pop("dropout_rng_dump")
-        return {ports[name].uid: sizes for name, sizes in needed.items() if name in ports}
+        inner = {name.removeprefix("softmax."): tensor for name, tensor in ports.items()}  # of the nested softmax
+        return {inner[name].uid: sizes for name, sizes in needed.items() if name in inner}
 
 
 class _BroadcastRelation(DimRelation):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ...errors import CudnnBackendError
 from ...graph.ir import Graph, Operation
 from ...plans.engine import OperationGraph
-from ...rewrite.changes import iterate_changes
+from ...rewrite.changes import Change, iterate_changes
+from ...rewrite.changes.change import yield_field_change
 from ...rewrite.changes.layout import align_tensors_to_element_size
 from ...rewrite.changes.types import change_scale_types
 from ...rewrite.relations import BLOCK_SCALES
+from ...rewrite.unusual.blocks import find_packed_strides_of_block_scales
 from ...target import Target
 from ..verdict import Basis, Cause
 from .case import RefusalCase, describe_found_and_needed_values, get_data_type_word
@@ -60,20 +63,21 @@ def explain_block_scale(case: RefusalCase) -> Cause | None:
 
 
 def explain_scale_dims(case: RefusalCase) -> Cause | None:
-    """Block scales have other dims than the blocks of their tensor, so cuDNN refuses the operation graph.
+    """Block scales have other dims or strides than the blocks of their tensor, so cuDNN refuses the operation graph.
 
     Problem
-        ``x_dim[1] > x_scale_dim[1] && x_dim[2] > x_scale_dim[2]``.
+        ``x_dim[1] > x_scale_dim[1] && x_dim[2] > x_scale_dim[2]``; "must be tightly packed".
     Evidence
-        With the dims of the blocks cuDNN accepts the operation graph, whether an engine supports it or not.
+        With the dims or strides of the blocks cuDNN accepts the operation graph, whether an engine supports it or not.
     Remedy
-        Those dims.
+        Those dims or strides.
     Since
         9.14.
     """
     if not case.measure or not has_block_scales(case.graph) or _is_operation_graph_accepted(case.graph, case.target):
         return None
-    change = next((one for one in iterate_changes(case.graph, ("dims",)) if len(one.graphs) == 1), None)
+    changes = (*iterate_changes(case.graph, ("dims",)), *_pack_block_scales(case.graph))
+    change = next((one for one in changes if len(one.graphs) == 1), None)
     if change is None:
         return None
     headline, remedy = describe_found_and_needed_values(case.graph, change), change.advice
@@ -83,8 +87,19 @@ def explain_scale_dims(case: RefusalCase) -> Cause | None:
             return None
         headline += f"; and also {describe_found_and_needed_values(change.graph, aligned)}"
         remedy += f"; and {aligned.advice}"
-    detail = "with these dims cuDNN accepts the operation graph; whether an engine supports it was not asked"
+    detail = "so cuDNN accepts the operation graph; whether an engine supports it was not asked"
     return Cause("shape", headline, Basis.MEASURED, detail, remedy, "not asked")
+
+
+def _pack_block_scales(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with packed strides for block scales that have others."""
+    packed = {scale.uid: strides for scale, strides in find_packed_strides_of_block_scales(graph)}
+    wrong = [tensor for tensor in graph.tensors if packed.get(tensor.uid, tensor.strides) != tensor.strides]
+    if wrong:
+        title = ", ".join(f"{one.name} {list(one.strides)} -> {list(packed[one.uid])}" for one in wrong)
+        yield from yield_field_change(
+            "layout", f"strides of {title}", "exact", graph, wrong, strides=lambda tensor: packed[tensor.uid]
+        )
 
 
 def _is_operation_graph_accepted(graph: Graph, target: Target) -> bool:

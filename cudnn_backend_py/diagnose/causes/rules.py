@@ -435,12 +435,19 @@ def explain_ragged_offset(case: RefusalCase, reason: Reason) -> Cause | None:
     """
     for tensor in case.graph.tensors:
         offset = tensor.ragged_offset
-        if offset is not None and offset.dims[0] != tensor.dims[0] + 1:
+        if offset is None:
+            continue
+        needed = (tensor.dims[0] + 1, *(1,) * (offset.rank - 1))
+        if offset.dims[0] != needed[0]:
             headline = (
                 f"{tensor.name} has a batch of {tensor.dims[0]} and its ragged offset {offset.name} {offset.dims[0]} "
                 f"entries: {tensor.dims[0] + 1} entries are needed, or a batch of {offset.dims[0] - 1}"
             )
             return Cause("shape", headline, Basis.RULE, reason.text, "one offset more than there are sequences")
+        if offset.dims != needed:
+            headline = f"dims of the ragged offset {offset.name} are {list(offset.dims)}, {list(needed)} is needed"
+            remedy = f"{offset.name}: dims {list(offset.dims)} -> {list(needed)}"
+            return Cause("shape", headline, Basis.RULE, reason.text, remedy)
     return None
 
 

@@ -78,7 +78,7 @@ class Deviation:
         """Return the property and the usual value, such as ``y has data type int64, float16 is needed``."""
         if self.aspect == "broadcast":  # other dims than the full ones may be supported, too
             return f"{self.what} are not supported, {self.usual} are"
-        if self.aspect == "alignment" and self.usual.isdigit():  # less may be enough
+        if self.aspect == "alignment":  # less may be enough
             return f"{self.what}, {self.usual} is enough"
         return f"{self.what}, {self.usual} is needed"
 

@@ -13,7 +13,7 @@ from ...generated.enums import (
     TensorReordering,
 )
 from ...generated.operations import CONVOLUTIONS
-from ...graph.data_types import ELEMENT_BITS, LOW_PRECISION_TYPES
+from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import make_packed_tensor
 from ...graph.strides import channels_last, copy_stride_order, make_column_major_strides, packed_strides
@@ -177,15 +177,14 @@ _ALIGNED_BYTES = 16  # what engines load at once
 
 
 def find_low_alignments(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors with an alignment below 16 bytes; cuDNN needs a multiple of the element size for all."""
+    """Yield tensors with an alignment below 16 bytes."""
     for tensor in find_tensors_in_memory(graph):
         if tensor.alignment < _ALIGNED_BYTES and math.prod(tensor.dims) > 1:
-            size = -(-ELEMENT_BITS[tensor.data_type] // 8)
             yield Deviation(
                 f"alignment {tensor.uid}",
                 "alignment",
                 f"{tensor.name} has alignment {tensor.alignment} byte{'' if tensor.alignment == 1 else 's'}",
-                f"a multiple of {size}" if tensor.alignment % size else f"{_ALIGNED_BYTES}",
+                f"{_ALIGNED_BYTES}",
                 f"alignment of {tensor.name} {tensor.alignment} -> {_ALIGNED_BYTES} bytes",
                 "exact",
                 (tensor.name,),

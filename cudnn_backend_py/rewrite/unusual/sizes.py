@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ...generated.enums import (
     DescriptorType,
+    MoeGroupedMatmulMode,
     NormMode,
 )
 from ...generated.operations import CONVOLUTIONS
@@ -84,7 +85,8 @@ def find_inconsistent_dims(graph: Graph) -> Iterator[Deviation]:
             experts = max(weight.dims[0], offsets)
             needed = {"token": (*token.dims[:2], depth), "weight": (experts, depth, output.dims[2])}
             if "token_index" in ports:
-                needed["token_index"] = (*ports["token_index"].dims[:2], 1)
+                gathers = op.parameters().get("mode") is MoeGroupedMatmulMode.GATHER
+                needed["token_index"] = (1, output.dims[1] if gathers else token.dims[1], 1)
             if offsets < experts:
                 needed["first_token_offset"] = (experts, 1, 1)
         if isinstance(op, Matmul):

@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict
 from cudnn_backend_py.diagnose.other_versions import add_newest_version_verdict, add_version_remedy
 from cudnn_backend_py.diagnose.remedies import add_remedy_with_same_cudnn_version
 from cudnn_backend_py.diagnose.report.summary import format_summary
-from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp
+from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul
 from cudnn_backend_py.graph.replace import replace_tensors
@@ -360,3 +360,39 @@ def test_another_form_is_offered_after_a_version_that_needs_none(shared_judge: J
     assert "ARCH_10X" not in cause.headline  # sm_100 is refused with the same words
     if library().version >= (9, 28, 0):
         assert cause.remedy.startswith(f"use cuDNN {library().build_text}")
+
+
+def test_statistics_of_a_wrong_length_are_named_and_not_left_out(shared_judge: Judge) -> None:
+    graph = sdpa_forward(
+        batch=2, heads=4, seq_q=64, head_dim=64, stats=True, causal=True, implementation="unified", version=(9, 28, 0)
+    )
+    if library().version < (9, 21, 0):
+        pytest.skip("did not run: the softmax of the operation is new in cuDNN 9.21")
+    cause = judge_and_check_refusal(
+        shared_judge, replace_tensor_fields(graph, "stats", dims=(2, 4, 71, 1)), "sm90"
+    ).cause
+    assert cause is not None
+    assert cause.headline.startswith("dims of stats [2, 4, 71, 1] where [2, 4, 64, 1] is needed")
+    assert "without" not in cause.remedy
+
+
+def test_scales_that_are_not_packed_are_named_before_the_type_of_the_data(shared_judge: Judge) -> None:
+    graph = make_block_scaled_matmul(128, 128, 128, whole=True)
+    [scale, *_] = [tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.F8_128x4]
+    *outer, last = scale.strides
+    loose = (*(stride + 8 for stride in outer[:1]), *outer[1:], last)
+    cause = judge_and_check_refusal(
+        shared_judge, replace_tensor_fields(graph, scale.name, strides=loose), "sm100"
+    ).cause
+    assert cause is not None
+    assert f"{scale.name} has strides {list(loose)}, {list(scale.strides)}" in cause.headline
+
+
+def test_a_ragged_offset_of_wrong_dims_is_named_alone(shared_judge: Judge) -> None:
+    graph = sdpa_forward(batch=8, heads=2, seq_q=64, head_dim=64, ragged=True, version=library().version)
+    offset = graph.tensor("v").ragged_offset
+    assert offset is not None
+    wrong = replace(offset, dims=(9, 1, 1, 8), strides=(8, 8, 8, 1))
+    cause = judge_and_check_refusal(shared_judge, replace_tensor_fields(graph, "v", ragged_offset=wrong), "sm90").cause
+    assert cause is not None
+    assert cause.headline == f"dims of the ragged offset {offset.name} are [9, 1, 1, 8], [9, 1, 1, 1] is needed"
