@@ -99,7 +99,7 @@ def read_table(path: Path = EVIDENCE_TABLE_PATH) -> list[HardwareEvidenceRow]:
     return [convert_to_type(HardwareEvidenceRow, row, "a row of evidence", code="evidence-damaged") for row in rows]
 
 
-def add_evidence_rows(rows: list[HardwareEvidenceRow], path: Path = EVIDENCE_TABLE_PATH) -> None:
+def add_evidence_rows_to_file(rows: list[HardwareEvidenceRow], path: Path = EVIDENCE_TABLE_PATH) -> None:
     """Add rows to the table; they replace rows of the same GPU, library and date."""
     kept = {_get_row_key(row): row for row in [*read_table(path), *rows]}
     lines = [json.dumps(asdict(row)) for row in sorted(kept.values())]
@@ -125,7 +125,7 @@ def main(words: list[str]) -> int:
     for row in rows:
         print(json.dumps(asdict(row)))
     if words[0] == "add":
-        add_evidence_rows(rows)
+        add_evidence_rows_to_file(rows)
     return 0
 
 

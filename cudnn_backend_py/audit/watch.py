@@ -505,7 +505,7 @@ class _SampledExecution:
             size, address = tensor.span_bytes, self._at[tensor.uid]
             if tensor.ragged_offset is not None:
                 size = min(size, query_pointer(address).bytes_left or size)
-            self._images[tensor.name] = torch.as_tensor(_GpuMemory(address, size), device="cuda").clone()
+            self._images[tensor.name] = torch.as_tensor(_GpuMemoryReader(address, size), device="cuda").clone()
         if written:
             self._there = torch.cuda.Event()
             self._there.record()
@@ -531,7 +531,7 @@ class _SampledExecution:
         )
 
 
-class _GpuMemory:
+class _GpuMemoryReader:
     """A range of GPU memory, as an array that torch can read."""
 
     def __init__(self, address: int, size: int) -> None:

@@ -204,7 +204,10 @@ def _make_graph_of_operations(graph: Graph, ops: list[Op]) -> Graph:
 def _move_to_memory(tensor: Tensor) -> Tensor:
     """Return the virtual tensor as one in memory; reject boolean tensors, as their memory format differs."""
     if tensor.data_type in BOOLEAN_TYPES:
-        raise GraphError(f"{tensor.name!r} would be a boolean tensor in memory", code="booleans-in-memory")
+        raise GraphError(
+            f"the boolean tensor {tensor.name!r} would be written to memory; cuDNN has virtual booleans only",
+            code="booleans-in-memory",
+        )
     return dataclasses.replace(tensor, virtual=False)
 
 

@@ -312,7 +312,7 @@ class _ExactShapeStrategy:
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """How often the recipe was offered to the compiled step, by caller; None until the plan is built."""
+        """How often each caller gave its launch to the C++ code; None until the plan is built."""
         return None if self._slot is None or self._slot.plan is None else self._offer_counts
 
     def make_recipe(self, inputs: NamedTensors, outputs: NamedTensors, options: OperatorOptions) -> Recipe | None:
@@ -450,7 +450,7 @@ class _ShapeClassStrategy:
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
-        """How often the recipe was offered to the compiled step, by caller; None if the step cannot run the calls."""
+        """How often each caller gave its launch to the C++ code; None if that cannot run the calls."""
         plan = self._slot.plan
         found: dict[Any, int] | None = plan.offer_counts if self._is_direct and plan is not None else None
         return found

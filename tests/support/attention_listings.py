@@ -364,7 +364,7 @@ class _ListingReader:
 
 
 def _replace_ragged_offsets_by_marks(network: Network) -> Network:
-    """Return the network with a mark in place of each ragged offset, as listings do not have the offset's fields."""
+    """Replace each ragged offset by a placeholder, as the text notation does not have its fields."""
     offsets = {key for item in network.values() for port, key in item.links if port == "ragged offset"}
     marked = {}
     for key, item in network.items():

@@ -176,7 +176,7 @@ def test_calls_with_invalid_buffer_dicts_are_left_to_python(
 
 
 class FastCallable:
-    """An object with calls that run in C where they can; in Python, a call returns the numbers of its arguments."""
+    """A callable with a compiled path that may take calls; its Python path returns how many arguments it got."""
 
     __slots__ = ("_fast",)
 

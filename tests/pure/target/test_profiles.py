@@ -104,7 +104,7 @@ def test_every_property_has_a_citation(profile: dict[str, Any]) -> None:
     assert all(isinstance(text, str) and text.strip() for text in citations.values())
 
 
-def test_derived_properties_are_named_in_their_citation(profile: dict[str, Any]) -> None:
+def test_the_source_note_of_a_profile_names_its_computed_properties(profile: dict[str, Any]) -> None:
     for key, source in profile["sources"].items():
         if source == "derived":
             assert key in profile["citations"]["derived"]

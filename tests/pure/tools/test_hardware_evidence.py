@@ -14,7 +14,13 @@ from cudnn_backend_py.verification.answers import LibraryAndGpuProperties, Verdi
 from cudnn_backend_py.verification.contribution import Contribution
 from cudnn_backend_py.verification.graphs import FAMILIES, make_verification_graphs
 from cudnn_backend_py.verification.verify import GraphAnswers, RunOutcome, Verification
-from tools.hardware_evidence import add_evidence_rows, main, make_evidence_rows, read_contributed_results, read_table
+from tools.hardware_evidence import (
+    add_evidence_rows_to_file,
+    main,
+    make_evidence_rows,
+    read_contributed_results,
+    read_table,
+)
 from tools.records.hardware_evidence_page import make_hardware_evidence_page
 
 SUPPORTED = VerdictAndConfigs(outcome="supported", configs={"A": ["eng0"]}, workspace={"A": [0]})
@@ -50,9 +56,9 @@ def test_contributed_gpu_evidence_becomes_table_rows_and_cells(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == len(FAMILIES) + 3
     table.write_text("[]")
-    add_evidence_rows(make_evidence_rows(read_contributed_results(issue)), table)
+    add_evidence_rows_to_file(make_evidence_rows(read_contributed_results(issue)), table)
     before = table.read_text()
-    add_evidence_rows(make_evidence_rows(read_contributed_results(issue)), table)
+    add_evidence_rows_to_file(make_evidence_rows(read_contributed_results(issue)), table)
     assert table.read_text() == before
     page = make_hardware_evidence_page(read_table(table))
     (line,) = [line for line in page.splitlines() if line.startswith("| sm_80 |")]
