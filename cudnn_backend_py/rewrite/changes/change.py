@@ -88,7 +88,10 @@ class Change(HtmlDisplay):
             ``change-impossible``: no such graph can be made.
         """
         if not self.graphs:
-            raise GraphError(f"the change does not give a valid graph: {self.title}", code="change-impossible")
+            raise GraphError(
+                f"the graph would be invalid after the change {self.title!r}, so it cannot be made",
+                code="change-impossible",
+            )
         return self.graphs[0]
 
     @property

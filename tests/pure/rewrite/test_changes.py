@@ -521,7 +521,7 @@ def test_a_change_to_an_invalid_graph_raises_when_its_graph_is_read() -> None:
     """A change that removes a required tensor fails only when its graph is built."""
     change = Change("drop_stats", "without stats", "exact", ("stats",), lambda: None)
     assert change.graphs == ()
-    with pytest.raises(GraphError, match="change-impossible: the change does not give a valid graph: without stats"):
+    with pytest.raises(GraphError, match=r"change-impossible: .* invalid after the change .without stats"):
         _ = change.graph
 
 
