@@ -257,12 +257,10 @@ def add_remedy_with_same_cudnn_version(verdict: Verdict, question: Query, judge:
     own = [
         one
         for one in found
-        if one.kinds != ("version",)
-        and one.target == target
-        and one.effect != "idea"
-        and OTHER_RESULTS not in one.title
-        and not find_known_issues(one.graph, verdict.sm, Version.from_text(verdict.cudnn))
+        if one.kinds != ("version",) and not find_known_issues(one.graph, verdict.sm, Version.from_text(verdict.cudnn))
     ]
+    # Weak remedies are for another architecture, or compute something else.
+    own.sort(key=lambda one: one.target != target or one.effect == "idea" or OTHER_RESULTS in one.title)
     if not own:
         is_line = cause.code == ENGINES_MISSING_CODE and not found
         line = f"{found.extent} with this wheel, none helps"

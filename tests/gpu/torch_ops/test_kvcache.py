@@ -176,7 +176,7 @@ def test_backward_pass_of_paged_attention_is_refused() -> None:
     o = attention_with_kvcache(
         q.transpose(1, 2).requires_grad_(True), k_pages, v_pages, table, make_int32_tensor(KV_LENGTHS)
     )
-    with pytest.raises(UsageError, match="paged K and V has no gradient"):
+    with pytest.raises(UsageError, match="gradient of attention with paged K and V is not supported"):
         o.sum().backward()
 
 
