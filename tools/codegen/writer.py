@@ -174,7 +174,7 @@ class CudnnEnum(IntEnum, metaclass=_CudnnEnumType):
             ENUMS[c_type] = cls
 
     @classmethod
-    def find_most_similar_name(cls, name: object) -> Self | None:
+    def find_nearest(cls, name: object) -> Self | None:
         """Return the member with the nearest name to a misspelt name or a C name, in any case; None if none is near."""
         from difflib import get_close_matches  # for errors alone
 

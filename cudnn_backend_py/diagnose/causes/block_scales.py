@@ -87,6 +87,8 @@ def explain_scale_dims(case: RefusalCase) -> Cause | None:
             return None
         headline += f"; and also {describe_found_and_needed_values(change.graph, aligned)}"
         remedy += f"; and {aligned.advice}"
+    if case.passes_support_check(change.graph):
+        return Cause("shape", headline, Basis.MEASURED, "with only this changed, cuDNN supports the graph", remedy)
     detail = "so cuDNN accepts the operation graph; whether an engine supports it was not asked"
     return Cause("shape", headline, Basis.MEASURED, detail, remedy, "not asked")
 

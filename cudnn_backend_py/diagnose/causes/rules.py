@@ -600,7 +600,9 @@ def explain_layout(case: RefusalCase, reason: Reason) -> Cause | None:
         return None  # a bare condition on strides is about other things as well
     strided = [t for t in case.graph.tensors if not t.virtual and not t.by_value and t.rank > 1]
     shown = "; ".join(f"{t.name} {list(t.strides)}" for t in strided[:5])
-    return Cause("layout", f"strides or dims are not supported: {shown}{format_reason_quote(reason)}", Basis.RULE, reason.text)
+    return Cause(
+        "layout", f"strides or dims are not supported: {shown}{format_reason_quote(reason)}", Basis.RULE, reason.text
+    )
 
 
 _MIN_PRODUCT_RANK = 3  # dims of what is multiplied

@@ -181,7 +181,7 @@ def test_plan_compare_without_a_gpu_is_refused() -> None:
     ("arguments", "words"),
     [
         ([TRAINING_LOG, "--grid", "little", "--target", "h100"], "--grid"),
-        (["--target", "h100", "--plot", "x.svg"], "--plot draws times"),
+        (["--target", "h100", "--plot", "x.svg"], "--plot draws measured times"),
         (["--target", "h1000"], "unknown-target"),
         (["--target", "h100", "--cudnn", "9.1.1"], "cudnn-version-not-installed"),
         ([str(LOG_FOLDER / "forum-9.1.1.log.gz"), "--target", "h100"], "compare-no-attention"),

@@ -176,7 +176,7 @@ def test_batch_files_have_a_command_line_per_line(matmul_file: Path, tmp_path: P
     assert [(item["data"], item["seed"]) for item in found] == [("integers", 7), ("uniform", 2)]
     assert dict(map(tuple, found[1]["inputs"]))["a"] == "f16[1,64,64]"
     for line, words in (
-        ("matmul.json --format json", "must be given on the command line"),
+        ("matmul.json --format json", "applies to the whole batch"),
         ('"', "line 1"),
         ("matmul.json\nx --nope", "all.txt, line 2: No such option"),
         ("x --dims", "all.txt, line 1: Option '--dims' requires an argument."),

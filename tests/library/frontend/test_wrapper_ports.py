@@ -78,8 +78,8 @@ def test_the_order_of_tensors_may_use_ports_names_and_uids(graph: cudnn.Graph) -
     ("inputs", "outputs", "words"),
     [
         (["mm::Z", "mm::B", "add.0::b"], ["y"], r"input 0 \('mm::Z'\) not found among the inputs"),
-        (["mm::0", "mm::B"], ["y"], "add.0::b: in memory, but specified neither as input nor as output"),
-        (["mm::0", "mm::0", "add.0::b"], ["y"], "named twice, it is a duplicate"),
+        (["mm::0", "mm::B"], ["y"], "the tensors add.0::b are in memory, but specified neither as input nor as output"),
+        (["mm::0", "mm::0", "add.0::b"], ["y"], "is a duplicate: it is named twice"),
         (["mm::0", "mm::B", "add.0::b"], ["y", "mm::C"], r"output 1 \('mm::C'\) is a virtual tensor"),
         ([make_half_tensor(2, 64, 128), "mm::B", "add.0::b"], ["y"], r"input 0 .* not found"),
         ("mm::0", ["y"], "inputs is a str"),

@@ -65,7 +65,7 @@ def plan_cache_key(target: Target) -> str:
 
 @pytest.fixture
 def stored_plan(cache: PlanCache, built_plan: Plan, target: Target) -> Plan:
-    """Put the plan of ``build(flash_forward(), "h100")`` into the cache."""
+    """Put the plan of ``build(make_flash_forward_graph(), "h100")`` into the cache."""
     cache.put(
         make_plan_key(make_flash_forward_graph(), target, {"selection": Selection(modes=(HeurMode.A,)).to_dict()}),
         built_plan,
@@ -157,7 +157,7 @@ def test_plan_keys_are_equal_across_processes_but_not_versions(plan_cache_key: s
     code = (
         "from tests.library.plans.test_planning import *\n"
         "target = open_target('h100')\n"
-        "print(make_plan_key(flash_forward(), target, KEY_OPTIONS), target.library.version_text)"
+        "print(make_plan_key(make_flash_forward_graph(), target, KEY_OPTIONS), target.library.version_text)"
     )
     assert run_python(["-c", code], check=True).stdout.split() == [plan_cache_key, target.library.version_text]
     other, version = run_python(["-c", code], environment=make_older_cudnn_environment(), check=True).stdout.split()
@@ -456,11 +456,11 @@ def test_a_plan_of_a_described_target_cannot_be_called() -> None:
 FORK_PROGRAM = """
 import os
 from tests.library.plans.test_planning import *
-parent = build(flash_forward(), "h100")
+parent = build(make_flash_forward_graph(), "h100")
 child = os.fork()
 if not child:
-    assert build(flash_forward(), "h100") is not parent
-    assert build(flash_forward(), "h100").tag == parent.tag
+    assert build(make_flash_forward_graph(), "h100") is not parent
+    assert build(make_flash_forward_graph(), "h100").tag == parent.tag
     os._exit(0)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
@@ -475,7 +475,7 @@ import cudnn_backend_py.plans.build as planning
 from tests.library.plans.test_planning import *
 counted, real = [], planning.build_plan
 planning.build_plan = lambda config: counted.append(config.tag) or real(config)
-print(build(flash_forward(), "h100").tag, len(counted))
+print(build(make_flash_forward_graph(), "h100").tag, len(counted))
 """
 
 
