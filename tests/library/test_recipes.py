@@ -349,7 +349,7 @@ def explain_full_moon(case: RefusalCase, reason: Reason) -> Cause | None:
     codes = "tests/pure/golden/codes.txt"
     copy.write(codes, "\n".join(sorted([*copy.read(codes).split(), "full-moon"])) + "\n")
     copy.run_tests(
-        "every_phrase or every_rule or phrases_refer or no_code_changed",
+        "patterns_of_refusal_reasons or reason_pattern_is_unique or refusal_rule_has or codes_equal_the_golden",
         *("tests/pure/diagnose/test_phrases.py", "tests/pure/test_site.py", "tests/pure/test_errors.py"),
     )
 
