@@ -218,9 +218,7 @@ def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Ve
     cause = verdict.cause
     if cause is None or not verdict.lacks_remedy:
         return verdict
-    build = question.build or verdict.stage in STAGES_AFTER_CHECK
-    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": build}
-    found = whatif(question.graph, str(question.target), **options, limit=1, judge=judge)
+    found = _search_remedies_of_verdict(verdict, question, judge, limit=1)
     is_judged = bool(cause.remedy) and cause.asked != "not asked"
     if not found:
         if is_judged:
@@ -250,17 +248,14 @@ def add_remedy_with_same_cudnn_version(verdict: Verdict, question: Query, judge:
     is_change = AND_THERE in cause.remedy
     if not is_change and (cause.code != ENGINES_MISSING_CODE or cause.remedy.startswith("use cuDNN")):
         return verdict
-    build = question.build or verdict.stage in STAGES_AFTER_CHECK
-    target = str(question.target)
-    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": build}
-    found = whatif(question.graph, target, **options, judge=judge)
+    found = _search_remedies_of_verdict(verdict, question, judge)
     own = [
         one
         for one in found
         if one.kinds != ("version",) and not find_known_issues(one.graph, verdict.sm, Version.from_text(verdict.cudnn))
     ]
     # Weak remedies are for another architecture, or compute something else.
-    own.sort(key=lambda one: one.target != target or one.effect == "idea" or OTHER_RESULTS in one.title)
+    own.sort(key=lambda one: one.target != str(question.target) or one.effect == "idea" or OTHER_RESULTS in one.title)
     if not own:
         is_line = cause.code == ENGINES_MISSING_CODE and not found
         line = f"{found.extent} with this wheel, none helps"
@@ -270,6 +265,13 @@ def add_remedy_with_same_cudnn_version(verdict: Verdict, question: Query, judge:
         rest = cause.remedy.rpartition("; or ")[2]
         text = f"{text}, with which this wheel supports the graph; or {rest}"
     return replace(verdict, cause=replace(cause, remedy=text, asked=_get_remedy_check(own[0])))
+
+
+def _search_remedies_of_verdict(verdict: Verdict, question: Query, judge: Judge, limit: int = 5) -> Remedies:
+    """Search changes of a verdict's graph with its version, with plans if the verdict has them."""
+    build = question.build or verdict.stage in STAGES_AFTER_CHECK
+    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": build}
+    return whatif(question.graph, str(question.target), **options, limit=limit, judge=judge)
 
 
 def _get_remedy_check(remedy: Remedy) -> RemedyCheck:

@@ -197,7 +197,7 @@ def _parse_json_or_none(text: str) -> Any:
 
 @dataclass(slots=True)
 class _LoggedThreadState:
-    """What was read from the log of one thread so far: its descriptors, last graph and pending records."""
+    """The state of reading one thread's log: its descriptors, last graph and pending records."""
 
     calls: DescriptorCalls = field(default_factory=DescriptorCalls)
     graph: _Key | None = None  # of the one made last

@@ -104,7 +104,7 @@ def compare_outcomes_of_versions(
     versions: Sequence[str],
     make: Callable[[int], tuple[str, Graph]] = make_random_graph_and_name,
 ) -> dict[str, Any]:
-    """Compare outcomes between successive judging versions; return each change with its cause and what it is."""
+    """Compare outcomes of successive cuDNN versions; return each change with its cause and explanation."""
     name, graph = make(seed)
     transitions, outcomes = [], Counter[str]()
     for target in targets:

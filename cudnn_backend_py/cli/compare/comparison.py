@@ -575,7 +575,7 @@ def _describe_earlier_run(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe_torch_and_gpu() -> dict[str, Any]:
-    """Describe torch and the GPU, after compiling what this package's torch operators need."""
+    """Compile this package's torch operators, and describe torch and the GPU."""
     try:
         import torch
     except ImportError:

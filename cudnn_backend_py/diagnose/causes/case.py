@@ -491,16 +491,13 @@ _WORDS_OF_CAUSES = {
 }
 
 
-_FORM_CAUSE_CODES = ("composite", "unified")
-
-
 def format_reason_quote_for_cause_code(code: str, reason: Reason) -> str:
     """Return the quoted reason; empty if it does not mention what causes with this code are about.
 
     A reason that demands an architecture is not quoted for another form of the same, which lifts the demand.
     """
     said, words = format_reason_statement(reason), _WORDS_OF_CAUSES.get(code)
-    if code in _FORM_CAUSE_CODES and re.search(_WORDS_OF_CAUSES["architecture"], said):
+    if FORM_CHANGES.get(code) == ANOTHER_FORM and re.search(_WORDS_OF_CAUSES["architecture"], said):
         return ""
     return format_reason_quote(reason) if words is None or re.search(words, said) else ""
 
