@@ -15,7 +15,7 @@ from typing import Literal
 from ..errors import EnvironmentNotReady
 from ..frozen import FrozenValue
 from ..system.interruption import reraise_interruption
-from .find import find_compiled_libraries, find_loaded_libraries
+from .find import find_compiled_libraries, find_loaded_libraries, get_library_path
 
 __all__ = ["Driver", "current_device", "load_driver", "load_driver_stub"]
 
@@ -93,7 +93,7 @@ def _load_real_driver_or_stub() -> Driver:
         return _load_driver_stub_with_reason(str(absent))
     if hasattr(library, STUB_SYMBOL):
         return Driver("stub", SONAME, _query_driver_cuda_version(library), 0, "found on the loader path")
-    path = next(iter(find_loaded_libraries("libcuda.so")), SONAME)
+    path = get_library_path(library) or SONAME
     missing = [name for name in _REQUIRED_FUNCTIONS if not hasattr(library, name)]
     if missing:
         return Driver("real", path, None, 0, f"it has no {', '.join(missing)}")

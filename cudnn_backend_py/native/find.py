@@ -7,6 +7,7 @@ The working folder is no place: who runs a program in a folder does not mean to 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import sys
@@ -35,6 +36,7 @@ __all__ = [
     "find_installed_version",
     "find_loaded_libraries",
     "find_nvrtc_places",
+    "get_library_path",
     "list_environment_wheels",
     "list_library_folders",
     "list_mapped_files",
@@ -98,6 +100,25 @@ def find_loaded_libraries(stem: str, mapped: list[str] | None = None) -> list[st
     """Return the paths of loaded libraries with file names that start with `stem`, among `mapped` files if given."""
     files = list_mapped_files() if mapped is None else mapped
     return [path for path in files if path[path.rfind("/") + 1 :].startswith(stem)]
+
+
+def get_library_path(library: ctypes.CDLL) -> str:
+    """Return the path of a loaded library with symbolic links resolved. C: ``dlinfo``."""
+    found = ctypes.POINTER(_LinkMap)()
+    dlinfo = ctypes.CDLL(None).dlinfo
+    dlinfo.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+    if dlinfo(library._handle, _RTLD_DI_LINKMAP, ctypes.byref(found)):
+        return ""
+    return os.path.realpath(os.fsdecode(found.contents.name))
+
+
+class _LinkMap(ctypes.Structure):
+    """The first fields of glibc's ``struct link_map``."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+
+_RTLD_DI_LINKMAP = 2
 
 
 def _search_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[LibrarySearchResult]:
@@ -213,7 +234,9 @@ def make_preference_key(found: StoredLibrary) -> tuple[tuple[int, ...], bool]:
 
 
 def find_cudnn_places(
-    explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
+    explicit: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    mapped: list[str] | None = None,
 ) -> Iterator[LibrarySearchResult]:
     """Yield the result of searching each place for libcudnn, best place first.
 
@@ -228,7 +251,7 @@ def find_cudnn_places(
         return
     yield LibrarySearchResult("explicit path", None, "none given")
     yield LibrarySearchResult(f"environment variable {LIBRARY_VARIABLE}", None, "not set")
-    loaded = find_loaded_libraries("libcudnn.so")
+    loaded = find_loaded_libraries("libcudnn.so", mapped)
     if loaded:
         yield LibrarySearchResult("already loaded in this process", loaded[0], loaded[0])
     else:

@@ -27,8 +27,8 @@ from .find import (
     find_cublaslt_places,
     find_cudnn_places,
     find_installed_version,
-    find_loaded_libraries,
     find_nvrtc_places,
+    get_library_path,
     list_mapped_files,
 )
 from .version_store import VersionRequest
@@ -164,7 +164,7 @@ class Library:
     :class:`CudnnStatusError`; :mod:`cudnn_backend_py.native.capi` has the same ones with Python values.
     """
 
-    def __init__(self, cdll: ctypes.CDLL, place: LibrarySearchResult, driver: Driver) -> None:
+    def __init__(self, cdll: ctypes.CDLL, place: LibrarySearchResult, driver: Driver, mapped: list[str]) -> None:
         self._cdll = cdll
         self._unchecked: dict[tuple[str, bool], Any] = {}
         self._destructor_types: dict[tuple[str, bool], DestructorFactory] = {}
@@ -175,8 +175,7 @@ class Library:
         self._is_callback_active = self._exceptions.may_be_pending()
         self.place = place
         self.driver = driver
-        mapped = list_mapped_files()
-        self.path = (find_loaded_libraries("libcudnn.so", mapped) or [place.path or ""])[0]
+        self.path = get_library_path(cdll)
         self.version = Version.from_number(int(self.cudnnGetVersion()))
         self.enumerators = _KnownEnumerators(self.version)
         self.cuda_version = int(self.cudnnGetCudartVersion())
@@ -454,8 +453,9 @@ def _check_is_loaded_library(loaded: Library, path: str | os.PathLike[str]) -> N
 
 def _load_library(path: str | os.PathLike[str] | None) -> Library:
     driver = load_driver()
+    mapped = list_mapped_files()
     places = []
-    for place in find_cudnn_places(path):
+    for place in find_cudnn_places(path, mapped=mapped):
         if place.path is None:
             places.append(place)
             continue
@@ -465,7 +465,7 @@ def _load_library(path: str | os.PathLike[str] | None) -> Library:
             reraise_interruption(error)
             places.append(LibrarySearchResult(place.how, None, f"{place.path} cannot be loaded: {error}"))
             continue
-        return Library(cdll, place, driver)
+        return Library(cdll, place, driver, mapped)
     given = os.fspath(path) if path is not None else os.environ.get(LIBRARY_VARIABLE)
     raise EnvironmentNotReady(
         f"no libcudnn.so.9 can be loaded: {places[0]}" if given else "no libcudnn.so.9 can be loaded",
