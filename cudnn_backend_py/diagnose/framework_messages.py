@@ -401,7 +401,7 @@ _REASON_LINE = re.compile(r"(CUDNN_STATUS_(?!SUCCESS)\w+)(?:; Reason: |: )(\S.*)
 class MessageExplanation:
     """The explanation of a message: meaning, how to get cuDNN's reasons, what to do, and the command that helps.
 
-    `details` has the condition of a reason in words, or what is known about an engine; mostly empty.
+    `details` has the condition of a reason in plain English, or what is known about an engine; mostly empty.
     """
 
     code: str

@@ -50,7 +50,7 @@
     }).filter((one) => one.said || one.status);
   }
 
-  /** Return the condition of a reason in words, or "": describe_condition of diagnose/causes/conditions.py. */
+  /** Return the condition of a reason in plain English, or "": describe_condition of diagnose/causes/conditions.py. */
   function describe(table, said) {
     const condition = said.replace(/^[^]*?\sat: /, "").replace(/\s+/g, " ").trim();
     if (!new RegExp(table.condition).test(condition) || new RegExp(table.call).test(`: ${condition}`)) return "";

@@ -1,4 +1,4 @@
-"""Conditions of cuDNN's source, as its reasons quote them, rewritten into words."""
+"""Conditions of cuDNN's source, as its reasons quote them, in plain English."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _compile_rewrites() -> list[tuple[re.Pattern[str], str]]:
 
 
 def describe_condition(text: str) -> str:
-    """Return the condition of a reason in words, with unknown names as they are; empty without a condition.
+    """Return the condition of a reason in plain English, with unknown names as they are; empty without a condition.
 
     The condition is what follows `` at: ``, or the whole text. cuDNN refuses where it holds.
     """

@@ -1,4 +1,4 @@
-"""Conditions of cuDNN's source in words."""
+"""Conditions of cuDNN's source in plain English."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from cudnn_backend_py.diagnose.causes.conditions import CONDITION_REWRITES, desc
         ("the dims do not match != at all", ""),
     ],
 )
-def test_conditions_become_words(text: str, words: str) -> None:
+def test_conditions_become_plain_english(text: str, words: str) -> None:
     assert describe_condition(text) == words
 
 

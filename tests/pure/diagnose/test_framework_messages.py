@@ -115,7 +115,7 @@ def test_cudnn_reasons_are_explained_by_their_rules() -> None:
     assert entry.code == "rule-none"
 
 
-def test_a_reason_is_explained_with_its_condition_in_words() -> None:
+def test_a_reason_is_explained_with_its_condition() -> None:
     [entry] = explain_message("CUDNN_STATUS_NOT_SUPPORTED_SHAPE: too large\nat: d_qk > 128")
     assert (entry.code, entry.details) == ("rule-head-dim", "cuDNN refuses where head dim of Q/K is more than 128.")
     assert entry.lines()[1] == "details  cuDNN refuses where head dim of Q/K is more than 128."
