@@ -131,6 +131,10 @@ def test_a_reason_is_explained_with_its_condition() -> None:
     [
         ("CUDNN_STATUS_BAD_PARAM", "Scale tensor must have a valid data type", "rule-invalid"),
         ("CUDNN_STATUS_BAD_PARAM", "oDim[3] != d_v", "rule-dims"),
+        ("CUDNN_STATUS_BAD_PARAM", "CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC should have INT32 datatype", "rule-invalid"),
+        ("CUDNN_STATUS_BAD_PARAM", "CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC ragged dim is wrong", "rule-ragged-offset"),
+        ("CUDNN_STATUS_NOT_SUPPORTED", "n > 1 && type != CUDNN_OPERATION_BLOCK_SCALE_MATMUL", "rule-operation"),
+        ("CUDNN_STATUS_NOT_SUPPORTED", "Block scale needs another tile", "rule-low-precision"),
         ("CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", "check_conv_support_fort(node)", "rule-step"),
         ("CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", "Scale tensor must have a valid data type", "rule-data-type"),
     ],
