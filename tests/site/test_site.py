@@ -245,9 +245,9 @@ def test_search_explains_fresh_refusal_reasons_of_this_cudnn(browser: Browser) -
     for reason in collect_refusal_reasons_not_in_the_table():
         found = find_reason_entry(page, str(reason))
         assert found["anchor"] in places
-        # A rule alone is an explanation of a sentence, or together with the condition in plain English.
-        is_explained = found["how"] != "no entry" and (found["words"] or " " in reason.statement)
-        hows.setdefault(found["how"] if "entry" in found["how"] or is_explained else "no explanation", []).append(
+        # A rule alone is an explanation of a sentence or a call; of a condition, together with it in plain English.
+        is_explained = found["words"] or " " in reason.statement or found["anchor"] == "rule-step"
+        hows.setdefault(found["how"] if is_explained or "entry" in found["how"] else "no explanation", []).append(
             str(reason)
         )
     print({how: len(texts) for how, texts in hows.items()})

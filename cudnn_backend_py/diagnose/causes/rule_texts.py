@@ -77,9 +77,9 @@ _STEP_TEXT = RuleText(
     "step",
     "A function inside cuDNN returned the status",
     {
-        "Problem": "The text names a function of cuDNN, not a condition. Its status says what was refused: the data "
-        "type, the layout, the shape or the operations. If the same list has reasons before it, the first of "
-        "them has the condition: paste the whole list.",
+        "Problem": "The text names a function of cuDNN, not a condition. A status such as `NOT_SUPPORTED_LAYOUT` says "
+        "what was refused. If the same list has reasons before it, the first of them has the condition: paste the "
+        "whole list.",
     },
 )
 _INVALID_TEXT = RuleText(
