@@ -20,13 +20,17 @@ __all__ = ["explain_message"]
 def explain_message(text: tuple[str, ...], style: str, output: str | None) -> None:
     """Explain the error message TEXT, and what to do.
 
-    TEXT is a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow; a file with
-    one, or - for standard input. Does not call cuDNN. Exit code 0 if TEXT is known, 1 if not.
+    TEXT is a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow; an engine tag
+    such as eng5_k14=3; a file with one, or - for standard input. Does not call cuDNN, but looks for the text in its
+    files. Exit code 0 if TEXT is known, 1 if not.
     """
     from ..diagnose.framework_messages import explain_message, find_titles_of_similar_messages
+    from ..diagnose.library_texts import find_library_with_message
 
     message = _read_message(text)
     found = explain_message(message)
+    if not found and find_library_with_message(message):
+        found = explain_message(message, is_reason=True)
     if style == "json":
         write_or_print_report(format_json([one.to_dict() for one in found]), output)
     elif found:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
+from ..errors import UsageError
+from ..graph.attention.selections import SELECTIONS
+from ..known_issues import FAULTS
+from ..plans.choice import EngineChoice
+from .causes.conditions import CONDITION_PATTERN, describe_condition
 from .causes.rule_texts import find_rule_name_for_reason, find_rule_text
 
 __all__ = [
@@ -386,17 +392,23 @@ STATUS_ENTRIES = (
 _REFUSAL_TEXT = re.compile(r"\bnot supported\b|\bnot a multiple\b|\bonly supports?\b|^Reason: ", re.IGNORECASE)
 _PROSE_TEXT = re.compile(r"\b(?:we|you|your|our|my|please|yet|the docs)\b|[?]|\. \w", re.IGNORECASE)
 _FRAMEWORK_MESSAGE = re.compile("|".join(row.pattern for row in MESSAGE_ENTRIES), re.IGNORECASE)
+# A condition of cuDNN's source names variables and members as C++ does.
+_CPP_NAME = re.compile(r"[a-z][A-Z]|\w_\w|->|::")
 _REASON_LINE = re.compile(r"(CUDNN_STATUS_(?!SUCCESS)\w+)(?:; Reason: |: )(\S.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageExplanation:
-    """The explanation of a message: meaning, how to get cuDNN's reasons, what to do, and the command that helps."""
+    """The explanation of a message: meaning, how to get cuDNN's reasons, what to do, and the command that helps.
+
+    `details` has the condition of a reason in plain English, or what is known about an engine; mostly empty.
+    """
 
     code: str
     program: str
     title: str
     meaning: str
+    details: str
     reasons: str
     fix: str
     command: str
@@ -405,7 +417,7 @@ class MessageExplanation:
         """Return the explanation as at most 8 lines of at most 100 characters; longer texts end with ``...``."""
         program = "" if self.program and self.program in self.title else f" ({self.program or 'cuDNN'})"
         lines = [textwrap.shorten(f"{self.title}{program}", _MAX_LINE_CHARACTERS, placeholder=" ...")]
-        for name, most in (("meaning", 3), ("reasons", 2), ("fix", 2), ("command", 1)):
+        for name, most in (("details", 3), ("meaning", 3), ("reasons", 2), ("fix", 2), ("command", 1)):
             most = min(most, _MAX_LINES - len(lines) - (name == "fix"))
             text = f"{name:9}{getattr(self, name)}" if getattr(self, name) else ""
             lines += textwrap.wrap(
@@ -423,17 +435,20 @@ def find_program_that_printed_message(text: str) -> str:
     return next((name for name, pattern in _PROGRAMS.items() if re.search(pattern, text, re.IGNORECASE)), "")
 
 
-def explain_message(text: str) -> tuple[MessageExplanation, ...]:
-    """Return the explanations of an error message or log, the most specific first; empty for unknown texts.
+def explain_message(text: str, *, is_reason: bool = False) -> tuple[MessageExplanation, ...]:
+    """Return the explanations of an error message, log or engine tag, the most specific first; empty if unknown.
 
     First the messages of programs, then the rules for cuDNN's own reasons, of which at most three are returned; a
     status alone counts if there is neither, and else four or more words that follow each other in a message.
+    `is_reason` says that the text is a reason of cuDNN, although it has no status.
     """
     text = text[:_MAX_TEXT_CHARACTERS]
     flat = " ".join(text.split())
+    with suppress(UsageError):
+        return (_explain_engine_tag(EngineChoice.parse(flat)),)
     program = find_program_that_printed_message(flat)
     found = [_make_explanation(one, program) for one in MESSAGE_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)]
-    found += _explain_cudnn_reasons_in_text(text, program)
+    found += _explain_cudnn_reasons_in_text(text, program, is_reason=is_reason)
     if not found:
         found = [
             _make_explanation(one, program) for one in STATUS_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)
@@ -465,22 +480,55 @@ def _make_explanation(row: MessagePattern, program: str) -> MessageExplanation:
     program = row.program or program
     command = row.command or _COMMAND_BY_PROGRAM.get(program, "log")
     how = "" if row.command == "doctor" else LOG_INSTRUCTIONS[program]
-    return MessageExplanation(row.code, program, row.title, row.meaning, how, row.fix, COMMANDS[command])
+    return MessageExplanation(row.code, program, row.title, row.meaning, "", how, row.fix, COMMANDS[command])
 
 
-def _explain_cudnn_reasons_in_text(text: str, program: str) -> Iterator[MessageExplanation]:
+def _explain_cudnn_reasons_in_text(text: str, program: str, *, is_reason: bool) -> Iterator[MessageExplanation]:
     """Yield an explanation for each rule that matches a reason of cuDNN in the text."""
-    found = _REASON_LINE.findall(text)
+    found = _REASON_LINE.findall(re.sub(r"\n(?=at: )", " ", text))
     flat = " ".join(text.split())
-    is_bare = len(flat) < 200 and _REFUSAL_TEXT.search(flat) and not _PROSE_TEXT.search(flat.partition(" at: ")[0])
-    if not found and is_bare and not _FRAMEWORK_MESSAGE.search(flat):
+    if not found and (is_reason or _is_bare_reason(flat)):
         found = [("", flat.removeprefix("Reason: "))]
-    rules = dict.fromkeys(find_rule_name_for_reason(status, said) for status, said in found)
-    known = [name for name in rules if name != "none"][:MAX_REASONS]
-    if found and found[0][0] and not known:
-        known = ["none"]
+    by_rule = {find_rule_name_for_reason(status, said): said for status, said in reversed(found)}
+    order = dict.fromkeys(find_rule_name_for_reason(status, said) for status, said in found)
+    known = [name for name in order if name not in ("step", "none")][:MAX_REASONS] or list(order)[:1]
     for name in known:
         rule = find_rule_text(name)
-        yield MessageExplanation(
-            f"rule-{name.replace('_', '-')}", program, rule.title, rule.problem, "", rule.remedy, COMMANDS["log"]
-        )
+        words = describe_condition(by_rule[name])
+        details = f"cuDNN refuses where {words}." if words else ""
+        code = f"rule-{name.replace('_', '-')}"
+        yield MessageExplanation(code, program, rule.title, rule.problem, details, "", rule.remedy, COMMANDS["log"])
+
+
+def _is_bare_reason(flat: str) -> bool:
+    """Return whether a text is a reason of cuDNN without its status: a short refusal, or a condition in C++."""
+    if len(flat) >= 200 or _FRAMEWORK_MESSAGE.search(flat):
+        return False
+    statement, _, condition = flat.partition(" at: ")
+    if re.search(CONDITION_PATTERN, condition or flat):
+        return bool(_CPP_NAME.search(condition or flat))
+    return bool(_REFUSAL_TEXT.search(flat)) and not _PROSE_TEXT.search(statement)
+
+
+def _explain_engine_tag(choice: EngineChoice) -> MessageExplanation:
+    """Return the explanation of an engine tag such as ``eng5_k14=3``."""
+    knobs = ", ".join(f"{getattr(knob, 'name', f'knob {knob}')} = {value}" for knob, value in choice.knobs.items())
+    facts = dict.fromkeys(
+        f"Selected by cudnn-frontend for {row.what}, sm_{row.sm[0]} to sm_{row.sm[-1]}, cuDNN {row.versions}"
+        for row in SELECTIONS
+        if row.engine == choice.engine and dict(row.knobs) == dict(choice.knobs)
+    )
+    issues = [row.code for row in FAULTS if choice.engine in row.engines]
+    if issues:
+        facts[f"Known issues of graphs with an engine {choice.engine}: {', '.join(issues)}"] = None
+    return MessageExplanation(
+        "engine-tag",
+        "",
+        f"Engine {choice.engine}{f' with {knobs}' if knobs else ', all knobs chosen by cuDNN'}",
+        "An engine config: the number of an engine, and values of its knobs by number of CUDNN_KNOB_TYPE. Numbers of "
+        "engines are those of one kind of graph and of one cuDNN version: others have another engine of that number.",
+        ". ".join(facts),
+        "",
+        f"`plan build --engine {choice.tag}` builds it; so does plan(graph, engine={choice.tag!r}).",
+        "`cudnn-backend explain GRAPH -v` lists the engine configs that support a graph.",
+    )

@@ -8,8 +8,12 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["Kernel", "read_cubins", "read_kernels"]
+if TYPE_CHECKING:
+    import mmap
+
+__all__ = ["Kernel", "read_cubins", "read_kernels", "read_section_table"]
 
 _CODE_SECTIONS = (".text.", ".nv.constant", ".nv.global.init")  # names of sections that decide what a kernel does,
 _ADDRESS_TABLE_BANK = (
@@ -174,16 +178,32 @@ _ARCHITECTURE_FLAGS = {
 
 def _read_sections(elf: bytes) -> Iterator[tuple[str, bytes, int]]:
     """Yield name, bytes and size of each section of a 64-bit ELF file; some have a size but no bytes (NOBITS)."""
+    for name, kind, offset, length in read_section_table(elf):
+        yield name, b"" if kind == _SECTION_TYPE_NO_BITS else elf[offset : offset + length], length
+
+
+def read_section_table(elf: bytes | mmap.mmap) -> Iterator[tuple[str, int, int, int]]:
+    """Yield name, type, offset and size in bytes of each section of a 64-bit ELF file.
+
+    Raises
+    ------
+    IndexError, UnicodeDecodeError, struct.error
+        If it is no such file, or is damaged.
+    """
     if elf[:5] != b"\x7fELF\x02":
-        raise IndexError("the code of the plan is not a 64-bit ELF file")
+        raise IndexError("not a 64-bit ELF file")
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    if table + size * count > len(elf):
+        raise IndexError("the table of sections is cut off")
     headers = [struct.unpack_from("<IIQQQQ", elf, table + size * index) for index in range(count)]
     start = headers[names][4]
     for name, kind, _flags, _address, offset, length in headers:
         begin = start + name
-        title = elf[begin : elf.index(b"\0", begin)].decode() if 0 <= begin < len(elf) else ""
-        yield title, b"" if kind == _SECTION_TYPE_NO_BITS else elf[offset : offset + length], length
+        end = elf.find(b"\0", begin) if 0 <= begin < len(elf) else begin
+        if end < begin:
+            raise IndexError("a section's name has no end")
+        yield elf[begin:end].decode(), kind, offset, length
 
 
 def _may_read_global_data(section: str, body: bytes) -> bool:

@@ -36,7 +36,8 @@
     const compiled = (rows) => rows.map(([pattern, ...rest]) => [new RegExp(pattern, "i"), ...rest]);
     const messages = compiled(table.messages);
     const messageStatuses = compiled(table.message_statuses);
-    return { ...table, whole, statement, common, words, patterns, messages, messageStatuses };
+    const rewrites = table.rewrites.map(([pattern, text]) => [new RegExp(pattern, "g"), text]);
+    return { ...table, rewrites, whole, statement, common, words, patterns, messages, messageStatuses };
   }
 
   /** The reasons in a text: its lines, without the marks that logs and exceptions put around them. */
@@ -47,6 +48,13 @@
         .replace(/^Reason:\s*/, "").trim();
       return { status, said };
     }).filter((one) => one.said || one.status);
+  }
+
+  /** Return the condition of a reason in plain English, or "": describe_condition of diagnose/causes/conditions.py. */
+  function describe(table, said) {
+    const condition = said.replace(/^[^]*?\sat: /, "").replace(/\s+/g, " ").trim();
+    if (!new RegExp(table.condition).test(condition) || new RegExp(table.call).test(`: ${condition}`)) return "";
+    return table.rewrites.reduce((text, [pattern, words]) => text.replace(pattern, words), condition);
   }
 
   /** How much of the rarer words of a text an entry has, and the text of the entry's: 0 to 1. */
@@ -68,10 +76,15 @@
     return row ? { anchor: row[1], title: row[2], rule: row[3], how: "its message" } : null;
   }
 
-  /** Return { anchor, title, rule, how } of the best entry of a text. */
+  /** Return { anchor, title, rule, how, words } of the best entry of a text. */
   function findReason(table, text) {
-    let rule = null;
     const lines = linesOf(text);
+    const words = lines.map(({ said }) => describe(table, said)).find(Boolean) ?? "";
+    return { ...findEntry(table, text, lines, words), words };
+  }
+
+  function findEntry(table, text, lines, words) {
+    let rule = null;
     for (const { said } of lines) {
       const key = keyOf(said);
       const statement = keyOf(said.split(/\sat: /)[0]);
@@ -92,14 +105,14 @@
           const found = likeness(table, wanted, words);
           if (found > best[0]) best = [found, table.reasons[place]];
         });
-        if (best[0] > 0.6) return { anchor: best[1][2], title: best[1][3], rule: best[1][4], how: "the nearest entry" };
+        if (best[0] > (words ? 0.85 : 0.6)) return { anchor: best[1][2], title: best[1][3], rule: best[1][4], how: "the nearest entry" };
       }
       const byStatus = table.statuses.find((row) => row[0] === status);
       const byWords = table.patterns.find((row) => row[0].test(`${status}: ${said}`));
       const found = byStatus ?? byWords;
       if (!rule && found) rule = { anchor: found[1], title: found[2], rule: "", how: "the rule that reads it" };
     }
-    return rule ?? { anchor: table.none[0], title: table.none[1], rule: "", how: "no entry" };
+    return rule ?? { anchor: table.none[0], title: table.none[1], rule: "", how: words ? "its condition" : "no entry" };
   }
 
   /** Whether a text is more likely cuDNN's than a search for words. */
@@ -115,6 +128,7 @@
     const title = document.createElement("b");
     title.textContent = found.title;
     link.append(title, `messages and reasons: ${found.how}${found.rule ? ` · ${found.rule}` : ""}`);
+    if (found.words) link.append(document.createElement("br"), `It refuses where ${found.words}`);
     return link;
   }
 

@@ -14,6 +14,7 @@ import click
 
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
+from cudnn_backend_py.diagnose.causes.conditions import describe_condition
 from cudnn_backend_py.diagnose.causes.rule_texts import convert_sphinx_roles_to_markdown
 from cudnn_backend_py.diagnose.framework_messages import (
     COMMANDS,
@@ -222,13 +223,19 @@ def _format_message_entry(row: MessagePattern) -> str:
 
 
 def _format_reason_entry(entry: ReasonEntry) -> str:
-    statement = re.sub(r"([\\`*_{}\[\]#|~])", r"\\\1", escape(" ".join(entry.statement.split()), quote=False))
+    statement = _escape_markdown(entry.statement)
     said = f"\n`{entry.status}`"
     if entry.expression:
         said += f", condition `{' '.join(entry.expression.split()).replace('`', chr(39))}`"
+    if words := describe_condition(entry.text):
+        said += f": {_escape_markdown(words)}"
     seen = f"Seen with cuDNN {', '.join(entry.versions)}; {', '.join(f'sm_{sm}' for sm in entry.sm)}."
     with_what = f" Every such graph had {', '.join(entry.operations)}." if entry.operations else ""
     return f"\n### {statement} {{ #{entry.anchor} }}\n{said}.\n{seen}{with_what}\n"
+
+
+def _escape_markdown(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]#|~])", r"\\\1", escape(" ".join(text.split()), quote=False))
 
 
 # tables as JSON

@@ -13,11 +13,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.diagnose.causes.phrases import REASON_PHRASES
+from cudnn_backend_py.diagnose.causes.conditions import (
+    CONDITION_PATTERN,
+    CONDITION_REWRITES,
+    INTERNAL_CALL_PATTERN,
+)
 from cudnn_backend_py.diagnose.causes.rule_texts import (
     RULE_BY_STATUS,
     RuleText,
     find_rule_name_for_reason,
+    list_rule_patterns,
     read_rule_texts,
 )
 from cudnn_backend_py.diagnose.framework_messages import MESSAGE_ENTRIES, STATUS_ENTRIES, MessagePattern
@@ -123,16 +128,17 @@ def make_reason_lookup_table() -> dict[str, Any]:
         for one in list_reason_entries()
     ]
     statuses = [[status, by_name[name].anchor, by_name[name].title] for status, name in RULE_BY_STATUS.items()]
-    patterns = [
-        [_convert_pattern_for_browser(phrase.pattern), by_name[name].anchor, by_name[name].title]
-        for phrase in sorted(REASON_PHRASES, key=lambda one: bool(one.rule))
-        if (name := phrase.rule or ("device" if phrase.needs else "vague" if phrase.vague else ""))
-    ]
     none = by_name["none"]
     return {
         "reasons": reasons,
         "statuses": statuses,
-        "patterns": patterns,
+        "patterns": [
+            [_convert_pattern_for_browser(pattern), by_name[name].anchor, by_name[name].title]
+            for pattern, name in list_rule_patterns()
+        ],
+        "condition": CONDITION_PATTERN,
+        "call": INTERNAL_CALL_PATTERN,
+        "rewrites": [[pattern, re.sub(r"\\(\d)", r"$\1", text)] for pattern, text in CONDITION_REWRITES],
         "none": [none.anchor, none.title],
         "messages": [_make_message_row(row) for row in MESSAGE_ENTRIES],
         "message_statuses": [_make_message_row(row) for row in STATUS_ENTRIES],

@@ -58,7 +58,7 @@ REASON_PHRASES = (
     ReasonPhrase(r"Dim\[\w+\] !=|must be \(.*but found|tensor dimensions must be", "dims", ("dims",)),
     ReasonPhrase(r"!has\w+Desc\(\)|!\w+Used\b", "missing_tensor"),
     ReasonPhrase(r"Port\.tensor\.(?:hasSameShape|isSimilarTo)", "same_tensors"),
-    ReasonPhrase(r"ragged dim should match|RAGGED_OFFSET", "ragged_offset"),
+    ReasonPhrase(r"ragged dim should match|RAGGED_OFFSET(?!.*datatype)", "ragged_offset"),
     ReasonPhrase(r"getNumElementsWithStride|overlap", "overlapping"),
     ReasonPhrase(r"getConsumerNodes\(.*size\(\) != 0", "read_reduction", ("split",)),
     ReasonPhrase(r"(?:mmaNodeCount|mma_node_count) == 0", "no_product"),
@@ -68,7 +68,11 @@ REASON_PHRASES = (
         r"Embedding dim per head|[Hh]ead dim|hidden dim|Only D=|head_dim|d_qk|d_v\b", "head_dim", ("pad_head_dim",)
     ),
     ReasonPhrase(r"less than equal to|Only D=|d_(?:qk|v) (?:>|<=)", kinds=("smaller_head_dim",)),
-    ReasonPhrase(r"(?i)fp8|QMMA|e4m3|e5m2|block.?scale|mxfp8|nvfp4|FP16/BF16 I/O", "low_precision", _TYPE_CHANGE_KINDS),
+    ReasonPhrase(
+        r"(?i)fp8|QMMA|e4m3|e5m2|(?<!operation_)block.?scale|mxfp8|nvfp4|FP16/BF16 I/O",
+        "low_precision",
+        _TYPE_CHANGE_KINDS,
+    ),
     ReasonPhrase(
         r"DATA_TYPE|(?i:data ?type|datatype|I/O|dtype)|[ab]Type|yType|compute type", "data_type", _TYPE_CHANGE_KINDS
     ),

@@ -10,6 +10,7 @@ from functools import cache
 
 from ..verdict import Cause
 from . import attention  # noqa: F401  # its module registers rules too
+from .conditions import INTERNAL_CALL_PATTERN
 from .phrases import REASON_PHRASES
 from .rules import PHRASE_RULES, RULES, get_rule_name
 
@@ -19,6 +20,7 @@ __all__ = [
     "convert_sphinx_roles_to_markdown",
     "find_rule_name_for_reason",
     "find_rule_text",
+    "list_rule_patterns",
     "read_rule_texts",
 ]
 
@@ -71,6 +73,27 @@ _VAGUE_TEXT = RuleText(
         "the other reasons: `explain` prints those about your graph first."
     },
 )
+_STEP_TEXT = RuleText(
+    "step",
+    "A function inside cuDNN returned the status",
+    {
+        "Problem": "The text names a function of cuDNN, not a condition. A status such as `NOT_SUPPORTED_LAYOUT` says "
+        "what was refused. If the same list has reasons before it, the first of them has the condition: paste the "
+        "whole list.",
+    },
+)
+_INVALID_TEXT = RuleText(
+    "invalid",
+    "An operation, a tensor or an attribute is not valid",
+    {
+        "Problem": "With `BAD_PARAM`, cuDNN refuses the operation itself, not an engine for it. Dims, strides, a data "
+        "type or another value of it are not what the operation needs; the text names them.",
+    },
+)
+# The rules that read why an operation is not valid; others read the same words in reasons of engines.
+_RULES_FOR_INVALID = (
+    *("convolution_dims", "dims", "missing_tensor", "same_tensors", "ragged_offset", "overlapping", "alignment"),
+)
 _NO_RULE_TEXT = RuleText(
     "none",
     "Other conditions inside cuDNN",
@@ -98,6 +121,8 @@ def read_rule_texts() -> tuple[RuleText, ...]:
         *(_read_rule_text(get_rule_name(one), inspect.getdoc(one) or get_rule_name(one)) for one in functions),
         _DEVICE_TEXT,
         _VAGUE_TEXT,
+        _STEP_TEXT,
+        _INVALID_TEXT,
         _NO_RULE_TEXT,
     )
 
@@ -107,13 +132,28 @@ def find_rule_text(name: str) -> RuleText:
     return next(one for one in read_rule_texts() if one.name == name)
 
 
+@cache
+def list_rule_patterns() -> tuple[tuple[str, str], ...]:
+    """Return regular expressions of reasons ``STATUS: text``, each with the name of its rule; the first counts."""
+    device = [(f"{one.status}.*{one.pattern}", _DEVICE_TEXT.name) for one in REASON_PHRASES if one.needs]
+    vague = [(one.pattern, _VAGUE_TEXT.name) for one in REASON_PHRASES if one.vague]
+    rules = [(one.pattern, one.rule) for one in REASON_PHRASES if one.rule]
+    return (
+        *device,
+        *vague,
+        (INTERNAL_CALL_PATTERN, _STEP_TEXT.name),
+        *(row for row in rules if row[1] in _RULES_FOR_INVALID),
+        (r"^CUDNN_STATUS_BAD_PARAM|^: .*(?:must be \d|(?:must|should) match)", _INVALID_TEXT.name),  # or no status
+        *rules,
+    )
+
+
 def find_rule_name_for_reason(status: str, text: str) -> str:
-    """Return the name of the first rule that matches a reason; ``device``, ``vague`` or ``none`` otherwise."""
+    """Return the name of the first rule that matches a reason, also ``device``, ``vague``, ``step`` or ``invalid``.
+
+    ``none`` if none does.
+    """
     if status in RULE_BY_STATUS:
         return RULE_BY_STATUS[status]
     said = f"{status}: {text}"
-    if any(phrase.needs and phrase.pattern in said and phrase.status in status for phrase in REASON_PHRASES):
-        return _DEVICE_TEXT.name
-    if any(phrase.vague and re.search(phrase.pattern, said) for phrase in REASON_PHRASES):
-        return _VAGUE_TEXT.name
-    return next((one.rule for one in REASON_PHRASES if one.rule and re.search(one.pattern, said)), _NO_RULE_TEXT.name)
+    return next((name for pattern, name in list_rule_patterns() if re.search(pattern, said)), _NO_RULE_TEXT.name)

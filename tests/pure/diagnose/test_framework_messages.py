@@ -17,6 +17,8 @@ from cudnn_backend_py.diagnose.framework_messages import (
     find_program_that_printed_message,
     find_titles_of_similar_messages,
 )
+from cudnn_backend_py.graph.attention.selections import SELECTIONS
+from cudnn_backend_py.plans.choice import EngineChoice
 
 MESSAGES_FILE = Path(__file__).parents[2] / "cases" / "data" / "framework_messages.toml"
 MESSAGE_ROWS = [row for rows in tomllib.loads(MESSAGES_FILE.read_text(encoding="utf-8")).values() for row in rows]
@@ -111,6 +113,53 @@ def test_cudnn_reasons_are_explained_by_their_rules() -> None:
     assert explain_message("Embedding dim per head for q and k is not a multiple of 8")[0].code == "rule-head-dim"
     [entry] = explain_message("CUDNN_STATUS_NOT_SUPPORTED: nothing that is known")
     assert entry.code == "rule-none"
+
+
+def test_a_reason_is_explained_with_its_condition() -> None:
+    [entry] = explain_message("CUDNN_STATUS_NOT_SUPPORTED_SHAPE: too large\nat: d_qk > 128")
+    assert (entry.code, entry.details) == ("rule-head-dim", "cuDNN refuses where head dim of Q/K is more than 128.")
+    assert entry.lines()[1] == "details  cuDNN refuses where head dim of Q/K is more than 128."
+    [entry] = explain_message("resample.getXDesc()->getVectCount() != 1")
+    assert (entry.code, entry.details) == (
+        "rule-none",
+        "cuDNN refuses where elements per vector of X of the resampling is not 1.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "code"),
+    [
+        ("CUDNN_STATUS_BAD_PARAM", "Scale tensor must have a valid data type", "rule-invalid"),
+        ("CUDNN_STATUS_BAD_PARAM", "oDim[3] != d_v", "rule-dims"),
+        ("CUDNN_STATUS_BAD_PARAM", "CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC should have INT32 datatype", "rule-invalid"),
+        ("CUDNN_STATUS_BAD_PARAM", "CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC ragged dim is wrong", "rule-ragged-offset"),
+        ("CUDNN_STATUS_NOT_SUPPORTED", "n > 1 && type != CUDNN_OPERATION_BLOCK_SCALE_MATMUL", "rule-operation"),
+        ("CUDNN_STATUS_NOT_SUPPORTED", "Block scale needs another tile", "rule-low-precision"),
+        ("CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", "check_conv_support_fort(node)", "rule-step"),
+        ("CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", "Scale tensor must have a valid data type", "rule-data-type"),
+    ],
+)
+def test_status_and_form_of_a_reason_select_its_rule(status: str, text: str, code: str) -> None:
+    assert [one.code for one in explain_message(f"{status}: {text}")] == [code]
+
+
+def test_a_reason_with_a_condition_counts_before_calls_of_the_same_log() -> None:
+    log = (
+        "Warning: CUDNN_STATUS_NOT_SUPPORTED_SHAPE; Reason: generate_mha_fort()\n"
+        "Warning: CUDNN_STATUS_NOT_SUPPORTED_SHAPE; Reason: d_qk % 8 != 0"
+    )
+    assert [one.code for one in explain_message(log)] == ["rule-head-dim"]
+
+
+def test_an_engine_tag_is_explained_with_its_knobs() -> None:
+    [entry] = explain_message("eng5_k14=3")
+    assert (entry.code, entry.title) == ("engine-tag", "Engine 5 with STAGES = 3")
+    assert "norm-operands-in-turn" in entry.details
+    assert "plan build --engine eng5_k14=3" in entry.fix
+    selection = SELECTIONS[0]
+    [entry] = explain_message(EngineChoice(selection.engine, dict(selection.knobs)).tag)
+    assert f"Selected by cudnn-frontend for {selection.what}" in entry.details
+    assert explain_message("eng5_k14") == ()
 
 
 def test_a_status_inside_a_reason_is_not_explained_as_the_error() -> None:
