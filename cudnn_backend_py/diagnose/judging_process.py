@@ -13,6 +13,5 @@ def serve_judge() -> None:
     """In a child process: answer the queries that a :class:`~cudnn_backend_py.diagnose.judges.Judge` sends."""
     collect_garbage_rarely()
     with load_library_in_thread():
-        from . import evidence, linting  # noqa: F401  # of most verdicts
         from .judging_answers import can_judge_query_in_fork, judge_and_report_query
     serve(judge_and_report_query, can_judge_query_in_fork)

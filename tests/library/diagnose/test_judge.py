@@ -19,7 +19,7 @@ from cudnn_backend_py.known_issues import FAULTS
 from examples import flash_forward, forum_two_matmul
 from examples.attention_known_issues import make_reproduction_graph
 from tests.known_issues import EXAMPLES, make_example_graph
-from tests.support.child import OLDER_VERSION, run_python
+from tests.support.child import OLDER_VERSION
 
 
 @pytest.fixture(scope="module")
@@ -180,23 +180,3 @@ def test_the_cache_key_covers_everything_that_affects_the_verdict() -> None:
     ]
     assert len({base.key(), *(other.key() for other in others)}) == 7
     assert base.key() == Query(flash_forward.graph(), "h100").key()
-
-
-IMPORTS_WHILE_CUDNN_LOADS = """
-import sys
-from cudnn_backend_py.diagnose import loading
-
-compiled = []
-loads = False
-sys.addaudithook(lambda event, args: compiled.append(args[0]) if event == "import" and args[1] and loads else None)
-with loading.load_library_in_thread():
-    loads = True
-    from cudnn_backend_py.diagnose import evidence, judging_answers, linting
-    loads = False
-print(compiled)
-"""
-
-
-def test_no_compiled_module_is_imported_while_cudnn_loads() -> None:
-    """The dynamic loader opens one library at a time, so such an import would wait until cuDNN is loaded."""
-    assert run_python(["-c", IMPORTS_WHILE_CUDNN_LOADS], check=True).stdout == "[]\n"
