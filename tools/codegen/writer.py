@@ -132,22 +132,17 @@ class _CudnnEnumType(EnumType):
             if key not in numbers:
                 rest[key] = value
         made = super().__new__(metacls, name, bases, rest, **options)
+        by_value, by_name, names = made._value2member_map_, made._member_map_, made._member_names_
         for key, value in numbers.items():
-            made._add_number(key, value)
+            member = by_value.get(value)
+            if member is None:  # else it is an alias
+                member = by_value[value] = int.__new__(made, value)  # type: ignore[arg-type]
+                member.__dict__.update(_value_=value, _name_=key, __objclass__=made, _sort_order_=len(names))
+                names.append(key)
+            by_name[key] = member
+            type.__setattr__(made, key, member)
+        made.__dict__.get("_hashable_values_", []).extend(by_value)  # of Python 3.13
         return made
-
-    def _add_number(cls, name: str, value: int) -> None:
-        member = cls._value2member_map_.get(value)
-        if member is None:  # else it is an alias
-            member = int.__new__(cls, value)  # type: ignore[arg-type]
-            member.__dict__.update(
-                _value_=value, _name_=name, __objclass__=cls, _sort_order_=len(cls._member_names_)
-            )
-            cls._member_names_.append(name)
-            cls._value2member_map_[value] = member
-            cls.__dict__.get("_hashable_values_", []).append(value)  # of Python 3.13
-        cls._member_map_[name] = member
-        type.__setattr__(cls, name, member)
 
     if not TYPE_CHECKING:  # type checkers know all members
 
