@@ -18,7 +18,7 @@ from ...graph.replace import (
     replace_tensors,
 )
 from ..relations import BLOCK_SCALES
-from ..unusual.deviation import format_type
+from ..unusual.deviation import format_type, is_logical_operation
 from .change import (
     ATTENTION,
     Change,
@@ -171,7 +171,7 @@ def _is_device_scalar(tensor: Tensor) -> bool:
 def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for virtual tensors and for computation."""
     yield from _match_operand_types(graph)
-    yield from _compute_virtual_integers_in_float(graph)
+    yield from _store_virtual_numbers_in_float(graph)
     if doubles := [t for t in graph.tensors if t.virtual and t.data_type is _T.DOUBLE]:
         title = f"virtual tensor{'s' if doubles[1:] else ''} {join_names(doubles)}: f64 -> f32"
         yield from yield_field_change(
@@ -190,12 +190,13 @@ def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     yield from _change_compute_types(graph)
 
 
-def _compute_virtual_integers_in_float(graph: Graph) -> Iterator[Change]:
-    """Yield the graph where a virtual integer tensor that is computed from floating-point ones is float32."""
+def _store_virtual_numbers_in_float(graph: Graph) -> Iterator[Change]:
+    """Yield the graph where a virtual integer, boolean or 8-bit tensor computed from floating-point ones is float32."""
     for op in graph.ops:
         inputs = [tensor for tensor in op.inputs().values() if tensor.data_type in _FLOATS]
+        kinds = (*_INTEGERS, *FP8_TYPES, *(() if is_logical_operation(op) else (_T.BOOLEAN,)))
         for tensor in op.outputs().values() if inputs else ():
-            if tensor.virtual and tensor.data_type in _INTEGERS:
+            if tensor.virtual and tensor.data_type in kinds:
                 title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[_T.FLOAT]}"
                 fields = {"data_type": _T.FLOAT}
                 yield from yield_field_change("intermediate_type", title, "changes numerics", graph, [tensor], **fields)
