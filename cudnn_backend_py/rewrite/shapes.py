@@ -59,8 +59,8 @@ _RANK = 4  # of attention
 def merge_leading_axes(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | None:
     """Merge leading axes so that tensors have `rank` dims; return the graph and the tensors that need a copy.
 
-    None where there are no more axes than that, or they are not the same everywhere: some operand has one of them and
-    not the others, or an operation is of a kind whose axes have meanings.
+    An input that is broadcast along some of these axes, and not along others, is repeated in its copy. None where there
+    are no more axes than that, where a result has other leading dims, or an operation gives its axes a meaning.
     """
     ranks = {tensor.rank for tensor in graph.tensors}
     if len(ranks) != 1 or min(ranks) <= rank:
@@ -71,13 +71,16 @@ def merge_leading_axes(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | 
         return None
     gone = min(ranks) - rank
     whole = next(tensor for op in graph.ops for tensor in op.outputs().values()).dims[: gone + 1]
+    written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     new, copied = {}, []
     for tensor in graph.tensors:
         leading = tensor.dims[: gone + 1]
-        if leading != whole and math.prod(leading) > 1:
+        repeated = leading != whole and math.prod(leading) > 1
+        broadcast = all(one in (1, dim) for one, dim in zip(leading, whole, strict=True))
+        if repeated and (tensor.uid in written or not broadcast):
             return None
-        strides = _merge_strides_of_leading_axes(tensor, gone)
-        dims = (math.prod(leading), *tensor.dims[gone + 1 :])
+        strides = None if repeated else _merge_strides_of_leading_axes(tensor, gone)
+        dims = (math.prod(whole if repeated else leading), *tensor.dims[gone + 1 :])
         new[tensor.uid] = dataclasses.replace(tensor, dims=dims, strides=strides or packed_strides(dims))
         if strides is None and not tensor.virtual:
             copied.append(tensor)
