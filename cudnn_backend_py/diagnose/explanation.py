@@ -347,7 +347,12 @@ class _Judgement:
         how: dict[str, Any] = {"measure": self.causes, "build": self.build, "step": self.step}
         found = find_graph_refusal_cause(reasons, self.graph, self.target, names, **how) if judged else None
         which = call_and_report_errors(
-            "the search for the refused operation", "", name_refused_operations, self.graph, error.headline
+            "the search for the refused operation",
+            "",
+            name_refused_operations,
+            self.graph,
+            self.target,
+            error.headline,
         )
         message = next(iter(error.last_error.strip().splitlines()), "")
         if re.fullmatch(r"(?:[\w.]+\(\))?", message):  # the name of a function of cuDNN, such as finalize_internal()

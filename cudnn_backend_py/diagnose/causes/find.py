@@ -14,10 +14,13 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 
+from ...errors import CudnnBackendError
 from ...graph.guard import call_and_report_errors, collect_error_reports, report_error_line
 from ...graph.ir import Graph, Op, Parameters
+from ...graph.replace import replace_tensors_in_ops
 from ...graph.strides import has_overlapping_elements
 from ...known_issues import find_known_issues
+from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason, find_deepest_reason_among_configs
 from ...rewrite.changes import AttentionDims, Change, find_attention_dims, iterate_changes
 from ...rewrite.unusual import OTHER_RESULTS, find_unusual_properties
@@ -56,6 +59,7 @@ from .rules import (
     format_supporting_targets_remedy,
     get_rule_name,
 )
+from .two_causes import blame_change_and_other_cause
 from .unusual import are_only_operations_refused, blame_unusual_properties, names_every_refused_property_set
 
 __all__ = [
@@ -270,9 +274,20 @@ def _find_graph_refusal_cause_without_fork(case: RefusalCase) -> Cause | None:
         return scales
     if nearer := _blame_unusual_properties_unless_in_cause(case, said):
         return nearer
+    if said is not None and said.basis is Basis.MEASURED:
+        return said
     return (
-        said if said is not None and said.basis is Basis.MEASURED else _apply_rule(_blame_single_change, case) or said
+        _apply_rule(_blame_single_change, case)
+        or blame_change_and_other_cause(case, _find_cause_of_changed_graph)
+        or said
     )
+
+
+def _find_cause_of_changed_graph(case: RefusalCase) -> Cause | None:
+    """Return why cuDNN refuses a changed graph, of which it may accept the operation graph."""
+    if case.is_operation_graph_refused:
+        return _find_graph_refusal_cause_without_fork(case)
+    return _apply_message_rules(case) or _find_most_certain_cause(case)
 
 
 def _blame_unusual_properties_unless_in_cause(case: RefusalCase, said: Cause | None) -> Cause | None:
@@ -323,6 +338,7 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
         or _apply_rule(_blame_single_change, case)
         or _apply_rule(_blame_architecture, case)
         or _apply_rule(_blame_change_and_architecture, case)
+        or blame_change_and_other_cause(case, _find_most_certain_cause)
     )
     return (
         _add_alternative_changes_to_cause(case, found)
@@ -452,8 +468,10 @@ def _blame_missing_device_or_keep_cause(case: RefusalCase, other: Cause | None) 
     return other
 
 
-def name_refused_operations(graph: Graph, headline: str) -> str:
+def name_refused_operations(graph: Graph, target: Target, headline: str) -> str:
     """Return the operations that cuDNN failed to finalize, with their modes; empty if they are not known.
+
+    Of several operations of the kind, those are named that cuDNN also refuses in a graph of their own.
 
     Problem
         "cudnnBackendFinalize answered NOT_SUPPORTED for CUDNN_BACKEND_RESAMPLE_DESCRIPTOR".
@@ -469,11 +487,23 @@ def name_refused_operations(graph: Graph, headline: str) -> str:
         return ""
     ops = [op for op in graph.ops if found[1] == op.kind.name or found[1].lower() in op.parameters()]
     ops += [op for op in graph.ops if not ops and op.kind.name.removeprefix("OPERATION_") == found[1]]
+    if len(ops) > 1:
+        ops = [op for op in ops if _is_operation_refused_alone(op, target, headline)] or ops
     shown = []
     for op in ops[:2]:
         modes = [f"{name} {value.name}" for name, value in _list_enum_parameters(op)]
         shown.append(f"{op.name} ({' '.join([op.display_name(), *modes])})")
     return " and ".join(shown)
+
+
+def _is_operation_refused_alone(op: Op, target: Target, headline: str) -> bool:
+    """Return whether cuDNN refuses a graph of one operation, all tensors in memory, with the same headline."""
+    stored = {t.uid: dataclasses.replace(t, virtual=False) for _, t in op.ports()}
+    try:
+        OperationGraph(Graph(replace_tensors_in_ops((op,), stored), op.name), target)
+    except CudnnBackendError as error:
+        return error.headline == headline
+    return False
 
 
 def _list_enum_parameters(op: Op) -> list[tuple[str, Enum]]:

@@ -207,6 +207,7 @@ def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
         **dict.fromkeys(ATTENTION, "Q, K and V"),
         _D.OPERATION_RESAMPLE_FWD: "image, window, stride and padding",
         _D.OPERATION_MOE_GROUPED_MATMUL: "tokens and weights",
+        _D.OPERATION_MOE_GROUPED_MATMUL_BWD: "tokens and gradient",
     }
     for op in graph.ops:
         if op.kind in given:

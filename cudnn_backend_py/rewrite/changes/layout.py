@@ -76,6 +76,9 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
             title = f"strides -> {'without overlap' if is_overlapping else 'not interleaved'}"
             yield from _change_strides(graph, [tensor], _make_packed_strides, title)
     yield from _change_strides(graph, [*memory, *both], _make_packed_strides, "strides -> without gaps")
+    for tensor in tensors:
+        if tensor.virtual:
+            yield from _change_strides(graph, [tensor], _make_packed_strides, "strides -> without gaps")
     yield from _change_strides_of_size_1_dims(graph, [*memory, *(t for t in tensors if t.virtual)])
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
     if not any(isinstance(op, Matmul) or op.kind in ATTENTION for op in graph.ops):
