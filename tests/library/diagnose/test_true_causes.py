@@ -16,13 +16,13 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict
 from cudnn_backend_py.diagnose.other_versions import add_newest_version_verdict, add_version_remedy
 from cudnn_backend_py.diagnose.remedies import add_remedy_with_same_cudnn_version
 from cudnn_backend_py.diagnose.report.summary import format_summary
-from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp, TensorReordering
+from cudnn_backend_py.generated.enums import DescriptorType, NormMode, ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.ir import Matmul
+from cudnn_backend_py.graph.ir import Matmul, Pointwise
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions.store import list_judging_versions, parse_version_numbers
-from examples import batch_norm, layer_norm, moe_layer
+from examples import batch_norm, layer_norm, mha_fprop, moe_layer
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.support.refused_graphs import make_block_scaled_matmul, make_convolution_graph
 
@@ -396,3 +396,71 @@ def test_a_ragged_offset_of_wrong_dims_is_named_alone(shared_judge: Judge) -> No
     cause = judge_and_check_refusal(shared_judge, replace_tensor_fields(graph, "v", ragged_offset=wrong), "sm90").cause
     assert cause is not None
     assert cause.headline == f"dims of the ragged offset {offset.name} are [9, 1, 1, 8], [9, 1, 1, 1] is needed"
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+@pytest.mark.parametrize("kind", [T.BOOLEAN, T.FP8_E4M3, T.INT32])
+def test_the_type_of_selected_scores_is_blamed_and_not_the_mask(shared_judge: Judge, kind: DataType) -> None:
+    graph = mha_fprop.graph()
+    [selected, *_] = [op.y for op in graph.ops if isinstance(op, Pointwise) and op.mode is P.BINARY_SELECT]
+    assert selected.virtual
+    wrong = replace_tensor_fields(graph, selected.name, data_type=kind)
+    cause = judge_and_check_refusal(shared_judge, wrong, "sm80", OLDER).cause
+    assert cause is not None
+    assert cause.headline.startswith(f"{selected.name} has data type ")
+    assert "float32 is needed" in cause.headline
+    assert "without" not in cause.remedy
+    assert shared_judge.run_query(Query(graph, "sm80", OLDER)).supported
+
+
+@pytest.mark.parametrize("target", ["sm75", "sm80"])
+def test_strides_of_one_cache_of_pages_are_named_alone(shared_judge: Judge, target: str) -> None:
+    options: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 1, "seq_kv": 128, "head_dim": 64, "page_size": 16}
+    graph = sdpa_forward(**options, padding=True, version=library().version, implementation="composite")
+    loaded = next(op.outputs()["y"] for op in graph.ops if op.kind is DescriptorType.OPERATION_PAGED_CACHE_LOAD)
+    wrong = tuple(stride + 8 if stride == 1 else stride for stride in loaded.strides)
+    cause = judge_and_check_refusal(
+        shared_judge, replace_tensor_fields(graph, loaded.name, strides=wrong), target
+    ).cause
+    assert cause is not None
+    assert f"{list(wrong)}" in cause.headline
+    assert loaded.name in cause.headline
+    assert "paged_cache_load" not in cause.headline
+    assert f"{list(wrong)} -> {list(loaded.strides)}" in cause.remedy
+    assert ("sm_75 does not support the graph" in cause.headline) is (target == "sm75")
+
+
+def test_dims_are_named_where_no_strides_help(shared_judge: Judge) -> None:
+    g = GraphBuilder("batched", io_type=T.BFLOAT16)
+    a, b = g.tensor("a", (2, 2, 64, 64)), g.tensor("b", (1, 2, 64, 64))
+    g.pointwise(P.ATAN2, g.matmul(a, b), g.tensor("residual", (2, 2, 64, 64)), name="y", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm121").cause
+    assert cause is not None
+    assert cause.headline.startswith("tensors have 4 dims, 3 are needed")
+    assert cause.remedy == "tensors of 4 dims -> 3, leading axes as one (b repeated in memory)"
+
+
+def test_dims_and_a_type_that_the_architecture_lacks_are_both_named(shared_judge: Judge) -> None:
+    g = GraphBuilder("batched", io_type=T.FP8_E4M3)
+    a = g.tensor("a", (2, 2, 64, 64))
+    b = g.tensor("b", (2, 2, 64, 64), strides=(8192, 4096, 1, 64))
+    g.pointwise(P.RELU_FWD, g.matmul(a, b), name="y", virtual=False, data_type=T.BFLOAT16)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm80").cause
+    assert cause is not None
+    assert "tensors have 4 dims, 3 are needed" in cause.headline
+    assert "sm_80 does not support the graph, sm_90, " in cause.headline
+    assert {*cause.remedy.split("; and ")} == {
+        "judge for sm_90 or sm_100 or sm_89, with this cuDNN",
+        "tensors of 4 dims -> 3, leading axes as one",
+    }
+
+
+def test_dims_of_a_weight_gradient_are_named_before_the_missing_engine(shared_judge: Judge) -> None:
+    graph = replace_tensor_fields(GRAPHS_OF_FULL_CUDNN["moe backward"](), "dweight", dims=(8, 65, 128))
+    if library().version < (9, 22, 0):
+        pytest.skip("did not run: the operation is new in cuDNN 9.22")
+    cause = judge_and_check_refusal(shared_judge, graph, "sm120").cause
+    assert cause is not None
+    assert cause.headline.startswith(
+        "dims of dweight [8, 65, 128] where [8, 64, 128] is needed, as tokens and gradient"
+    )
