@@ -39,7 +39,7 @@ from .case import (
     format_reason_statement,
 )
 from .claims import verify_changes_preserve_results
-from .other_types import name_other_supported_types
+from .other_types import NEEDED_TYPE_PATTERN, name_other_supported_types
 from .phrases import (
     find_change_kinds_suggested_by_reason,
     find_queried_device_properties,
@@ -378,6 +378,8 @@ def _add_alternative_changes_to_measured_cause(case: RefusalCase, cause: Cause) 
         return cause
     said, remedies = [], [cause.remedy]
     if cause.code == "data-type":
+        cause, order = _name_order_of_elements_that_helps(case, cause)
+        remedies = [*order, *remedies]
         alone = case.find_supported_split_in_two_graphs() or case.find_remedy("drop_operation", keep=_preserves_results)
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
@@ -394,6 +396,18 @@ def _add_alternative_changes_to_measured_cause(case: RefusalCase, cause: Cause) 
     each = [one for remedy in remedies for one in remedy.split("; or ")]
     remedy = "; or ".join(dict.fromkeys(filter(None, each)))
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
+
+
+def _name_order_of_elements_that_helps(case: RefusalCase, cause: Cause) -> tuple[Cause, list[str]]:
+    """If tensors of a refused type are supported in another order in memory, name both; return that remedy, too."""
+    found = NEEDED_TYPE_PATTERN.match(cause.headline)
+    names = set() if found is None else {*found["names"].split(", ")}
+    change = case.find_remedy("reordering", keep=lambda one: {*one.tensors} <= names) if names else None
+    if found is None or change is None:
+        return cause, []
+    new, orders = found["new"], change.title.partition(": ")[2].partition(",")[0]
+    both = cause.headline.replace(f", {new} is needed", f": supported with {new}, or with {orders}", 1)
+    return dataclasses.replace(cause, headline=both), [change.advice]
 
 
 def _add_remedy_of_switching_determinism(case: RefusalCase, cause: Cause) -> Cause:

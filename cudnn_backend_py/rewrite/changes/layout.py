@@ -23,7 +23,6 @@ from ..unusual.deviation import IMAGE, has_layout_unlike_strides
 from .change import (
     ATTENTION,
     Change,
-    Effect,
     find_tensors_in_memory,
     join_names,
     register_change_maker,
@@ -180,11 +179,11 @@ def _make_strides_with_aligned_rows(tensor: Tensor) -> tuple[int, ...]:
 
 @register_change_maker("reordering")
 def _remove_reordering(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with a tensor's elements in plain order, without reordering."""
-    for tensor in graph.tensors:
-        if tensor.reordering is not TensorReordering.NONE:
-            title = f"{tensor.name}: reordering {tensor.reordering.name} -> NONE, elements in another order in memory"
-            effect: Effect = "exact" if tensor.virtual else "idea"
-            yield from yield_field_change(
-                "reordering", title, effect, graph, [tensor], reordering=TensorReordering.NONE
-            )
+    """Yield the graph with elements in plain order, without reordering: of all tensors that have one, or of each."""
+    found = [tensor for tensor in graph.tensors if tensor.reordering is not TensorReordering.NONE]
+    for chosen in dict.fromkeys([tuple(found), *((tensor,) for tensor in found)]):
+        orders = " and ".join(dict.fromkeys(tensor.reordering.name for tensor in chosen))
+        title = f"{join_names(chosen)}: reordering {orders} -> NONE, elements in another order in memory"
+        yield from yield_field_change(
+            "reordering", title, "exact", graph, list(chosen), reordering=TensorReordering.NONE
+        )

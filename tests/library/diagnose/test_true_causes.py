@@ -464,3 +464,18 @@ def test_dims_of_a_weight_gradient_are_named_before_the_missing_engine(shared_ju
     assert cause.headline.startswith(
         "dims of dweight [8, 65, 128] where [8, 64, 128] is needed, as tokens and gradient"
     )
+
+
+def test_a_type_and_an_order_that_help_are_both_named_and_neither_is_needed(shared_judge: Judge) -> None:
+    graph = make_block_scaled_matmul(128, 128, 128, whole=True)
+    scales = [tensor.name for tensor in graph.tensors if tensor.reordering is TensorReordering.F8_128x4]
+    for name in scales:
+        graph = replace_tensor_fields(graph, name, data_type=T.FP8_E4M3)
+    cause = judge_and_check_refusal(shared_judge, graph, "sm120").cause
+    assert cause is not None
+    assert "supported with fp8_e8m0, or with reordering F8_128x4 -> NONE" in cause.headline
+    assert "is needed" not in cause.headline
+    assert f"{', '.join(scales)}: reordering F8_128x4 -> NONE, elements in another order in memory" in cause.remedy
+    for name in scales:
+        graph = replace_tensor_fields(graph, name, reordering=TensorReordering.NONE)
+    assert shared_judge.run_query(Query(graph, "sm120")).supported
