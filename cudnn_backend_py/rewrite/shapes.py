@@ -32,6 +32,7 @@ __all__ = [
     "add_batch_dim",
     "add_missing_norm_tensors",
     "compute_dims_with_more_channels_per_group",
+    "compute_input_by_matmul",
     "find_broadcast_biases",
     "find_corrected_dims",
     "find_equivalent_view",
@@ -51,6 +52,7 @@ _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 _ATTENTION = (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD)
 _MATRIX = 2
 _RANK = 4  # of attention
+_CONTRACTED = 128  # a size of K that all kernels take
 
 
 # leading axes
@@ -379,7 +381,24 @@ def insert_unary_operation_before(graph: Graph, op: Op, new: Pointwise) -> Graph
     return Graph((*graph.ops[:at], new, *reading, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)
 
 
-# tensors that an operation lacks
+# operations and tensors that a graph lacks
+
+
+def compute_input_by_matmul(graph: Graph, name: str) -> Graph | None:
+    """Return the graph with an input as the virtual result of a matmul; None if the input is no stack of matrices."""
+    x = graph.tensor(name)
+    if x.rank != _MATRIX + 1 or x.by_value or x.virtual:
+        return None
+    batch, rows, columns = x.dims
+    uids = iterate_unused_uids(graph)
+    sides = {"a": (batch, rows, _CONTRACTED), "b": (batch, _CONTRACTED, columns)}
+    a, b = (
+        dataclasses.replace(x, name=f"{x.name}.{side}", uid=next(uids), dims=dims, strides=packed_strides(dims))
+        for side, dims in sides.items()
+    )
+    c = dataclasses.replace(x, virtual=True)
+    rest = replace_tensors_in_ops(graph.ops, {x.uid: c})
+    return Graph((Matmul(name=f"{x.name}.matmul", a=a, b=b, c=c), *rest), graph.name)
 
 
 def add_missing_norm_tensors(graph: Graph, op: Operation, names: list[str]) -> Graph | None:

@@ -110,8 +110,7 @@ def find_cause(
     cause = _apply_message_rules(case)
     if cause is not None:
         return _add_remedy_check_note(case, cause)
-    case, found = _find_cause_by_build_or_support_check(case, _find_most_certain_cause)
-    cause = _name_missing_matmul_in_cause(case, found)
+    case, cause = _find_cause_by_build_or_support_check(case, _find_most_certain_cause)
     return _add_remedy_check_note(case, _blame_missing_device_or_keep_cause(case, cause))
 
 
@@ -278,9 +277,13 @@ def _find_graph_refusal_cause_without_fork(case: RefusalCase) -> Cause | None:
         return said
     return (
         _apply_rule(_blame_single_change, case)
-        or blame_change_and_other_cause(case, _find_cause_of_changed_graph)
+        or _apply_rule(_blame_change_and_other_cause, case)
         or said
     )
+
+
+def _blame_change_and_other_cause(case: RefusalCase) -> Cause | None:
+    return blame_change_and_other_cause(case, _find_cause_of_changed_graph)
 
 
 def _find_cause_of_changed_graph(case: RefusalCase) -> Cause | None:
@@ -318,12 +321,20 @@ def _name_missing_matmul_in_cause(case: RefusalCase, cause: Cause | None) -> Cau
     """Name the missing matmul in the cause if the only remedy found removes an operation that needs a matmul."""
     if cause is None or not cause.remedy.startswith("without the operation"):
         return cause
-    lacking = (explain_no_product(case, one) for one in case.reasons if "no_product" in find_rules_for_reason(one.text))
-    return next((dataclasses.replace(cause, headline=one.headline) for one in lacking if one), cause)
+    for reason in case.reasons:
+        lacking = explain_no_product(case, reason) if "no_product" in find_rules_for_reason(reason.text) else None
+        if lacking is not None:
+            remedies = [cause.remedy, *([lacking.remedy] if lacking.asked else [])]
+            return dataclasses.replace(cause, headline=lacking.headline, remedy="; or ".join(remedies))
+    return cause
 
 
 def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
     """Return the most certain cause: measured by a rule, proven by a change, or named by cuDNN."""
+    return _name_missing_matmul_in_cause(case, _find_measured_or_named_cause(case))
+
+
+def _find_measured_or_named_cause(case: RefusalCase) -> Cause | None:
     for rule in (explain_misalignment, explain_overlap, explain_block_scale):
         if nearest := _apply_rule(rule, case):
             return nearest
@@ -338,7 +349,7 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
         or _apply_rule(_blame_single_change, case)
         or _apply_rule(_blame_architecture, case)
         or _apply_rule(_blame_change_and_architecture, case)
-        or blame_change_and_other_cause(case, _find_most_certain_cause)
+        or _apply_rule(_blame_change_and_other_cause, case)
     )
     return (
         _add_alternative_changes_to_cause(case, found)

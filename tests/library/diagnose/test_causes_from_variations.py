@@ -203,7 +203,7 @@ def test_type_of_block_scales_is_reported(shared_judge: Judge, kind: DataType, b
         graph = replace_tensors(graph, {scale.uid: replace(scale, data_type=kind)})
     said = judge_and_get_headline(shared_judge, graph, "sm100")
     assert said.startswith("a_scale, b_scale have data type float"), said
-    assert "fp8_e8m0 is needed" in said
+    assert "supported with fp8_e8m0, or with reordering F8_128x4 -> NONE" in said
 
 
 @pytest.mark.parametrize("kind", [T.HALF, T.BFLOAT16])

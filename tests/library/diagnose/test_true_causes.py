@@ -479,3 +479,24 @@ def test_a_type_and_an_order_that_help_are_both_named_and_neither_is_needed(shar
     for name in scales:
         graph = replace_tensor_fields(graph, name, reordering=TensorReordering.NONE)
     assert shared_judge.run_query(Query(graph, "sm120")).supported
+
+
+@pytest.mark.parametrize("target", ["sm80", "sm100"])
+def test_an_operation_that_needs_a_matmul_is_also_judged_with_one(shared_judge: Judge, target: str) -> None:
+    g = GraphBuilder("quantized", io_type=T.HALF)
+    x = g.pointwise(P.RELU_FWD, g.tensor("x", (1, 128, 128)), name="relu")
+    fields = {"data_type": T.FP8_E8M0, "reordering": TensorReordering.F8_128x4}
+    scale = g.tensor("scale", (1, 128, 4), **fields)
+    y = g.tensor("y", (1, 128, 128), T.FP8_E4M3)
+    g.operation(DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE, x=x, y=y, scale=scale, math_prec=T.FLOAT, block_size=32)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), target).cause
+    assert cause is not None
+    into = "put it into the graph of the matmul before or after it"
+    if target == "sm100":
+        assert cause.headline.startswith("there is no matmul or convolution in the graph")
+        assert cause.remedy.endswith(f"; or {into}")
+    else:
+        assert cause.headline.startswith("sm_80 does not support block_scale_quantize")
+        assert "sm_100, sm_120 do in the graph of a matmul" in cause.headline
+        assert cause.remedy.endswith(f"; or judge for sm_100 or sm_120, with this cuDNN, and {into}")
+    assert cause.asked == "support check"
