@@ -287,6 +287,15 @@ class RefusalCase:
                 return change
         return None
 
+    def drop_tensors_that_need_no_change(self, change: Change) -> Change:
+        """Return a change that helps less the tensors without which it helps as well."""
+        for name in change.tensors if change.narrow is not None and self.budget is None else ():
+            rest = [other for other in change.tensors if other != name]
+            smaller = change.narrow(rest) if rest and change.narrow is not None else None
+            if smaller is not None and len(smaller.graphs) == 1 and self._is_supported_after(smaller):
+                change = smaller
+        return change
+
     def _is_supported_after(self, change: Change) -> bool:
         """Return whether cuDNN supports the graphs of a change; if so, store an exact change for verification."""
         return (
@@ -539,7 +548,8 @@ def format_reason_quote_for_cause_code(code: str, reason: Reason) -> str:
 
 
 def blame_change(code: str, case: RefusalCase, change: Change, reason: Reason | None = None) -> Cause:
-    """Return the cause proven by a successful change."""
+    """Return the cause proven by a successful change, of the tensors that need it."""
+    change = case.drop_tensors_that_need_no_change(change)
     headline = describe_found_and_needed_values(case.graph, change) + (
         format_reason_quote_for_cause_code(code, reason) if reason else ""
     )

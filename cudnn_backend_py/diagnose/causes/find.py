@@ -275,11 +275,7 @@ def _find_graph_refusal_cause_without_fork(case: RefusalCase) -> Cause | None:
         return nearer
     if said is not None and said.basis is Basis.MEASURED:
         return said
-    return (
-        _apply_rule(_blame_single_change, case)
-        or _apply_rule(_blame_change_and_other_cause, case)
-        or said
-    )
+    return _apply_rule(_blame_single_change, case) or _apply_rule(_blame_change_and_other_cause, case) or said
 
 
 def _blame_change_and_other_cause(case: RefusalCase) -> Cause | None:
@@ -395,6 +391,7 @@ def _add_alternative_changes_to_measured_cause(case: RefusalCase, cause: Cause) 
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
     if cause.code != "data-type" and (change := case.find_remedy("data_type", keep=_changes_several_tensors)):
+        change = case.drop_tensors_that_need_no_change(change)
         said.append(f"supported with {change.title}")
         remedies.append(change.advice)
     if cause.code == "operation" and (change := case.find_remedy("whole_pattern")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
@@ -29,6 +30,7 @@ from .change import (
     register_change_maker,
     yield_change,
     yield_field_change,
+    yield_narrowable_changes,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -50,16 +52,17 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
             for group in groups:
                 chosen = _add_virtual_tensors_of_same_type(graph, group, old, new)
-                title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
-                if old in FP8_TYPES and any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in graph.ops):
-                    title += ", without block scales"
-                yield from yield_change(
-                    "data_type",
-                    title,
-                    effect,
-                    chosen,
-                    lambda chosen=chosen, old=old, new=new: _change_type(graph, chosen, old, new),  # type: ignore[misc]
-                )
+                make = partial(_change_types_of_tensors, graph, old, new, effect)
+                yield from yield_narrowable_changes(make, chosen, _find_operands_requiring_equal_types(graph))
+
+
+def _change_types_of_tensors(
+    graph: Graph, old: DataType, new: DataType, effect: Effect, chosen: list[Tensor]
+) -> Iterator[Change]:
+    title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
+    if old in FP8_TYPES and any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in graph.ops):
+        title += ", without block scales"
+    yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(graph, chosen, old, new))
 
 
 def _group_tensors_to_change_from_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
@@ -77,7 +80,8 @@ def _group_tensors_to_change_from_type(graph: Graph, memory: list[Tensor], old: 
     else:
         big = [tensor for tensor in same if not _is_scalar_or_per_row_float32(tensor)]
         written, operands = find_written_uids(graph), _find_operands_requiring_equal_types(graph)
-        groups = [big, [t for t in big if t.uid not in written], [t for t in big if t.uid in written]]
+        groups = [[t for t in big if t.uid in operands], big]
+        groups += [[t for t in big if t.uid not in written], [t for t in big if t.uid in written]]
         groups += [[t] for t in (big if old is _T.FLOAT else same) if t.uid not in operands]
     unique: dict[tuple[int, ...], list[Tensor]] = {}
     for group in filter(None, groups):

@@ -500,3 +500,13 @@ def test_an_operation_that_needs_a_matmul_is_also_judged_with_one(shared_judge: 
         assert "sm_100, sm_120 do in the graph of a matmul" in cause.headline
         assert cause.remedy.endswith(f"; or judge for sm_100 or sm_120, with this cuDNN, and {into}")
     assert cause.asked == "support check"
+
+
+def test_only_tensors_that_need_another_type_are_named(shared_judge: Judge) -> None:
+    g = GraphBuilder("product", io_type=T.FLOAT)
+    product = g.matmul(g.tensor("a", (2, 32, 64)), g.tensor("b", (2, 64, 32)))
+    g.pointwise(P.IDENTITY, product, name="y", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm75").cause
+    assert cause is not None
+    assert cause.headline.startswith("a, b have data type float32, float16 is needed")
+    assert cause.remedy.startswith("a, b: f32 -> f16 (changes numerics)")
