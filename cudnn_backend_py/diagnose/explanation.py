@@ -276,7 +276,7 @@ class _Judgement:
 
     def _make_cause_search_options(self) -> dict[str, Any]:
         """Return the options of the search for a cause: measure, build and step."""
-        return {"measure": self.causes and not self.missing_engine_libraries, "build": self.build, "step": self.step}
+        return {"measure": self.causes, "build": self.build, "step": self.step}
 
     def _explain_refusal(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
         """Return why these heuristics modes refuse the graph; None if cuDNN gave no reason."""

@@ -16,7 +16,7 @@ from ..system.version import VersionTuple, format_version_numbers, parse_leading
 from ..target import Profile
 from ..versions.judging_environment import JudgingEnvironment
 from .causes.find import DEVICE_NEEDED_CODE
-from .engines import format_full_wheel_command
+from .engines import WITH_THIS_WHEEL, add_remedy_with_jit_wheel, format_full_wheel_command
 from .fork import TIMEOUT_REMARK
 from .judges import GPU, TIMEOUT_CODE, Judge, Query
 from .remedy import Remedy
@@ -210,7 +210,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
                 "(see cudnn-backend matrix --since)"
             )
         cause = replace(cause, versions=text, remedy="", asked="")
-        if answer.cause is not None and _has_judged_remedy(answer.cause):
+        if answer.cause is not None and answer.cause.has_judged_remedy:
             remedy = _format_remedy_with_version(refusing[0], answer.cause)
             cause = replace(cause, remedy=remedy, asked=answer.cause.asked)
     elif newer and others.unable:
@@ -233,8 +233,12 @@ def _add_verdict_of_version_with_engines(
         other = judge.run_query(asked.make_search_query(question.graph, asked.target, name, causes=True))
         if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
             text = f"cuDNN {name} {_format_verdict_as_verb_phrase(other, alike='')}"
+            own, with_wheel, _ = cause.remedy.rpartition(WITH_THIS_WHEEL)
             remedy = _describe_how_to_judge_with_jit_version(verdict, cause, other)
-            return replace(verdict, cause=replace(cause, versions=text, remedy=remedy))
+            if with_wheel and not other.supported:
+                cause = add_remedy_with_jit_wheel(replace(cause, remedy=remedy), own, cause.asked)
+                return replace(verdict, cause=replace(cause, versions=text))
+            return replace(verdict, cause=replace(cause, versions=text, remedy=remedy, asked=""))
     return verdict
 
 
@@ -250,7 +254,7 @@ def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, othe
         return other.cause.remedy
     if other.cause.code == DEVICE_NEEDED_CODE:  # the full wheel queries it, too
         return f"judge on a machine with the GPU and the full wheel ({full})"
-    if _has_judged_remedy(other.cause):
+    if other.cause.has_judged_remedy:
         return f"{_format_remedy_with_version(other.cudnn, other.cause)}; or {full}, then explain again"
     return f"{full}, then explain again: it may support the graph though {other.cudnn} does not"
 
@@ -262,10 +266,6 @@ def _format_use_of_version(name: str) -> str:
 def _format_remedy_with_version(name: str, cause: Cause) -> str:
     """Return a remedy that names a version and the remedy of its cause."""
     return f"{_format_use_of_version(name)}{AND_THERE}{cause.remedy.replace(', with this cuDNN', '')}"
-
-
-def _has_judged_remedy(cause: Cause) -> bool:
-    return bool(cause.remedy) and cause.asked in ("support check", "built")
 
 
 def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
@@ -286,7 +286,7 @@ def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) 
     other = judge.run_query(query)
     if not cause.remedy:
         cause = replace(cause, versions=f"cuDNN {newer[-1]} {_format_verdict_as_verb_phrase(other)}")
-        if other.cause is not None and _has_judged_remedy(other.cause):
+        if other.cause is not None and other.cause.has_judged_remedy:
             cause = replace(cause, remedy=_format_remedy_with_version(newer[-1], other.cause), asked=other.cause.asked)
         return replace(verdict, cause=cause)
     if not other.supported or other.hazards:

@@ -42,7 +42,7 @@ _INTEGERS = (*_BYTES, _T.INT32, _T.INT64)
 @register_change_maker("data_type")
 def _change_data_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another data type for the tensors in memory of one type, or for one of a rare type."""
-    memory = find_tensors_in_memory(graph)
+    memory, operands = find_tensors_in_memory(graph), _find_operands_requiring_equal_types(graph)
     yield from _compute_integers_in_int32(graph)
     yield from change_scale_types(graph)
     yield from _change_to_most_frequent_type(graph, memory)
@@ -53,7 +53,7 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
             for group in groups:
                 chosen = _add_virtual_tensors_of_same_type(graph, group, old, new)
                 make = partial(_change_types_of_tensors, graph, old, new, effect)
-                yield from yield_narrowable_changes(make, chosen, _find_operands_requiring_equal_types(graph))
+                yield from yield_narrowable_changes(make, chosen, operands)
 
 
 def _change_types_of_tensors(

@@ -20,7 +20,6 @@ from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.generated.enums import NormMode
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
-from cudnn_backend_py.rewrite.changes import Change, iterate_changes
 from cudnn_backend_py.target import use_target
 from tests.library.diagnose.test_rules import change_tensor
 from tests.support.refused_graphs import (
@@ -32,7 +31,7 @@ from tests.support.refused_graphs import (
     make_norm_backward,
     make_weight_gradient_with_fused_input,
 )
-from tools.records.remedies import EFFECT_PATTERN
+from tools.records.remedies import EFFECT_PATTERN, find_change_with_title
 
 T, P = DataType, PointwiseMode
 E4M3, E5M2 = T.FP8_E4M3, T.FP8_E5M2
@@ -54,16 +53,6 @@ def judge_and_get_headline(shared_judge: Judge, graph: Graph, target: str) -> st
     return verdict.cause.headline
 
 
-def find_change_with_title(graph: Graph, title: str) -> Change:
-    names = title.partition(":")[0].split(", ")
-    for change in iterate_changes(graph):
-        part = None if change.narrow is None else change.narrow(names)
-        for one in filter(None, (change, part)):
-            if one.title == title:
-                return one
-    raise AssertionError(f"no change of the graph has the title {title!r}")
-
-
 def judge_and_count_printed_remedies(shared_judge: Judge, question: Query, verdict: Verdict) -> int:
     """Judge every remedy that a verdict prints; return their number."""
     assert verdict.cause is not None
@@ -73,6 +62,7 @@ def judge_and_count_printed_remedies(shared_judge: Judge, question: Query, verdi
             queries += [replace(question, target=f"sm{sm}") for sm in re.findall(r"\bsm_(\d+)\b", part)]
         else:
             change = find_change_with_title(question.graph, EFFECT_PATTERN.sub("", part))
+            assert change is not None, part
             queries += [replace(question, graph=graph) for graph in change.graphs]
     for one in queries:
         assert shared_judge.run_query(replace(one, causes=False)).supported, verdict.cause.remedy

@@ -213,7 +213,8 @@ def test_the_full_wheel_is_offered_only_if_it_can_judge_without_the_gpu(shared_j
     install, newest = f"cudnn-backend cudnn install {OLDER} --full", library().build_text
     expected = {
         "bn finalize": f"use cuDNN {newest} (--cudnn {newest}); or {install}, then explain again",
-        "matmul f64": f"judge on a machine with the GPU and the full wheel ({install})",
+        "matmul f64": "a, b, c: data type double (float64) -> float32 (changes numerics), with which this wheel "
+        f"supports the graph; or judge on a machine with the GPU and the full wheel ({install})",
     }
     for name, remedy in expected.items():
         question = Query(GRAPHS_OF_FULL_CUDNN[name](), "sm90", OLDER)
