@@ -21,12 +21,14 @@ __all__ = [
     "explain_missing_engines",
     "find_missing_engine_libraries",
     "format_full_wheel_command",
+    "format_full_wheel_remedy",
     "has_extra_engine_in_cuda_13",
 ]
 
 
 #: What follows a change of the graph that was judged with a JIT wheel.
 WITH_THIS_WHEEL = ", with which this wheel supports the graph"
+_INSTALL = "cudnn-backend cudnn install"
 _D = DescriptorType
 # Graphs of these operations alone are served by engines_runtime_compiled without engines_precompiled. Measured with
 # 9.14, 9.20, 9.24 and 9.28 on sm_75 to sm_120: libraries with and without it offer the same engines by number, and
@@ -108,7 +110,7 @@ def explain_missing_engines(
         f"graph. Of the available engines: {own}"
     )
     headline = f"the JIT wheel of this cuDNN {what}, and lacks the engines of the full wheel"
-    install = f"{format_full_wheel_command(on.build_text)}, then explain again"
+    install = format_full_wheel_remedy(on.build_text)
     cause = Cause(ENGINES_MISSING_CODE, headline, Basis.RULE, detail, install)
     return (
         cause
@@ -123,12 +125,19 @@ def add_remedy_with_jit_wheel(cause: Cause, remedy: str, asked: RemedyCheck) -> 
     A JIT wheel cannot show that a graph is refused, but it can show that a changed one is supported.
     """
     rest = cause.remedy.rpartition("; or ")[2]
-    return replace(cause, remedy=f"{remedy}{WITH_THIS_WHEEL}; or {rest}", asked=asked)
+    known = [rest] if _INSTALL in rest else []  # else no wheel helps
+    remedy = remedy.replace(", with this cuDNN", "")
+    return replace(cause, remedy="; or ".join([f"{remedy}{WITH_THIS_WHEEL}", *known]), asked=asked)
 
 
 def format_full_wheel_command(version: str) -> str:
     """Return the command that installs the full wheel of a version."""
-    return f"cudnn-backend cudnn install {version} --full"
+    return f"{_INSTALL} {version} --full"
+
+
+def format_full_wheel_remedy(version: str) -> str:
+    """Return the remedy for a graph that a JIT wheel refuses: the full wheel, and how large it is."""
+    return f"{format_full_wheel_command(version)} (1 GB), then explain again"
 
 
 def describe_missing_engines(absent: Sequence[str]) -> str:

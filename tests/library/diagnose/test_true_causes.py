@@ -212,7 +212,7 @@ def test_a_wrong_type_and_an_old_architecture_are_both_named(shared_judge: Judge
 def test_the_full_wheel_is_offered_only_if_it_can_judge_without_the_gpu(shared_judge: Judge) -> None:
     install, newest = f"cudnn-backend cudnn install {OLDER} --full", library().build_text
     expected = {
-        "bn finalize": f"use cuDNN {newest} (--cudnn {newest}); or {install}, then explain again",
+        "bn finalize": f"use cuDNN {newest} (--cudnn {newest}); or {install} (1 GB), then explain again",
         "matmul f64": "a, b, c: data type double (float64) -> float32 (changes numerics), with which this wheel "
         f"supports the graph; or judge on a machine with the GPU and the full wheel ({install})",
     }
@@ -511,3 +511,16 @@ def test_only_tensors_that_need_another_type_are_named(shared_judge: Judge) -> N
     assert cause is not None
     assert cause.headline.startswith("a, b have data type float32, float16 is needed")
     assert cause.remedy.startswith("a, b: f32 -> f16 (changes numerics)")
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_no_full_wheel_is_offered_for_block_scales_on_an_architecture_without_them(shared_judge: Judge) -> None:
+    graph = make_block_scaled_matmul(128, 128, 128, whole=True)
+    query = Query(graph, "sm86", OLDER)
+    verdict = add_version_remedy(judge_and_check_refusal(shared_judge, graph, "sm86", OLDER), query, shared_judge)
+    assert verdict.cause is not None
+    if verdict.cause.code != "engines-absent":
+        pytest.skip("did not run: this cuDNN 9.14 is a full wheel")
+    assert verdict.cause.remedy.endswith("with which this wheel supports the graph")
+    assert "judge for sm_100" in verdict.cause.remedy
+    assert "--full" not in verdict.cause.remedy
