@@ -119,7 +119,7 @@ def explain_missing_engines(
     )
 
 
-def add_remedy_with_jit_wheel(cause: Cause, remedy: str, asked: RemedyCheck) -> Cause:
+def add_remedy_with_jit_wheel(cause: Cause, remedy: str, check: RemedyCheck) -> Cause:
     """Put a change with which a JIT wheel supports the graph before the last remedy of a cause.
 
     A JIT wheel cannot show that a graph is refused, but it can show that a changed one is supported.
@@ -127,7 +127,7 @@ def add_remedy_with_jit_wheel(cause: Cause, remedy: str, asked: RemedyCheck) -> 
     rest = cause.remedy.rpartition("; or ")[2]
     known = [rest] if _INSTALL in rest else []  # else no wheel helps
     remedy = remedy.replace(", with this cuDNN", "")
-    return replace(cause, remedy="; or ".join([f"{remedy}{WITH_THIS_WHEEL}", *known]), asked=asked)
+    return replace(cause, remedy="; or ".join([f"{remedy}{WITH_THIS_WHEEL}", *known]), asked=check)
 
 
 def format_full_wheel_command(version: str) -> str:

@@ -96,14 +96,14 @@ def whatif(
     check_graph(graph)
     profile = read_target(target)
     names = tuple(heur_mode(mode).name for mode in modes)
-    asked = RemedySearchSettings(target, profile, version, read_judging_environment(version), names, build)
+    settings = RemedySearchSettings(target, profile, version, read_judging_environment(version), names, build)
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
-        return _search_remedies(graph, asked, others, budget_s, limit, two_steps=two_steps)
+        return _search_remedies(graph, settings, others, budget_s, limit, two_steps=two_steps)
 
 
 def _search_remedies(
     graph: Graph,
-    asked: RemedySearchSettings,
+    settings: RemedySearchSettings,
     others: Judge,
     budget_s: float | None,
     limit: int,
@@ -112,16 +112,16 @@ def _search_remedies(
     other_versions: bool = True,
 ) -> Remedies:
     """Return the remedies of :func:`whatif`; without those that are other versions unless `other_versions`."""
-    build = asked.build
+    build = settings.build
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
     versions = OtherVersionVerdicts([], [], [], [], [])
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as pool:
         first = (
-            beside.submit(judge_graph_with_few_other_versions, graph, asked, others, stop) if other_versions else None
+            pool.submit(judge_graph_with_few_other_versions, graph, settings, others, stop) if other_versions else None
         )
         try:
-            found, extent = search_remedies_in_child(graph, asked, deadline, budget_s, two_steps=two_steps)
+            found, extent = search_remedies_in_child(graph, settings, deadline, budget_s, two_steps=two_steps)
         except BaseException:
             stop.set()
             raise
@@ -131,10 +131,10 @@ def _search_remedies(
     if first is not None:
         versions = first.result()
     if first is not None and not found and not versions.found:
-        versions = judge_graph_with_remaining_versions(graph, asked, versions, others, deadline)
+        versions = judge_graph_with_remaining_versions(graph, settings, versions, others, deadline)
     found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
     unbuilt: list[str] = []
-    built = _drop_unbuildable_remedies(found, asked, others, unbuilt) if build else found
+    built = _drop_unbuildable_remedies(found, settings, others, unbuilt) if build else found
     kept = list(islice(_drop_remedies_with_wrong_results(graph, _drop_duplicate_remedies(graph, built)), limit))
     late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
     return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
@@ -298,8 +298,8 @@ def _search_remedies_of_verdict(
     """Search changes of a verdict's graph with its version, with plans if the verdict has them."""
     settings = RemedySearchSettings.from_verdict(verdict, question)
     build = question.build or verdict.stage in STAGES_AFTER_CHECK
-    asked = replace(settings, version=question.setup.version, build=build)
-    return _search_remedies(question.graph, asked, judge, None, limit, other_versions=other_versions)
+    settings = replace(settings, version=question.setup.version, build=build)
+    return _search_remedies(question.graph, settings, judge, None, limit, other_versions=other_versions)
 
 
 def _get_remedy_check(remedy: Remedy) -> RemedyCheck:

@@ -320,7 +320,7 @@ def _name_missing_matmul_in_cause(case: RefusalCase, cause: Cause | None) -> Cau
     for reason in case.reasons:
         lacking = explain_no_product(case, reason) if "no_product" in find_rules_for_reason(reason.text) else None
         if lacking is not None:
-            remedies = [cause.remedy, *([lacking.remedy] if lacking.asked else [])]
+            remedies = [cause.remedy, *([lacking.remedy] if lacking.has_judged_remedy else [])]
             return dataclasses.replace(cause, headline=lacking.headline, remedy="; or ".join(remedies))
     return cause
 
@@ -415,7 +415,7 @@ def _name_order_of_elements_that_helps(case: RefusalCase, cause: Cause) -> tuple
         return cause, []
     new, orders = found["new"], change.title.partition(": ")[2].partition(",")[0]
     both = cause.headline.replace(f", {new} is needed", f": supported with {new}, or with {orders}", 1)
-    return dataclasses.replace(cause, headline=both), [change.advice]
+    return dataclasses.replace(cause, headline=both), [change.title]
 
 
 def _add_remedy_of_switching_determinism(case: RefusalCase, cause: Cause) -> Cause:
