@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..generated.enums import DescriptorType
 from ..graph import Graph
 from ..native import Library
 from ..native.environment import find_absent_engine_libraries
 from ..target import Target
-from .verdict import ENGINES_MISSING_CODE, Basis, Cause
+from .verdict import ENGINES_MISSING_CODE, Basis, Cause, RemedyCheck
 
 __all__ = [
     "CUDA_13_ENGINE_REMARK",
+    "WITH_THIS_WHEEL",
+    "add_remedy_with_jit_wheel",
     "describe_missing_engines",
     "explain_missing_engines",
     "find_missing_engine_libraries",
     "format_full_wheel_command",
+    "format_full_wheel_remedy",
     "has_extra_engine_in_cuda_13",
 ]
 
 
+#: What follows a change of the graph that was judged with a JIT wheel.
+WITH_THIS_WHEEL = ", with which this wheel supports the graph"
+_INSTALL = "cudnn-backend cudnn install"
 _D = DescriptorType
 # Graphs of these operations alone are served by engines_runtime_compiled without engines_precompiled. Measured with
 # 9.14, 9.20, 9.24 and 9.28 on sm_75 to sm_120: libraries with and without it offer the same engines by number, and
@@ -102,14 +109,35 @@ def explain_missing_engines(
         f"{on.path} lacks {_format_sub_library_names(absent)}; engines in a full cuDNN {on.build_text} may support the "
         f"graph. Of the available engines: {own}"
     )
-    remedy = f"{format_full_wheel_command(on.build_text)}, then explain again"
     headline = f"the JIT wheel of this cuDNN {what}, and lacks the engines of the full wheel"
-    return Cause(ENGINES_MISSING_CODE, headline, Basis.RULE, detail, remedy)
+    install = format_full_wheel_remedy(on.build_text)
+    cause = Cause(ENGINES_MISSING_CODE, headline, Basis.RULE, detail, install)
+    return (
+        cause
+        if said is None or not said.has_judged_remedy
+        else add_remedy_with_jit_wheel(cause, said.remedy, said.asked)
+    )
+
+
+def add_remedy_with_jit_wheel(cause: Cause, remedy: str, check: RemedyCheck) -> Cause:
+    """Put a change with which a JIT wheel supports the graph before the last remedy of a cause.
+
+    A JIT wheel cannot show that a graph is refused, but it can show that a changed one is supported.
+    """
+    rest = cause.remedy.rpartition("; or ")[2]
+    known = [rest] if _INSTALL in rest else []  # else no wheel helps
+    remedy = remedy.replace(", with this cuDNN", "")
+    return replace(cause, remedy="; or ".join([f"{remedy}{WITH_THIS_WHEEL}", *known]), asked=check)
 
 
 def format_full_wheel_command(version: str) -> str:
     """Return the command that installs the full wheel of a version."""
-    return f"cudnn-backend cudnn install {version} --full"
+    return f"{_INSTALL} {version} --full"
+
+
+def format_full_wheel_remedy(version: str) -> str:
+    """Return the remedy for a graph that a JIT wheel refuses: the full wheel, and how large it is."""
+    return f"{format_full_wheel_command(version)} (1 GB), then explain again"
 
 
 def describe_missing_engines(absent: Sequence[str]) -> str:

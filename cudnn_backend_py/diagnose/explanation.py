@@ -276,7 +276,7 @@ class _Judgement:
 
     def _make_cause_search_options(self) -> dict[str, Any]:
         """Return the options of the search for a cause: measure, build and step."""
-        return {"measure": self.causes and not self.missing_engine_libraries, "build": self.build, "step": self.step}
+        return {"measure": self.causes, "build": self.build, "step": self.step}
 
     def _explain_refusal(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
         """Return why these heuristics modes refuse the graph; None if cuDNN gave no reason."""
@@ -347,7 +347,12 @@ class _Judgement:
         how: dict[str, Any] = {"measure": self.causes, "build": self.build, "step": self.step}
         found = find_graph_refusal_cause(reasons, self.graph, self.target, names, **how) if judged else None
         which = call_and_report_errors(
-            "the search for the refused operation", "", name_refused_operations, self.graph, error.headline
+            "the search for the refused operation",
+            "",
+            name_refused_operations,
+            self.graph,
+            self.target,
+            error.headline,
         )
         message = next(iter(error.last_error.strip().splitlines()), "")
         if re.fullmatch(r"(?:[\w.]+\(\))?", message):  # the name of a function of cuDNN, such as finalize_internal()

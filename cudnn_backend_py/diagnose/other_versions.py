@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +16,14 @@ from ..plans.lower import find_newer_features
 from ..system.version import VersionTuple, format_version_numbers, parse_leading_numbers, parse_version_numbers
 from ..target import Profile
 from ..versions.judging_environment import JudgingEnvironment
+from .causes.block_scales import has_block_scales
 from .causes.find import DEVICE_NEEDED_CODE
-from .engines import format_full_wheel_command
+from .engines import (
+    WITH_THIS_WHEEL,
+    add_remedy_with_jit_wheel,
+    format_full_wheel_command,
+    format_full_wheel_remedy,
+)
 from .fork import TIMEOUT_REMARK
 from .judges import GPU, TIMEOUT_CODE, Judge, Query
 from .remedy import Remedy
@@ -210,7 +217,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
                 "(see cudnn-backend matrix --since)"
             )
         cause = replace(cause, versions=text, remedy="", asked="")
-        if answer.cause is not None and _has_judged_remedy(answer.cause):
+        if answer.cause is not None and answer.cause.has_judged_remedy:
             remedy = _format_remedy_with_version(refusing[0], answer.cause)
             cause = replace(cause, remedy=remedy, asked=answer.cause.asked)
     elif newer and others.unable:
@@ -233,26 +240,34 @@ def _add_verdict_of_version_with_engines(
         other = judge.run_query(asked.make_search_query(question.graph, asked.target, name, causes=True))
         if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
             text = f"cuDNN {name} {_format_verdict_as_verb_phrase(other, alike='')}"
-            remedy = _describe_how_to_judge_with_jit_version(verdict, cause, other)
-            return replace(verdict, cause=replace(cause, versions=text, remedy=remedy))
+            own, with_wheel, _ = cause.remedy.rpartition(WITH_THIS_WHEEL)
+            remedy = _describe_how_to_judge_with_jit_version(verdict, cause, question.graph, other)
+            if with_wheel and not other.supported:
+                cause = add_remedy_with_jit_wheel(replace(cause, remedy=remedy), own, cause.asked)
+                return replace(verdict, cause=replace(cause, versions=text))
+            return replace(verdict, cause=replace(cause, versions=text, remedy=remedy, asked=""))
     return verdict
 
 
-def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, other: Verdict) -> str:
+def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, graph: Graph, other: Verdict) -> str:
     """Return how to get a verdict of a JIT wheel that lacks engines, given the verdict `other` of another version."""
-    full = format_full_wheel_command(verdict.cudnn)
+    full = format_full_wheel_remedy(verdict.cudnn)
     use = _format_use_of_version(other.cudnn)
     if other.supported:
-        return f"{use}; or {full}, then explain again"
+        return f"{use}; or {full}"
     if other.cause is None:
         return cause.remedy
     if other.cause.code == "cuda-toolkit":  # any build for this CUDA lacks that engine
         return other.cause.remedy
     if other.cause.code == DEVICE_NEEDED_CODE:  # the full wheel queries it, too
-        return f"judge on a machine with the GPU and the full wheel ({full})"
-    if _has_judged_remedy(other.cause):
-        return f"{_format_remedy_with_version(other.cudnn, other.cause)}; or {full}, then explain again"
-    return f"{full}, then explain again: it may support the graph though {other.cudnn} does not"
+        return f"judge on a machine with the GPU and the full wheel ({format_full_wheel_command(verdict.cudnn)})"
+    # No older version has block scales on an architecture on which the newest has none.
+    lacking = rf"sm_{verdict.sm} does not|not supported on sm_{verdict.sm}\b"
+    is_futile = has_block_scales(graph) and re.search(lacking, other.cause.headline)
+    judged = _format_remedy_with_version(other.cudnn, other.cause) if other.cause.has_judged_remedy else ""
+    if is_futile:
+        return judged
+    return f"{judged}; or {full}" if judged else f"{full}: it may support the graph though {other.cudnn} does not"
 
 
 def _format_use_of_version(name: str) -> str:
@@ -262,10 +277,6 @@ def _format_use_of_version(name: str) -> str:
 def _format_remedy_with_version(name: str, cause: Cause) -> str:
     """Return a remedy that names a version and the remedy of its cause."""
     return f"{_format_use_of_version(name)}{AND_THERE}{cause.remedy.replace(', with this cuDNN', '')}"
-
-
-def _has_judged_remedy(cause: Cause) -> bool:
-    return bool(cause.remedy) and cause.asked in ("support check", "built")
 
 
 def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
@@ -286,7 +297,7 @@ def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) 
     other = judge.run_query(query)
     if not cause.remedy:
         cause = replace(cause, versions=f"cuDNN {newer[-1]} {_format_verdict_as_verb_phrase(other)}")
-        if other.cause is not None and _has_judged_remedy(other.cause):
+        if other.cause is not None and other.cause.has_judged_remedy:
             cause = replace(cause, remedy=_format_remedy_with_version(newer[-1], other.cause), asked=other.cause.asked)
         return replace(verdict, cause=cause)
     if not other.supported or other.hazards:

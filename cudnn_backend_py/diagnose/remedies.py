@@ -22,9 +22,11 @@ from ..rewrite.unusual import OTHER_RESULTS
 from ..system.version import Version
 from ..versions.judging_environment import read_judging_environment
 from .causes.claims import compare_results_with_changed_graph
+from .engines import WITH_THIS_WHEEL, add_remedy_with_jit_wheel
 from .judges import GPU, Judge, Query
 from .other_versions import (
     AND_THERE,
+    OtherVersionVerdicts,
     RemedySearchSettings,
     is_timed_out,
     judge_graph_with_few_other_versions,
@@ -94,29 +96,48 @@ def whatif(
     check_graph(graph)
     profile = read_target(target)
     names = tuple(heur_mode(mode).name for mode in modes)
-    asked = RemedySearchSettings(target, profile, version, read_judging_environment(version), names, build)
+    settings = RemedySearchSettings(target, profile, version, read_judging_environment(version), names, build)
+    with Judge() if judge is None else contextlib.nullcontext(judge) as others:
+        return _search_remedies(graph, settings, others, budget_s, limit, two_steps=two_steps)
+
+
+def _search_remedies(
+    graph: Graph,
+    settings: RemedySearchSettings,
+    others: Judge,
+    budget_s: float | None,
+    limit: int,
+    *,
+    two_steps: bool = True,
+    other_versions: bool = True,
+) -> Remedies:
+    """Return the remedies of :func:`whatif`; without those that are other versions unless `other_versions`."""
+    build = settings.build
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
-    with Judge() if judge is None else contextlib.nullcontext(judge) as others:
-        with ThreadPoolExecutor(1) as beside:
-            first = beside.submit(judge_graph_with_few_other_versions, graph, asked, others, stop)
-            try:
-                found, extent = search_remedies_in_child(graph, asked, deadline, budget_s, two_steps=two_steps)
-            except BaseException:
-                stop.set()
-                raise
-            if found is None:
-                stop.set()
-                return Remedies(graph, ())
+    versions = OtherVersionVerdicts([], [], [], [], [])
+    with ThreadPoolExecutor(1) as pool:
+        first = (
+            pool.submit(judge_graph_with_few_other_versions, graph, settings, others, stop) if other_versions else None
+        )
+        try:
+            found, extent = search_remedies_in_child(graph, settings, deadline, budget_s, two_steps=two_steps)
+        except BaseException:
+            stop.set()
+            raise
+        if found is None:
+            stop.set()
+            return Remedies(graph, ())
+    if first is not None:
         versions = first.result()
-        if not found and not versions.found:
-            versions = judge_graph_with_remaining_versions(graph, asked, versions, others, deadline)
-        found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
-        unbuilt: list[str] = []
-        built = _drop_unbuildable_remedies(found, asked, others, unbuilt) if build else found
-        kept = list(islice(_drop_remedies_with_wrong_results(graph, _drop_duplicate_remedies(graph, built)), limit))
-        late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
-        return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
+    if first is not None and not found and not versions.found:
+        versions = judge_graph_with_remaining_versions(graph, settings, versions, others, deadline)
+    found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
+    unbuilt: list[str] = []
+    built = _drop_unbuildable_remedies(found, settings, others, unbuilt) if build else found
+    kept = list(islice(_drop_remedies_with_wrong_results(graph, _drop_duplicate_remedies(graph, built)), limit))
+    late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
+    return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
 
 
 def _drop_duplicate_remedies(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
@@ -248,30 +269,37 @@ def add_remedy_with_same_cudnn_version(verdict: Verdict, question: Query, judge:
     is_change = AND_THERE in cause.remedy
     if not is_change and (cause.code != ENGINES_MISSING_CODE or cause.remedy.startswith("use cuDNN")):
         return verdict
-    found = _search_remedies_of_verdict(verdict, question, judge)
-    own = [
-        one
-        for one in found
-        if one.kinds != ("version",) and not find_known_issues(one.graph, verdict.sm, Version.from_text(verdict.cudnn))
-    ]
-    # Weak remedies are for another architecture, or compute something else.
-    own.sort(key=lambda one: one.target != str(question.target) or one.effect == "idea" or OTHER_RESULTS in one.title)
+    known, with_wheel, _ = cause.remedy.rpartition(WITH_THIS_WHEEL)
+    if with_wheel and not replace(cause, remedy=known).has_only_weak_remedies:
+        return verdict
+    found = _search_remedies_of_verdict(verdict, question, judge, other_versions=False)
+    own = [one for one in found if not find_known_issues(one.graph, verdict.sm, Version.from_text(verdict.cudnn))]
+
+    def is_weak(one: Remedy) -> bool:
+        return one.target != str(question.target) or one.effect == "idea" or OTHER_RESULTS in one.title
+
+    own.sort(key=is_weak)
+    if with_wheel and (not own or is_weak(own[0])):
+        return verdict
     if not own:
         is_line = cause.code == ENGINES_MISSING_CODE and not found
         line = f"{found.extent} with this wheel, none helps"
         return replace(verdict, limits=(*verdict.limits, line)) if is_line else verdict
-    text = f"{own[0].title} ({own[0].effect})"
+    text, how = f"{own[0].title} ({own[0].effect})", _get_remedy_check(own[0])
     if cause.code == ENGINES_MISSING_CODE:
-        rest = cause.remedy.rpartition("; or ")[2]
-        text = f"{text}, with which this wheel supports the graph; or {rest}"
-    return replace(verdict, cause=replace(cause, remedy=text, asked=_get_remedy_check(own[0])))
+        text = "; or ".join(filter(None, (text, known)))
+        return replace(verdict, cause=add_remedy_with_jit_wheel(cause, text, how))
+    return replace(verdict, cause=replace(cause, remedy=text, asked=how))
 
 
-def _search_remedies_of_verdict(verdict: Verdict, question: Query, judge: Judge, limit: int = 5) -> Remedies:
+def _search_remedies_of_verdict(
+    verdict: Verdict, question: Query, judge: Judge, limit: int = 5, *, other_versions: bool = True
+) -> Remedies:
     """Search changes of a verdict's graph with its version, with plans if the verdict has them."""
+    settings = RemedySearchSettings.from_verdict(verdict, question)
     build = question.build or verdict.stage in STAGES_AFTER_CHECK
-    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": build}
-    return whatif(question.graph, str(question.target), **options, limit=limit, judge=judge)
+    settings = replace(settings, version=question.setup.version, build=build)
+    return _search_remedies(question.graph, settings, judge, None, limit, other_versions=other_versions)
 
 
 def _get_remedy_check(remedy: Remedy) -> RemedyCheck:

@@ -124,6 +124,11 @@ class Cause:
         return "suggestion" if self.asked == "not asked" else "remedy"
 
     @property
+    def has_judged_remedy(self) -> bool:
+        """Whether cuDNN was queried about the remedy."""
+        return bool(self.remedy) and self.asked in ("support check", "built")
+
+    @property
     def changes_results_with_every_remedy(self) -> bool:
         """Whether each change that the remedy names computes something else."""
         return all(map(_may_remedy_change_results, self.remedy.split("; or ")))
@@ -132,7 +137,7 @@ class Cause:
     def has_only_weak_remedies(self) -> bool:
         """Whether each change that the remedy names needs another architecture or computes something else."""
         return bool(self.remedy) and all(
-            one.startswith(("judge for sm_", "sm_")) or _may_remedy_change_results(one)
+            one.startswith("sm_") or "judge for sm_" in one or _may_remedy_change_results(one)
             for one in self.remedy.split("; or ")
         )
 

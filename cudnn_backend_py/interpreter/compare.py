@@ -220,6 +220,10 @@ def _convert_input_to_changed_layout(
         return values
     if math.prod(old.dims) == math.prod(new.dims):
         return values.reshape(new.dims)
+    if len(old.dims) > len(new.dims) and "repeated in memory" in change.title:
+        merged = len(old.dims) - len(new.dims) + 1  # leading axes that become one, with the dims of the results
+        [whole, *_] = (tensor.dims[:merged] for op in before.ops for tensor in op.outputs().values())
+        return np.broadcast_to(values, (*whole, *old.dims[merged:])).reshape(new.dims)
     if len(old.dims) != len(new.dims):
         raise _NotComparableError(
             f"values of {old.name} cannot be converted from dims {list(old.dims)} to {list(new.dims)}"

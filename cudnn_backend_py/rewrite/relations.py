@@ -297,6 +297,17 @@ class _MoeGroupedMatmulRelation(DimRelation):
         return {output.uid: compute_expert_output_dims(dims[token.uid], dims[weight.uid], rows)}
 
 
+class _MoeGroupedMatmulBackwardRelation(DimRelation):
+    def pair_likely_equal_axes(self) -> Iterable[Link]:
+        token, gradient, weight = (self.fields[name] for name in ("token", "doutput", "dweight"))
+        yield from (((token.uid, 1), (gradient.uid, 1)), ((token.uid, 2), (weight.uid, 1)))
+        yield (gradient.uid, 2), (weight.uid, 2)
+
+    def compute_required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+        token, gradient, weight = (self.fields[name].uid for name in ("token", "doutput", "dweight"))
+        return {weight: (dims[weight][0], dims[token][2], dims[gradient][2])}
+
+
 class _AttentionRelation(DimRelation):
     _RANK: ClassVar[int] = 4
 
@@ -394,6 +405,7 @@ _RELATIONS: dict[DescriptorType, type[DimRelation]] = {
     _D.OPERATION_SLICE: _SliceRelation,
     _D.OPERATION_TRANSPOSE: _TransposeRelation,
     _D.OPERATION_MOE_GROUPED_MATMUL: _MoeGroupedMatmulRelation,
+    _D.OPERATION_MOE_GROUPED_MATMUL_BWD: _MoeGroupedMatmulBackwardRelation,
     **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _AttentionRelation),
     **dict.fromkeys(NORMS, _NormRelation),
     **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _BroadcastRelation),

@@ -32,6 +32,7 @@ __all__ = [
     "add_batch_dim",
     "add_missing_norm_tensors",
     "compute_dims_with_more_channels_per_group",
+    "compute_input_by_matmul",
     "find_broadcast_biases",
     "find_corrected_dims",
     "find_equivalent_view",
@@ -51,6 +52,7 @@ _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 _ATTENTION = (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD)
 _MATRIX = 2
 _RANK = 4  # of attention
+_CONTRACTED = 128  # a size of K that all kernels take
 
 
 # leading axes
@@ -59,8 +61,8 @@ _RANK = 4  # of attention
 def merge_leading_axes(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | None:
     """Merge leading axes so that tensors have `rank` dims; return the graph and the tensors that need a copy.
 
-    None where there are no more axes than that, or they are not the same everywhere: some operand has one of them and
-    not the others, or an operation is of a kind whose axes have meanings.
+    An input that is broadcast along some of these axes, and not along others, is repeated in its copy. None where there
+    are no more axes than that, where a result has other leading dims, or an operation gives its axes a meaning.
     """
     ranks = {tensor.rank for tensor in graph.tensors}
     if len(ranks) != 1 or min(ranks) <= rank:
@@ -71,13 +73,16 @@ def merge_leading_axes(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | 
         return None
     gone = min(ranks) - rank
     whole = next(tensor for op in graph.ops for tensor in op.outputs().values()).dims[: gone + 1]
+    written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     new, copied = {}, []
     for tensor in graph.tensors:
         leading = tensor.dims[: gone + 1]
-        if leading != whole and math.prod(leading) > 1:
+        repeated = leading != whole and math.prod(leading) > 1
+        broadcast = all(one in (1, dim) for one, dim in zip(leading, whole, strict=True))
+        if repeated and (tensor.uid in written or not broadcast):
             return None
-        strides = _merge_strides_of_leading_axes(tensor, gone)
-        dims = (math.prod(leading), *tensor.dims[gone + 1 :])
+        strides = None if repeated else _merge_strides_of_leading_axes(tensor, gone)
+        dims = (math.prod(whole if repeated else leading), *tensor.dims[gone + 1 :])
         new[tensor.uid] = dataclasses.replace(tensor, dims=dims, strides=strides or packed_strides(dims))
         if strides is None and not tensor.virtual:
             copied.append(tensor)
@@ -376,7 +381,24 @@ def insert_unary_operation_before(graph: Graph, op: Op, new: Pointwise) -> Graph
     return Graph((*graph.ops[:at], new, *reading, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)
 
 
-# tensors that an operation lacks
+# operations and tensors that a graph lacks
+
+
+def compute_input_by_matmul(graph: Graph, name: str) -> Graph | None:
+    """Return the graph with an input as the virtual result of a matmul; None if the input is no stack of matrices."""
+    x = graph.tensor(name)
+    if x.rank != _MATRIX + 1 or x.by_value or x.virtual:
+        return None
+    batch, rows, columns = x.dims
+    uids = iterate_unused_uids(graph)
+    sides = {"a": (batch, rows, _CONTRACTED), "b": (batch, _CONTRACTED, columns)}
+    a, b = (
+        dataclasses.replace(x, name=f"{x.name}.{side}", uid=next(uids), dims=dims, strides=packed_strides(dims))
+        for side, dims in sides.items()
+    )
+    c = dataclasses.replace(x, virtual=True)
+    rest = replace_tensors_in_ops(graph.ops, {x.uid: c})
+    return Graph((Matmul(name=f"{x.name}.matmul", a=a, b=b, c=c), *rest), graph.name)
 
 
 def add_missing_norm_tensors(graph: Graph, op: Operation, names: list[str]) -> Graph | None:

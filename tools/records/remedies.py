@@ -24,13 +24,14 @@ from cudnn_backend_py.diagnose.causes.options import AttentionOptions, read_atte
 from cudnn_backend_py.diagnose.surveys.attention import GRAPH_FORMS, TARGETS, SupportTable, attention_rows
 from cudnn_backend_py.info import make_measurement_record_header, write_record
 from cudnn_backend_py.native import library
-from cudnn_backend_py.rewrite.changes import iterate_changes
+from cudnn_backend_py.rewrite.changes import Change, iterate_changes
 from tools.repository import ROOT
 
 __all__ = [
     "EFFECT_PATTERN",
     "TableCell",
     "check_remedies",
+    "find_change_with_title",
     "list_refused_cells",
     "list_support_table_cells",
     "make_query_of_table_cell",
@@ -57,10 +58,10 @@ def read_remedy(verdict: Verdict) -> str:
 
 def build_remedy_graphs(question: Query, said: str) -> list[Graph]:
     """Return the graphs that a remedy's text offers: one for each change, or one for each set of removed options."""
-    offered = {change.title: change.graph for change in iterate_changes(question.graph) if change.graphs}
     titles = [EFFECT_PATTERN.sub("", one) for one in re.split(r" or (?=with)", said)]
-    if set(titles) <= offered.keys():
-        return [offered[title] for title in titles]
+    offered = [find_change_with_title(question.graph, title) for title in titles]
+    if None not in offered:
+        return [change.graph for change in offered if change is not None]
     version = tuple(map(int, (question.setup.version or library().version_text).split(".")))
     options = read_attention_options(question.graph, version)  # type: ignore[arg-type]
     assert options is not None, said
@@ -69,6 +70,17 @@ def build_remedy_graphs(question: Query, said: str) -> list[Graph]:
     graphs = [options.graph(kept) for kept in left]
     assert None not in graphs, said
     return [graph for graph in graphs if graph is not None]
+
+
+def find_change_with_title(graph: Graph, title: str) -> Change | None:
+    """Return the change of a graph with a title, also one of some tensors of a change; None if there is none."""
+    names = title.partition(":")[0].split(", ")
+    for change in iterate_changes(graph):
+        part = None if change.narrow is None else change.narrow(names)
+        for one in (change, part):
+            if one is not None and one.title == title and one.graphs:
+                return one
+    return None
 
 
 def list_options_to_remove(options: AttentionOptions, said: str) -> list[tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -15,9 +15,10 @@ from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.strides import channels_last
 from ...known_issues import find_issues_failing_before_execution
+from ...plans.candidate import parse_refused_candidates
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
-from ...plans.refusals import Reason, read_error_reasons, read_refusals
+from ...plans.refusals import Reason, read_error_reasons
 from ...rewrite.changes import Change, iterate_changes, join_names
 from ...rewrite.changes.change import MAX_NAMED_TENSORS
 from ...rewrite.relations import BLOCK_SCALES
@@ -128,22 +129,28 @@ class PlanBuildBudget:
         self.left -= built.cost
 
 
-def _collect_innermost_reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
-    """Return the innermost reasons of all refused candidates; None where the graph is supported or invalid."""
-    found: set[str] = set()
+def _collect_refusals(graph: Graph, target: Target, modes: Sequence[str]) -> list[Candidate] | None:
+    """Return the refused candidates, or one with the reasons of a refused operation graph; None if it is supported.
+
+    None also where the graph is invalid.
+    """
+    found: list[Candidate] = []
     try:
         question = OperationGraph(graph, target)
         for mode in modes:
             answer = question.heuristics(mode, reasons=True, judging=True)
             if answer.configs:
                 return None
-            refusals = read_refusals(answer.answer.text)
-            found |= {refusal.reasons[0].text for refusal in refusals if refusal.reasons and refusal.engine is not None}
+            found += [one for one in parse_refused_candidates(mode, answer.answer.text) if one.engine is not None]
     except CudnnStatusError as error:  # of the operation graph itself
-        return {read_error_reasons(error)[0].text}
+        return [Candidate("", None, {}, "refused", read_error_reasons(error))]
     except CudnnBackendError:
         return None
     return found
+
+
+def _list_innermost_texts(refused: Iterable[Candidate]) -> set[str]:
+    return {candidate.reasons[0].text for candidate in refused if candidate.reasons}
 
 
 @dataclass
@@ -155,6 +162,7 @@ class RefusalCase:
     in the order in which they are judged, which is always the same: ``count`` is called with the number before each.
     The numbers in ``crashing_variations`` ended a process and count as refused. Exact changes that help become
     ``claims``, by title, which the interpreter checks afterwards; titles in ``wrong_claims`` failed that check.
+    ``is_changed`` is set of a graph with a change, of which no second one is searched.
     """
 
     refused: Sequence[Candidate]
@@ -170,6 +178,7 @@ class RefusalCase:
     wrong_claims: frozenset[str] = frozenset()
     claims: dict[str, Change] = field(default_factory=dict)
     judged_variations: int = 0
+    is_changed: bool = False
     unusual: tuple[RefusedOptions | None, dict[str, Deviation]] | None = (
         None  # what was found of them, by :mod:`.unusual`
     )
@@ -193,8 +202,9 @@ class RefusalCase:
         again = None if found is None else found.graph(found.found)
         if found is None or again is None:
             return None
-        given = {reason.text for candidate in self.refused for reason in candidate.reasons[:1]}
-        return found if _collect_innermost_reasons(again, self.target, self.modes) == given else None
+        refused = _collect_refusals(again, self.target, self.modes)
+        same = refused is not None and _list_innermost_texts(refused) == _list_innermost_texts(self.refused)
+        return found if same else None
 
     @cached_property
     def refused_options(self) -> RefusedOptions | None:
@@ -238,6 +248,32 @@ class RefusalCase:
         where = target or self.target
         return is_supported(graph, where, self.modes) and not is_known_to_fail_building(graph, where)
 
+    @property
+    def may_have_second_cause(self) -> bool:
+        """Whether a change is searched that clears cuDNN's reasons although the graph is still refused."""
+        return self.measure and self.budget is None and not self.is_changed
+
+    @property
+    def is_operation_graph_refused(self) -> bool:
+        """Whether cuDNN refuses the operation graph itself, before any engine is queried."""
+        return all(candidate.engine is None for candidate in self.refused)
+
+    def judge_changed_graph(self, graph: Graph) -> RefusalCase | None:
+        """Return the case of a variation that is refused too; None if it is supported, invalid or crashes cuDNN."""
+        self.judged_variations += 1
+        self.count(self.judged_variations)
+        if self.judged_variations in self.crashing_variations:
+            return None
+        refused = _collect_refusals(graph, self.target, self.modes)
+        if refused is None:
+            return None
+        return replace(self, refused=refused, graph=graph, unusual=None, is_changed=True)
+
+    def has_no_reason_in_common(self, other: RefusalCase) -> bool:
+        """Return whether cuDNN gives none of this graph's specific reasons for another graph."""
+        own = {reason.text for reason in self.specific_reasons}
+        return bool(own) and own.isdisjoint(_list_innermost_texts(other.refused))
+
     def _use_up_variation_if_allowed(self) -> bool:
         self.variations_left -= 1
         return self.measure and self.variations_left >= 0 and (self.budget is None or self.budget.left > 0)
@@ -250,6 +286,15 @@ class RefusalCase:
             if keep(change) and len(change.graphs) == 1 and self._is_supported_after(change):
                 return change
         return None
+
+    def drop_tensors_that_need_no_change(self, change: Change) -> Change:
+        """Return a change that helps less the tensors without which it helps as well."""
+        for name in change.tensors if change.narrow is not None and self.budget is None else ():
+            rest = [other for other in change.tensors if other != name]
+            smaller = change.narrow(rest) if rest and change.narrow is not None else None
+            if smaller is not None and len(smaller.graphs) == 1 and self._is_supported_after(smaller):
+                change = smaller
+        return change
 
     def _is_supported_after(self, change: Change) -> bool:
         """Return whether cuDNN supports the graphs of a change; if so, store an exact change for verification."""
@@ -503,7 +548,8 @@ def format_reason_quote_for_cause_code(code: str, reason: Reason) -> str:
 
 
 def blame_change(code: str, case: RefusalCase, change: Change, reason: Reason | None = None) -> Cause:
-    """Return the cause proven by a successful change."""
+    """Return the cause proven by a successful change, of the tensors that need it."""
+    change = case.drop_tensors_that_need_no_change(change)
     headline = describe_found_and_needed_values(case.graph, change) + (
         format_reason_quote_for_cause_code(code, reason) if reason else ""
     )

@@ -14,10 +14,13 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 
+from ...errors import CudnnBackendError
 from ...graph.guard import call_and_report_errors, collect_error_reports, report_error_line
 from ...graph.ir import Graph, Op, Parameters
+from ...graph.replace import replace_tensors_in_ops
 from ...graph.strides import has_overlapping_elements
 from ...known_issues import find_known_issues
+from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason, find_deepest_reason_among_configs
 from ...rewrite.changes import AttentionDims, Change, find_attention_dims, iterate_changes
 from ...rewrite.unusual import OTHER_RESULTS, find_unusual_properties
@@ -36,7 +39,7 @@ from .case import (
     format_reason_statement,
 )
 from .claims import verify_changes_preserve_results
-from .other_types import name_other_supported_types
+from .other_types import NEEDED_TYPE_PATTERN, name_other_supported_types
 from .phrases import (
     find_change_kinds_suggested_by_reason,
     find_queried_device_properties,
@@ -56,6 +59,7 @@ from .rules import (
     format_supporting_targets_remedy,
     get_rule_name,
 )
+from .two_causes import blame_change_and_other_cause
 from .unusual import are_only_operations_refused, blame_unusual_properties, names_every_refused_property_set
 
 __all__ = [
@@ -106,8 +110,7 @@ def find_cause(
     cause = _apply_message_rules(case)
     if cause is not None:
         return _add_remedy_check_note(case, cause)
-    case, found = _find_cause_by_build_or_support_check(case, _find_most_certain_cause)
-    cause = _name_missing_matmul_in_cause(case, found)
+    case, cause = _find_cause_by_build_or_support_check(case, _find_most_certain_cause)
     return _add_remedy_check_note(case, _blame_missing_device_or_keep_cause(case, cause))
 
 
@@ -270,9 +273,20 @@ def _find_graph_refusal_cause_without_fork(case: RefusalCase) -> Cause | None:
         return scales
     if nearer := _blame_unusual_properties_unless_in_cause(case, said):
         return nearer
-    return (
-        said if said is not None and said.basis is Basis.MEASURED else _apply_rule(_blame_single_change, case) or said
-    )
+    if said is not None and said.basis is Basis.MEASURED:
+        return said
+    return _apply_rule(_blame_single_change, case) or _apply_rule(_blame_change_and_other_cause, case) or said
+
+
+def _blame_change_and_other_cause(case: RefusalCase) -> Cause | None:
+    return blame_change_and_other_cause(case, _find_cause_of_changed_graph)
+
+
+def _find_cause_of_changed_graph(case: RefusalCase) -> Cause | None:
+    """Return why cuDNN refuses a changed graph, of which it may accept the operation graph."""
+    if case.is_operation_graph_refused:
+        return _find_graph_refusal_cause_without_fork(case)
+    return _apply_message_rules(case) or _find_most_certain_cause(case)
 
 
 def _blame_unusual_properties_unless_in_cause(case: RefusalCase, said: Cause | None) -> Cause | None:
@@ -303,12 +317,20 @@ def _name_missing_matmul_in_cause(case: RefusalCase, cause: Cause | None) -> Cau
     """Name the missing matmul in the cause if the only remedy found removes an operation that needs a matmul."""
     if cause is None or not cause.remedy.startswith("without the operation"):
         return cause
-    lacking = (explain_no_product(case, one) for one in case.reasons if "no_product" in find_rules_for_reason(one.text))
-    return next((dataclasses.replace(cause, headline=one.headline) for one in lacking if one), cause)
+    for reason in case.reasons:
+        lacking = explain_no_product(case, reason) if "no_product" in find_rules_for_reason(reason.text) else None
+        if lacking is not None:
+            remedies = [cause.remedy, *([lacking.remedy] if lacking.has_judged_remedy else [])]
+            return dataclasses.replace(cause, headline=lacking.headline, remedy="; or ".join(remedies))
+    return cause
 
 
 def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
     """Return the most certain cause: measured by a rule, proven by a change, or named by cuDNN."""
+    return _name_missing_matmul_in_cause(case, _find_measured_or_named_cause(case))
+
+
+def _find_measured_or_named_cause(case: RefusalCase) -> Cause | None:
     for rule in (explain_misalignment, explain_overlap, explain_block_scale):
         if nearest := _apply_rule(rule, case):
             return nearest
@@ -323,6 +345,7 @@ def _find_most_certain_cause(case: RefusalCase) -> Cause | None:
         or _apply_rule(_blame_single_change, case)
         or _apply_rule(_blame_architecture, case)
         or _apply_rule(_blame_change_and_architecture, case)
+        or _apply_rule(_blame_change_and_other_cause, case)
     )
     return (
         _add_alternative_changes_to_cause(case, found)
@@ -362,10 +385,13 @@ def _add_alternative_changes_to_measured_cause(case: RefusalCase, cause: Cause) 
         return cause
     said, remedies = [], [cause.remedy]
     if cause.code == "data-type":
+        cause, order = _name_order_of_elements_that_helps(case, cause)
+        remedies = [*order, *remedies]
         alone = case.find_supported_split_in_two_graphs() or case.find_remedy("drop_operation", keep=_preserves_results)
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
     if cause.code != "data-type" and (change := case.find_remedy("data_type", keep=_changes_several_tensors)):
+        change = case.drop_tensors_that_need_no_change(change)
         said.append(f"supported with {change.title}")
         remedies.append(change.advice)
     if cause.code == "operation" and (change := case.find_remedy("whole_pattern")):
@@ -378,6 +404,18 @@ def _add_alternative_changes_to_measured_cause(case: RefusalCase, cause: Cause) 
     each = [one for remedy in remedies for one in remedy.split("; or ")]
     remedy = "; or ".join(dict.fromkeys(filter(None, each)))
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
+
+
+def _name_order_of_elements_that_helps(case: RefusalCase, cause: Cause) -> tuple[Cause, list[str]]:
+    """If tensors of a refused type are supported in another order in memory, name both; return that remedy, too."""
+    found = NEEDED_TYPE_PATTERN.match(cause.headline)
+    names = set() if found is None else {*found["names"].split(", ")}
+    change = case.find_remedy("reordering", keep=lambda one: {*one.tensors} <= names) if names else None
+    if found is None or change is None:
+        return cause, []
+    new, orders = found["new"], change.title.partition(": ")[2].partition(",")[0]
+    both = cause.headline.replace(f", {new} is needed", f": supported with {new}, or with {orders}", 1)
+    return dataclasses.replace(cause, headline=both), [change.title]
 
 
 def _add_remedy_of_switching_determinism(case: RefusalCase, cause: Cause) -> Cause:
@@ -452,8 +490,10 @@ def _blame_missing_device_or_keep_cause(case: RefusalCase, other: Cause | None) 
     return other
 
 
-def name_refused_operations(graph: Graph, headline: str) -> str:
+def name_refused_operations(graph: Graph, target: Target, headline: str) -> str:
     """Return the operations that cuDNN failed to finalize, with their modes; empty if they are not known.
+
+    Of several operations of the kind, those are named that cuDNN also refuses in a graph of their own.
 
     Problem
         "cudnnBackendFinalize answered NOT_SUPPORTED for CUDNN_BACKEND_RESAMPLE_DESCRIPTOR".
@@ -469,11 +509,23 @@ def name_refused_operations(graph: Graph, headline: str) -> str:
         return ""
     ops = [op for op in graph.ops if found[1] == op.kind.name or found[1].lower() in op.parameters()]
     ops += [op for op in graph.ops if not ops and op.kind.name.removeprefix("OPERATION_") == found[1]]
+    if len(ops) > 1:
+        ops = [op for op in ops if _is_operation_refused_alone(op, target, headline)] or ops
     shown = []
     for op in ops[:2]:
         modes = [f"{name} {value.name}" for name, value in _list_enum_parameters(op)]
         shown.append(f"{op.name} ({' '.join([op.display_name(), *modes])})")
     return " and ".join(shown)
+
+
+def _is_operation_refused_alone(op: Op, target: Target, headline: str) -> bool:
+    """Return whether cuDNN refuses a graph of one operation, all tensors in memory, with the same headline."""
+    stored = {t.uid: dataclasses.replace(t, virtual=False) for _, t in op.ports()}
+    try:
+        OperationGraph(Graph(replace_tensors_in_ops((op,), stored), op.name), target)
+    except CudnnBackendError as error:
+        return error.headline == headline
+    return False
 
 
 def _list_enum_parameters(op: Op) -> list[tuple[str, Enum]]:

@@ -11,9 +11,10 @@ from ...graph.replace import replace_tensors
 from ..verdict import Basis, Cause
 from .case import RefusalCase, get_data_type_word
 
-__all__ = ["name_other_supported_types"]
+__all__ = ["NEEDED_TYPE_PATTERN", "name_other_supported_types"]
 
-_NEEDED_TYPE = re.compile(
+#: The beginning of the headline of a measured cause in a data type.
+NEEDED_TYPE_PATTERN = re.compile(
     r"(?P<names>[^;]+?) (?:has|have) data type (?P<old>[^;]+?), (?P<new>[^ ;]+) is needed(?=;|$| \()"
 )
 _WIDEST_FIRST = (DataType.FLOAT, DataType.BFLOAT16, DataType.HALF)
@@ -24,7 +25,11 @@ def name_other_supported_types(case: RefusalCase, cause: Cause) -> Cause:
 
     float32 becomes the first remedy where it helps: a change to float16 may overflow.
     """
-    found = _NEEDED_TYPE.match(cause.headline) if cause.basis is Basis.MEASURED and cause.code == "data-type" else None
+    found = (
+        NEEDED_TYPE_PATTERN.match(cause.headline)
+        if cause.basis is Basis.MEASURED and cause.code == "data-type"
+        else None
+    )
     if found is None or not case.measure:
         return cause
     tensors = [tensor for tensor in case.graph.tensors if tensor.name in found["names"].split(", ")]

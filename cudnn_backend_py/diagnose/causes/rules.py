@@ -20,11 +20,11 @@ from ...graph.replace import try_to_make_graph
 from ...graph.strides import has_interleaved_dims, has_overlapping_elements
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, compute_convolution_output_dims, find_attention_dims, iterate_changes, join_names
-from ...rewrite.changes.change import ATTENTION
+from ...rewrite.changes.change import ATTENTION, find_read_uids, find_written_uids
 from ...rewrite.changes.forms import find_reductions_before_other_operations
 from ...rewrite.changes.layout import align_tensors_to_element_size
 from ...rewrite.changes.types import change_scale_types
-from ...rewrite.shapes import add_missing_norm_tensors
+from ...rewrite.shapes import add_missing_norm_tensors, compute_input_by_matmul
 from ...rewrite.unusual import find_unusual_properties
 from ...system.version import format_cuda_version_number
 from ...target import Target, open_target
@@ -499,7 +499,8 @@ def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
     Problem
         ``(mmaNodeCount == 0) && !is_pointwise_fusion``.
     Evidence
-        cuDNN's condition, and the operations of the graph.
+        cuDNN's condition, the operations of the graph, and the graph with a matmul before them, also on other
+        architectures: this one may lack what the operations need.
     Remedy
         The operation in the graph of the product it belongs to.
     Since
@@ -510,8 +511,23 @@ def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
         return None
     names = ", ".join(f"{op.name} ({op.display_name()})" for op in others[:4])
     headline = f"there is no matmul or convolution in the graph, which the engines listed for it with {names} need"
+    remedy = "put it into the graph of the matmul before or after it"
+    cause = Cause("operation", headline, Basis.RULE, reason.text, remedy)
+    read = find_read_uids(case.graph) - find_written_uids(case.graph)
+    inputs = [tensor.name for tensor in case.graph.tensors if tensor.uid in read]
+    made = (try_to_make_graph(lambda name=name: compute_input_by_matmul(case.graph, name)) for name in inputs)  # type: ignore[misc]
+    whole = next(filter(None, made), None) if case.measure else None
+    if whole is None:
+        return cause
+    if case.passes_support_check(whole):
+        return dataclasses.replace(cause, asked="support check")
+    if not (supporting := dataclasses.replace(case, graph=whole).supporting_architectures):
+        return cause
+    how = " in the graph of a matmul, and there is none in this graph"
+    headline = format_architecture_support(case, supporting, graph=names, how=how)
+    remedy = f"{format_supporting_targets_remedy(supporting)}, and {remedy}"
     return Cause(
-        "operation", headline, Basis.RULE, reason.text, "put it into the graph of the matmul before or after it"
+        "architecture", headline, Basis.RULE, "the graph with a matmul was judged there", remedy, "support check"
     )
 
 

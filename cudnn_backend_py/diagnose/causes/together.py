@@ -9,7 +9,7 @@ from ...graph import Graph
 from ...rewrite.changes import Change, iterate_changes
 from ...rewrite.unusual import OTHER_RESULTS
 from ..verdict import Basis, Cause
-from .case import RefusalCase, format_reason_quote, format_reason_statement
+from .case import RefusalCase, blame_change, format_reason_quote, format_reason_statement
 from .options import AttentionOption, AttentionOptions
 from .refused_part import RefusedOptions, find_refused_options
 
@@ -154,9 +154,15 @@ def blame_combined_options(case: RefusalCase, key: str) -> Cause | None:
 
 
 def _blame_options_to_remove(case: RefusalCase) -> Cause | None:
-    """Find which options must be removed to make the graph supported, and return them as the cause."""
+    """Find which options must be removed to make the graph supported, and return them as the cause.
+
+    The data type of one tensor comes before that: an option may be refused only for the type of what it writes.
+    """
     if not case.measure:
         return None
+    typed = case.find_remedy("intermediate_type", "data_type", keep=lambda one: len(one.tensors) == 1)
+    if typed is not None:
+        return blame_change("data-type", case, typed)
     cures = case.find_remedies(*OPTION_CHANGE_KINDS)
     if not cures:
         return None

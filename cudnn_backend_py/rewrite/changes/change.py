@@ -36,6 +36,7 @@ __all__ = [
     "register_change_maker",
     "yield_change",
     "yield_field_change",
+    "yield_narrowable_changes",
     "yield_valid_change",
 ]
 
@@ -62,6 +63,8 @@ class Change(HtmlDisplay):
     made
         The changed graph; of a ``split`` its parts, in the order they run. Or a function that makes them, or returns
         None where no such graph can be made.
+    narrow
+        For a change of several tensors that is also one of some of them: returns that change, by their names.
     """
 
     kind: str
@@ -69,6 +72,7 @@ class Change(HtmlDisplay):
     effect: Effect
     tensors: tuple[str, ...]
     made: tuple[Graph, ...] | Callable[[], tuple[Graph, ...] | None]
+    narrow: Callable[[Collection[str]], Change | None] | None = None
 
     @cached_property
     def graphs(self) -> tuple[Graph, ...]:
@@ -175,6 +179,26 @@ def yield_field_change(
         yield from yield_change(
             kind, title, effect, old, lambda: replace_tensors(graph, {t.uid: replace_tensor(t) for t in old})
         )
+
+
+def yield_narrowable_changes(
+    make: Callable[[list[Tensor]], Iterator[Change]], chosen: list[Tensor], together: Collection[int]
+) -> Iterator[Change]:
+    """Yield the changes that `make` yields for tensors, each with :attr:`Change.narrow` for some of them.
+
+    Parameters
+    ----------
+    together
+        Uids of tensors of which all or none change.
+    """
+    linked = {tensor.name for tensor in chosen if tensor.uid in together}
+
+    def narrow(names: Collection[str]) -> Change | None:
+        kept = [tensor for tensor in chosen if tensor.name in names]
+        split = linked and linked - {*names} not in (set(), linked)
+        return None if split or not kept else next(yield_narrowable_changes(make, kept, together), None)
+
+    yield from (dataclasses.replace(change, narrow=narrow) for change in make(chosen))
 
 
 def join_names(tensors: Iterable[Tensor]) -> str:

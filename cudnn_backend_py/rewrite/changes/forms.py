@@ -120,7 +120,11 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
         changed, copied = found
         old = max(tensor.rank for tensor in graph.tensors)
         title = f"tensors of {old} dims -> {rank}, leading axes as one"
+        sizes = {tensor.uid: math.prod(tensor.dims) for tensor in changed.tensors}
+        repeated = [tensor for tensor in copied if sizes[tensor.uid] != math.prod(tensor.dims)]
+        copied = [tensor for tensor in copied if tensor not in repeated]
         title += f" ({join_names(copied)} copied: no single stride does)" if copied else ""
+        title += f" ({join_names(repeated)} repeated in memory)" if repeated else ""
         yield Change("flatten", title, "exact", tuple(t.name for t in find_tensors_in_memory(graph)), (changed,))
     memory = find_tensors_in_memory(graph)
     for rows in reshape_rows_to_matrix(graph):
@@ -203,6 +207,7 @@ def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
         **dict.fromkeys(ATTENTION, "Q, K and V"),
         _D.OPERATION_RESAMPLE_FWD: "image, window, stride and padding",
         _D.OPERATION_MOE_GROUPED_MATMUL: "tokens and weights",
+        _D.OPERATION_MOE_GROUPED_MATMUL_BWD: "tokens and gradient",
     }
     for op in graph.ops:
         if op.kind in given:

@@ -23,7 +23,6 @@ from ..unusual.deviation import IMAGE, has_layout_unlike_strides
 from .change import (
     ATTENTION,
     Change,
-    Effect,
     find_tensors_in_memory,
     join_names,
     register_change_maker,
@@ -76,6 +75,9 @@ def _change_layout(graph: Graph) -> Iterator[Change]:
             title = f"strides -> {'without overlap' if is_overlapping else 'not interleaved'}"
             yield from _change_strides(graph, [tensor], _make_packed_strides, title)
     yield from _change_strides(graph, [*memory, *both], _make_packed_strides, "strides -> without gaps")
+    for tensor in tensors:
+        if tensor.virtual:
+            yield from _change_strides(graph, [tensor], _make_packed_strides, "strides -> without gaps")
     yield from _change_strides_of_size_1_dims(graph, [*memory, *(t for t in tensors if t.virtual)])
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
     if not any(isinstance(op, Matmul) or op.kind in ATTENTION for op in graph.ops):
@@ -177,11 +179,11 @@ def _make_strides_with_aligned_rows(tensor: Tensor) -> tuple[int, ...]:
 
 @register_change_maker("reordering")
 def _remove_reordering(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with a tensor's elements in plain order, without reordering."""
-    for tensor in graph.tensors:
-        if tensor.reordering is not TensorReordering.NONE:
-            title = f"{tensor.name}: reordering {tensor.reordering.name} -> NONE, elements in another order in memory"
-            effect: Effect = "exact" if tensor.virtual else "idea"
-            yield from yield_field_change(
-                "reordering", title, effect, graph, [tensor], reordering=TensorReordering.NONE
-            )
+    """Yield the graph with elements in plain order, without reordering: of all tensors that have one, or of each."""
+    found = [tensor for tensor in graph.tensors if tensor.reordering is not TensorReordering.NONE]
+    for chosen in dict.fromkeys([tuple(found), *((tensor,) for tensor in found)]):
+        orders = " and ".join(dict.fromkeys(tensor.reordering.name for tensor in chosen))
+        title = f"{join_names(chosen)}: reordering {orders} -> NONE, elements in another order in memory"
+        yield from yield_field_change(
+            "reordering", title, "exact", graph, list(chosen), reordering=TensorReordering.NONE
+        )

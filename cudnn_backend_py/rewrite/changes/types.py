@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
@@ -18,7 +19,7 @@ from ...graph.replace import (
     replace_tensors,
 )
 from ..relations import BLOCK_SCALES
-from ..unusual.deviation import format_type
+from ..unusual.deviation import format_type, is_logical_operation
 from .change import (
     ATTENTION,
     Change,
@@ -29,6 +30,7 @@ from .change import (
     register_change_maker,
     yield_change,
     yield_field_change,
+    yield_narrowable_changes,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -40,7 +42,7 @@ _INTEGERS = (*_BYTES, _T.INT32, _T.INT64)
 @register_change_maker("data_type")
 def _change_data_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another data type for the tensors in memory of one type, or for one of a rare type."""
-    memory = find_tensors_in_memory(graph)
+    memory, operands = find_tensors_in_memory(graph), _find_operands_requiring_equal_types(graph)
     yield from _compute_integers_in_int32(graph)
     yield from change_scale_types(graph)
     yield from _change_to_most_frequent_type(graph, memory)
@@ -50,16 +52,17 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
             for group in groups:
                 chosen = _add_virtual_tensors_of_same_type(graph, group, old, new)
-                title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
-                if old in FP8_TYPES and any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in graph.ops):
-                    title += ", without block scales"
-                yield from yield_change(
-                    "data_type",
-                    title,
-                    effect,
-                    chosen,
-                    lambda chosen=chosen, old=old, new=new: _change_type(graph, chosen, old, new),  # type: ignore[misc]
-                )
+                make = partial(_change_types_of_tensors, graph, old, new, effect)
+                yield from yield_narrowable_changes(make, chosen, operands)
+
+
+def _change_types_of_tensors(
+    graph: Graph, old: DataType, new: DataType, effect: Effect, chosen: list[Tensor]
+) -> Iterator[Change]:
+    title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
+    if old in FP8_TYPES and any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in graph.ops):
+        title += ", without block scales"
+    yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(graph, chosen, old, new))
 
 
 def _group_tensors_to_change_from_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
@@ -77,7 +80,8 @@ def _group_tensors_to_change_from_type(graph: Graph, memory: list[Tensor], old: 
     else:
         big = [tensor for tensor in same if not _is_scalar_or_per_row_float32(tensor)]
         written, operands = find_written_uids(graph), _find_operands_requiring_equal_types(graph)
-        groups = [big, [t for t in big if t.uid not in written], [t for t in big if t.uid in written]]
+        groups = [[t for t in big if t.uid in operands], big]
+        groups += [[t for t in big if t.uid not in written], [t for t in big if t.uid in written]]
         groups += [[t] for t in (big if old is _T.FLOAT else same) if t.uid not in operands]
     unique: dict[tuple[int, ...], list[Tensor]] = {}
     for group in filter(None, groups):
@@ -171,7 +175,7 @@ def _is_device_scalar(tensor: Tensor) -> bool:
 def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     """Yield the graph with another type for virtual tensors and for computation."""
     yield from _match_operand_types(graph)
-    yield from _compute_virtual_integers_in_float(graph)
+    yield from _store_virtual_numbers_in_float(graph)
     if doubles := [t for t in graph.tensors if t.virtual and t.data_type is _T.DOUBLE]:
         title = f"virtual tensor{'s' if doubles[1:] else ''} {join_names(doubles)}: f64 -> f32"
         yield from yield_field_change(
@@ -190,12 +194,13 @@ def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     yield from _change_compute_types(graph)
 
 
-def _compute_virtual_integers_in_float(graph: Graph) -> Iterator[Change]:
-    """Yield the graph where a virtual integer tensor that is computed from floating-point ones is float32."""
+def _store_virtual_numbers_in_float(graph: Graph) -> Iterator[Change]:
+    """Yield the graph where a virtual integer, boolean or 8-bit tensor computed from floating-point ones is float32."""
     for op in graph.ops:
         inputs = [tensor for tensor in op.inputs().values() if tensor.data_type in _FLOATS]
+        kinds = (*_INTEGERS, *FP8_TYPES, *(() if is_logical_operation(op) else (_T.BOOLEAN,)))
         for tensor in op.outputs().values() if inputs else ():
-            if tensor.virtual and tensor.data_type in _INTEGERS:
+            if tensor.virtual and tensor.data_type in kinds:
                 title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[_T.FLOAT]}"
                 fields = {"data_type": _T.FLOAT}
                 yield from yield_field_change("intermediate_type", title, "changes numerics", graph, [tensor], **fields)

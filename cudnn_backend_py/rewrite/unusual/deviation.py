@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ...generated.enums import (
-    DataType,
-)
+from ...generated.enums import DataType, PointwiseMode
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import DATA_TYPES
-from ...graph.ir import Graph, Matmul, Op, Operation, Parameters, Tensor
+from ...graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Tensor
 from ...graph.replace import find_tensors, make_packed_tensor, replace_tensors
 from ...graph.strides import channels_last, packed_strides
 
@@ -26,6 +24,7 @@ __all__ = [
     "get_operation_key",
     "has_layout_unlike_strides",
     "is_integer_product",
+    "is_logical_operation",
     "make_graph_change_of_operation",
     "make_unusual_dims_property",
     "make_unusual_property_of_tensors",
@@ -124,6 +123,12 @@ def make_unusual_property_of_tensors(
 def is_integer_product(op: Op) -> bool:
     multiplies = isinstance(op, Matmul) or op.kind in CONVOLUTIONS
     return multiplies and all(tensor.data_type in (_T.INT8, _T.UINT8) for tensor in op.inputs().values())
+
+
+def is_logical_operation(op: Op) -> bool:
+    """Return whether an operation compares, combines booleans, or generates an index."""
+    generates = isinstance(op, Pointwise) and op.mode is PointwiseMode.GEN_INDEX
+    return generates or (isinstance(op, Pointwise) and op.mode.name.startswith(("CMP_", "LOGICAL_")))
 
 
 #: What titles say of a replacement or removal after which the results are others, so that it is hardly a remedy.

@@ -24,6 +24,7 @@ from .deviation import (
     format_type,
     get_operation_key,
     is_integer_product,
+    is_logical_operation,
     make_graph_change_of_operation,
     make_unusual_property_of_tensors,
     set_fields,
@@ -184,7 +185,7 @@ def _find_usual_type_of_virtual_tensor(users: Sequence[Op], tensor: Tensor, give
     kind = tensor.data_type
     writers = [op for op in users if tensor.uid in {one.uid for one in op.outputs().values()}]
     integers = kind is _T.INT32 and any(map(is_integer_product, writers))
-    if integers or any(map(_is_logical_operation, writers)) or (kind in HALF_TYPES and kind in given):
+    if integers or any(map(is_logical_operation, writers)) or (kind in HALF_TYPES and kind in given):
         return kind
     return _T.FLOAT
 
@@ -211,11 +212,6 @@ def _find_type_of_other_convolution_input(op: Op, tensor: Tensor) -> DataType | 
     if all(one.uid != tensor.uid for one in inputs.values()):
         return None
     return next((one.data_type for one in inputs.values() if one.uid != tensor.uid), _T.FLOAT)
-
-
-def _is_logical_operation(op: Op) -> bool:
-    """Return whether an operation compares, combines booleans, or generates an index."""
-    return isinstance(op, Pointwise) and (op.mode.name.startswith(("CMP_", "LOGICAL_")) or op.mode is _P.GEN_INDEX)
 
 
 _INNER = {"convolution": "comp_type", "resample": "comp_type"}

@@ -20,7 +20,6 @@ from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.generated.enums import NormMode
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
-from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.target import use_target
 from tests.library.diagnose.test_rules import change_tensor
 from tests.support.refused_graphs import (
@@ -32,7 +31,7 @@ from tests.support.refused_graphs import (
     make_norm_backward,
     make_weight_gradient_with_fused_input,
 )
-from tools.records.remedies import EFFECT_PATTERN
+from tools.records.remedies import EFFECT_PATTERN, find_change_with_title
 
 T, P = DataType, PointwiseMode
 E4M3, E5M2 = T.FP8_E4M3, T.FP8_E5M2
@@ -57,13 +56,14 @@ def judge_and_get_headline(shared_judge: Judge, graph: Graph, target: str) -> st
 def judge_and_count_printed_remedies(shared_judge: Judge, question: Query, verdict: Verdict) -> int:
     """Judge every remedy that a verdict prints; return their number."""
     assert verdict.cause is not None
-    offered = {change.title: change.graphs for change in iterate_changes(question.graph)}
     queries: list[Query] = []
     for part in verdict.cause.remedy.split("; or "):
         if part.startswith("judge for "):
             queries += [replace(question, target=f"sm{sm}") for sm in re.findall(r"\bsm_(\d+)\b", part)]
         else:
-            queries += [replace(question, graph=graph) for graph in offered[EFFECT_PATTERN.sub("", part)]]
+            change = find_change_with_title(question.graph, EFFECT_PATTERN.sub("", part))
+            assert change is not None, part
+            queries += [replace(question, graph=graph) for graph in change.graphs]
     for one in queries:
         assert shared_judge.run_query(replace(one, causes=False)).supported, verdict.cause.remedy
     return len(queries)
@@ -203,7 +203,7 @@ def test_type_of_block_scales_is_reported(shared_judge: Judge, kind: DataType, b
         graph = replace_tensors(graph, {scale.uid: replace(scale, data_type=kind)})
     said = judge_and_get_headline(shared_judge, graph, "sm100")
     assert said.startswith("a_scale, b_scale have data type float"), said
-    assert "fp8_e8m0 is needed" in said
+    assert "supported with fp8_e8m0, or with reordering F8_128x4 -> NONE" in said
 
 
 @pytest.mark.parametrize("kind", [T.HALF, T.BFLOAT16])

@@ -289,7 +289,7 @@ def test_whatif_names_the_wheel_with_the_missing_engines(judge_with_partial_libr
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
     text = render_as_text(render_remedies(verdict, make_graph_that_needs_missing_engine(), remedies))
     assert text.startswith("COULD NOT BE JUDGED")
-    assert f"remedy: cudnn-backend cudnn install {library().build_text} --full" in text
+    assert f"; or cudnn-backend cudnn install {library().build_text} --full" in text
 
 
 def test_supported_verdicts_name_engines_missing_in_the_library(judge_with_partial_library_only: None) -> None:

@@ -108,7 +108,7 @@ MEASURED_CAUSES: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]
         lambda: make_backward(data_type=F32),
         "sm90",
         "data-type",
-        ("q, k, do", "float32, float16 is needed", "Data type for Q tensor"),
+        ("q, k, do, v", "float32, float16 or bfloat16 is needed", "Data type for Q tensor"),
     ),
     "odd type": (
         lambda: change_tensor(make_forward(), "k", data_type=DataType.BFLOAT16),

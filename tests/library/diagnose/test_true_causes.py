@@ -16,13 +16,13 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict
 from cudnn_backend_py.diagnose.other_versions import add_newest_version_verdict, add_version_remedy
 from cudnn_backend_py.diagnose.remedies import add_remedy_with_same_cudnn_version
 from cudnn_backend_py.diagnose.report.summary import format_summary
-from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp, TensorReordering
+from cudnn_backend_py.generated.enums import DescriptorType, NormMode, ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.ir import Matmul
+from cudnn_backend_py.graph.ir import Matmul, Pointwise
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions.store import list_judging_versions, parse_version_numbers
-from examples import batch_norm, layer_norm, moe_layer
+from examples import batch_norm, layer_norm, mha_fprop, moe_layer
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.support.refused_graphs import make_block_scaled_matmul, make_convolution_graph
 
@@ -212,8 +212,9 @@ def test_a_wrong_type_and_an_old_architecture_are_both_named(shared_judge: Judge
 def test_the_full_wheel_is_offered_only_if_it_can_judge_without_the_gpu(shared_judge: Judge) -> None:
     install, newest = f"cudnn-backend cudnn install {OLDER} --full", library().build_text
     expected = {
-        "bn finalize": f"use cuDNN {newest} (--cudnn {newest}); or {install}, then explain again",
-        "matmul f64": f"judge on a machine with the GPU and the full wheel ({install})",
+        "bn finalize": f"use cuDNN {newest} (--cudnn {newest}); or {install} (1 GB), then explain again",
+        "matmul f64": "a, b, c: data type double (float64) -> float32 (changes numerics), with which this wheel "
+        f"supports the graph; or judge on a machine with the GPU and the full wheel ({install})",
     }
     for name, remedy in expected.items():
         question = Query(GRAPHS_OF_FULL_CUDNN[name](), "sm90", OLDER)
@@ -396,3 +397,130 @@ def test_a_ragged_offset_of_wrong_dims_is_named_alone(shared_judge: Judge) -> No
     cause = judge_and_check_refusal(shared_judge, replace_tensor_fields(graph, "v", ragged_offset=wrong), "sm90").cause
     assert cause is not None
     assert cause.headline == f"dims of the ragged offset {offset.name} are [9, 1, 1, 8], [9, 1, 1, 1] is needed"
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+@pytest.mark.parametrize("kind", [T.BOOLEAN, T.FP8_E4M3, T.INT32])
+def test_the_type_of_selected_scores_is_blamed_and_not_the_mask(shared_judge: Judge, kind: DataType) -> None:
+    graph = mha_fprop.graph()
+    [selected, *_] = [op.y for op in graph.ops if isinstance(op, Pointwise) and op.mode is P.BINARY_SELECT]
+    assert selected.virtual
+    wrong = replace_tensor_fields(graph, selected.name, data_type=kind)
+    cause = judge_and_check_refusal(shared_judge, wrong, "sm80", OLDER).cause
+    assert cause is not None
+    assert cause.headline.startswith(f"{selected.name} has data type ")
+    assert "float32 is needed" in cause.headline
+    assert "without" not in cause.remedy
+    assert shared_judge.run_query(Query(graph, "sm80", OLDER)).supported
+
+
+@pytest.mark.parametrize("target", ["sm75", "sm80"])
+def test_strides_of_one_cache_of_pages_are_named_alone(shared_judge: Judge, target: str) -> None:
+    options: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 1, "seq_kv": 128, "head_dim": 64, "page_size": 16}
+    graph = sdpa_forward(**options, padding=True, version=library().version, implementation="composite")
+    loaded = next(op.outputs()["y"] for op in graph.ops if op.kind is DescriptorType.OPERATION_PAGED_CACHE_LOAD)
+    wrong = tuple(stride + 8 if stride == 1 else stride for stride in loaded.strides)
+    cause = judge_and_check_refusal(
+        shared_judge, replace_tensor_fields(graph, loaded.name, strides=wrong), target
+    ).cause
+    assert cause is not None
+    assert f"{list(wrong)}" in cause.headline
+    assert loaded.name in cause.headline
+    assert "paged_cache_load" not in cause.headline
+    assert f"{list(wrong)} -> {list(loaded.strides)}" in cause.remedy
+    assert ("sm_75 does not support the graph" in cause.headline) is (target == "sm75")
+
+
+def test_dims_are_named_where_no_strides_help(shared_judge: Judge) -> None:
+    g = GraphBuilder("batched", io_type=T.BFLOAT16)
+    a, b = g.tensor("a", (2, 2, 64, 64)), g.tensor("b", (1, 2, 64, 64))
+    g.pointwise(P.ATAN2, g.matmul(a, b), g.tensor("residual", (2, 2, 64, 64)), name="y", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm121").cause
+    assert cause is not None
+    assert cause.headline.startswith("tensors have 4 dims, 3 are needed")
+    assert cause.remedy == "tensors of 4 dims -> 3, leading axes as one (b repeated in memory)"
+
+
+def test_dims_and_a_type_that_the_architecture_lacks_are_both_named(shared_judge: Judge) -> None:
+    g = GraphBuilder("batched", io_type=T.FP8_E4M3)
+    a = g.tensor("a", (2, 2, 64, 64))
+    b = g.tensor("b", (2, 2, 64, 64), strides=(8192, 4096, 1, 64))
+    g.pointwise(P.RELU_FWD, g.matmul(a, b), name="y", virtual=False, data_type=T.BFLOAT16)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm80").cause
+    assert cause is not None
+    assert "tensors have 4 dims, 3 are needed" in cause.headline
+    assert "sm_80 does not support the graph, sm_90, " in cause.headline
+    assert {*cause.remedy.split("; and ")} == {
+        "judge for sm_90 or sm_100 or sm_89, with this cuDNN",
+        "tensors of 4 dims -> 3, leading axes as one",
+    }
+
+
+def test_dims_of_a_weight_gradient_are_named_before_the_missing_engine(shared_judge: Judge) -> None:
+    graph = replace_tensor_fields(GRAPHS_OF_FULL_CUDNN["moe backward"](), "dweight", dims=(8, 65, 128))
+    if library().version < (9, 22, 0):
+        pytest.skip("did not run: the operation is new in cuDNN 9.22")
+    cause = judge_and_check_refusal(shared_judge, graph, "sm120").cause
+    assert cause is not None
+    assert cause.headline.startswith(
+        "dims of dweight [8, 65, 128] where [8, 64, 128] is needed, as tokens and gradient"
+    )
+
+
+def test_a_type_and_an_order_that_help_are_both_named_and_neither_is_needed(shared_judge: Judge) -> None:
+    graph = make_block_scaled_matmul(128, 128, 128, whole=True)
+    scales = [tensor.name for tensor in graph.tensors if tensor.reordering is TensorReordering.F8_128x4]
+    for name in scales:
+        graph = replace_tensor_fields(graph, name, data_type=T.FP8_E4M3)
+    cause = judge_and_check_refusal(shared_judge, graph, "sm120").cause
+    assert cause is not None
+    assert "supported with fp8_e8m0, or with reordering F8_128x4 -> NONE" in cause.headline
+    assert "is needed" not in cause.headline
+    assert f"{', '.join(scales)}: reordering F8_128x4 -> NONE, elements in another order in memory" in cause.remedy
+    for name in scales:
+        graph = replace_tensor_fields(graph, name, reordering=TensorReordering.NONE)
+    assert shared_judge.run_query(Query(graph, "sm120")).supported
+
+
+@pytest.mark.parametrize("target", ["sm80", "sm100"])
+def test_an_operation_that_needs_a_matmul_is_also_judged_with_one(shared_judge: Judge, target: str) -> None:
+    g = GraphBuilder("quantized", io_type=T.HALF)
+    x = g.pointwise(P.RELU_FWD, g.tensor("x", (1, 128, 128)), name="relu")
+    fields = {"data_type": T.FP8_E8M0, "reordering": TensorReordering.F8_128x4}
+    scale = g.tensor("scale", (1, 128, 4), **fields)
+    y = g.tensor("y", (1, 128, 128), T.FP8_E4M3)
+    g.operation(DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE, x=x, y=y, scale=scale, math_prec=T.FLOAT, block_size=32)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), target).cause
+    assert cause is not None
+    into = "put it into the graph of the matmul before or after it"
+    if target == "sm100":
+        assert cause.headline.startswith("there is no matmul or convolution in the graph")
+        assert cause.remedy.endswith(f"; or {into}")
+    else:
+        assert cause.headline.startswith("sm_80 does not support block_scale_quantize")
+        assert "sm_100, sm_120 do in the graph of a matmul" in cause.headline
+        assert cause.remedy.endswith(f"; or judge for sm_100 or sm_120, with this cuDNN, and {into}")
+    assert cause.has_judged_remedy
+
+
+def test_only_tensors_that_need_another_type_are_named(shared_judge: Judge) -> None:
+    g = GraphBuilder("product", io_type=T.FLOAT)
+    product = g.matmul(g.tensor("a", (2, 32, 64)), g.tensor("b", (2, 64, 32)))
+    g.pointwise(P.IDENTITY, product, name="y", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm75").cause
+    assert cause is not None
+    assert cause.headline.startswith("a, b have data type float32, float16 is needed")
+    assert cause.remedy.startswith("a, b: f32 -> f16 (changes numerics)")
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_no_full_wheel_is_offered_for_block_scales_on_an_architecture_without_them(shared_judge: Judge) -> None:
+    graph = make_block_scaled_matmul(128, 128, 128, whole=True)
+    query = Query(graph, "sm86", OLDER)
+    verdict = add_version_remedy(judge_and_check_refusal(shared_judge, graph, "sm86", OLDER), query, shared_judge)
+    assert verdict.cause is not None
+    if verdict.cause.code != "engines-absent":
+        pytest.skip("did not run: this cuDNN 9.14 is a full wheel")
+    assert verdict.cause.remedy.endswith("with which this wheel supports the graph")
+    assert "judge for sm_100" in verdict.cause.remedy
+    assert "--full" not in verdict.cause.remedy

@@ -86,8 +86,9 @@ def test_a_failing_rule_is_reported_and_cudnns_reason_is_kept(monkeypatch: pytes
     monkeypatch.setattr(causes_module, "RULES", [raise_key_error])
     for name in list(CHANGES):
         monkeypatch.setitem(CHANGES, name, raise_key_error)
-    steps = ("_blame_single_change", "_blame_architecture", "_blame_change_and_architecture", "explain_pattern_removed")
-    for step in ("blame_refused_attention_options", *steps):
+    steps = ("_blame_single_change", "_blame_architecture", "_blame_change_and_architecture")
+    other = ("explain_pattern_removed", "_blame_change_and_other_cause", "blame_refused_attention_options")
+    for step in (*steps, *other):
         monkeypatch.setattr(causes_module, step, raise_key_error)
     verdict = explain(make_attention_with_head_dim_20(), "sm90")
     assert verdict.cause is not None

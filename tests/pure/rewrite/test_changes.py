@@ -142,7 +142,7 @@ VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
     (
         "data_type",
         lambda: make_sdpa_forward(data_type=FP8),
-        "f8e4m3 -> f16",
+        "o: f8e4m3 -> f16",
         "changes numerics",
         "o",
         "data_type",
@@ -151,7 +151,7 @@ VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
     (
         "data_type",
         lambda: make_matmul_relu(data_type=DataType.DOUBLE),
-        "f64 -> f32",
+        "y: f64 -> f32",
         "changes numerics",
         "y",
         "data_type",
@@ -197,6 +197,18 @@ def test_a_change_sets_the_field_of_a_tensor(
     assert get_tensor_field(change, name, field) == value
     assert getattr(graph.tensor(name), field) != value
     assert change.graph != graph
+
+
+def test_a_change_of_several_tensors_narrows_to_some_of_them() -> None:
+    graph = make_matmul_relu()
+    whole = next(change for change in list_changes_of_kind(graph, "data_type") if change.tensors == ("a", "b", "y"))
+    assert whole.narrow is not None
+    pair = whole.narrow(("a", "b"))
+    assert pair is not None
+    assert pair.title == whole.title.replace("a, b, y", "a, b")
+    assert {tensor.name for tensor in pair.graph.tensors if tensor != graph.tensor(tensor.name)} == {"a", "b"}
+    assert whole.narrow(("a", "y")) is None, "operands of a matmul have the same type"
+    assert whole.narrow(()) is None
 
 
 # kind, graph, part of the title, removed tensors

@@ -1,0 +1,57 @@
+"""Graphs with two causes, of which cuDNN gives one: a change clears its reasons, and cuDNN then gives others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...graph import Graph
+from ...rewrite.changes import iterate_changes
+from ..verdict import Basis, Cause
+from .case import RefusalCase, describe_found_and_needed_values
+
+__all__ = ["blame_change_and_other_cause"]
+
+# Forms, sizes and types of tensors: what cuDNN checks first hides what it would check next.
+_FIRST_CHANGE_KINDS = ("flatten", "alignment", "dims", "layout", "data_type")
+_MAX_FIRST_CHANGES = 16  # that are judged: some 10 ms each
+_MAX_REMEDIES = 2  # of the other cause
+_CODES = {"flatten": "shape", "dims": "shape", "data_type": "data-type"}
+
+
+def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase], Cause | None]) -> Cause | None:
+    """If a change clears all of cuDNN's reasons, return it as a cause, with the cause why the graph is still refused.
+
+    Problem
+        A graph with two causes, each of which is enough, such as tensors of 4 dims and a type that this architecture
+        lacks; or strides with which cuDNN refuses an operation before it queries any engine.
+    Evidence
+        With the change cuDNN gives none of its reasons again, but others, for which `find` searches the cause.
+    Remedy
+        That change, and the remedy of the other cause.
+    Since
+        Any version.
+    """
+    judged: list[Graph] = []
+    for change in iterate_changes(case.graph, _FIRST_CHANGE_KINDS) if case.may_have_second_cause else ():
+        if len(change.graphs) != 1 or change.graph in judged:
+            continue
+        if len(judged) == _MAX_FIRST_CHANGES:
+            break
+        judged.append(change.graph)
+        rest = case.judge_changed_graph(change.graph)
+        other = find(rest) if rest is not None and case.has_no_reason_in_common(rest) else None
+        if rest is None or other is None:
+            continue
+        accepted = case.is_operation_graph_refused and not rest.is_operation_graph_refused
+        if other.basis is not Basis.MEASURED and not accepted:  # cuDNN may only check in another order
+            continue
+        headline = f"{describe_found_and_needed_values(case.graph, change)}; and also {other.headline}"
+        step = change.advice
+        remedies = [f"{step}; and {one}" for one in other.remedy.split("; or ")[:_MAX_REMEDIES] if one]
+        check = other.asked or (case.remedy_check if other.basis is Basis.MEASURED else "not asked")
+        if not remedies:
+            remedies, check = [step], "not asked"
+        detail = "with this changed, cuDNN refuses the graph for the other cause, and no more for its first reasons"
+        code = _CODES.get(change.kind, change.kind)
+        return Cause(code, headline, Basis.MEASURED, detail, "; or ".join(remedies), check)
+    return None
