@@ -21,7 +21,8 @@ from .case import (
     format_reason_statement,
     get_data_type_word,
 )
-from .rules import _is_tensor_named, format_head_dim_names, format_supporting_targets_remedy, register_phrase_rule
+from .registry import format_supporting_targets_remedy, register_phrase_rule
+from .rules import _is_tensor_named, format_head_dim_names
 from .together import (
     REFUSED_ALONE_DETAIL,
     blame_combined_options,

@@ -13,7 +13,7 @@ from ...graph.ir import Graph
 from ...rewrite.changes import Change, iterate_changes
 from ..verdict import Basis, Cause
 from .case import RefusalCase, describe_found_and_needed_values, format_reason_quote, order_reasons
-from .rules import format_supporting_targets_remedy
+from .registry import format_supporting_targets_remedy
 from .together import OPTION_CHANGE_KINDS
 
 __all__ = ["BUILD_CHANGE_KINDS", "explain_build_failure"]

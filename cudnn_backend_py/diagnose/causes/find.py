@@ -39,6 +39,7 @@ from .case import (
     format_reason_statement,
 )
 from .claims import verify_changes_preserve_results
+from .operations import explain_no_product, explain_two_graphs
 from .other_types import NEEDED_TYPE_PATTERN, name_other_supported_types
 from .phrases import (
     find_change_kinds_suggested_by_reason,
@@ -46,19 +47,14 @@ from .phrases import (
     find_rules_for_reason,
     is_vague,
 )
-from .rules import (
+from .registry import (
     PHRASE_RULES,
     RULES,
-    explain_architecture,
-    explain_misalignment,
-    explain_no_product,
-    explain_overlap,
-    explain_pattern_removed,
-    explain_two_graphs,
     format_architecture_support,
     format_supporting_targets_remedy,
     get_rule_name,
 )
+from .rules import explain_architecture, explain_misalignment, explain_overlap, explain_pattern_removed
 from .two_causes import blame_change_and_other_cause
 from .unusual import are_only_operations_refused, blame_unusual_properties, names_every_refused_property_set
 

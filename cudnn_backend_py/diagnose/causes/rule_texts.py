@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..verdict import Cause
-from . import attention  # noqa: F401  # its module registers rules too
+from . import attention, operations, rules  # noqa: F401  # these modules register rules
 from .conditions import INTERNAL_CALL_PATTERN
 from .phrases import REASON_PHRASES
-from .rules import PHRASE_RULES, RULES, get_rule_name
+from .registry import PHRASE_RULES, RULES, get_rule_name
 
 __all__ = [
     "RULE_BY_STATUS",
@@ -137,14 +137,14 @@ def list_rule_patterns() -> tuple[tuple[str, str], ...]:
     """Return regular expressions of reasons ``STATUS: text``, each with the name of its rule; the first counts."""
     device = [(f"{one.status}.*{one.pattern}", _DEVICE_TEXT.name) for one in REASON_PHRASES if one.needs]
     vague = [(one.pattern, _VAGUE_TEXT.name) for one in REASON_PHRASES if one.vague]
-    rules = [(one.pattern, one.rule) for one in REASON_PHRASES if one.rule]
+    phrase_rules = [(one.pattern, one.rule) for one in REASON_PHRASES if one.rule]
     return (
         *device,
         *vague,
         (INTERNAL_CALL_PATTERN, _STEP_TEXT.name),
-        *(row for row in rules if row[1] in _RULES_FOR_INVALID),
+        *(row for row in phrase_rules if row[1] in _RULES_FOR_INVALID),
         (r"^CUDNN_STATUS_BAD_PARAM|^: .*(?:must be \d|(?:must|should) match)", _INVALID_TEXT.name),  # or no status
-        *rules,
+        *phrase_rules,
     )
 
 

@@ -20,8 +20,8 @@ from ...rewrite.unusual import (
 )
 from ..verdict import Basis, Cause
 from .case import RefusalCase, format_reason_quote, format_reason_statement
+from .operations import explain_two_graphs
 from .refused_part import RefusedOptions, SupportQuery, find_refused_options
-from .rules import explain_two_graphs
 
 __all__ = ["are_only_operations_refused", "blame_unusual_properties", "names_every_refused_property_set"]
 

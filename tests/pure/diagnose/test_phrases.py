@@ -17,7 +17,7 @@ from cudnn_backend_py.diagnose.causes.phrases import (
     is_vague,
     name_data_types_given_as_numbers,
 )
-from cudnn_backend_py.diagnose.causes.rules import PHRASE_RULES
+from cudnn_backend_py.diagnose.causes.registry import PHRASE_RULES
 from cudnn_backend_py.rewrite.changes import KINDS
 
 NOT_SUPPORTED_STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
