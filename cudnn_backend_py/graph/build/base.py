@@ -129,10 +129,10 @@ def _list_enumerator_parameters(method: Callable[..., Any]) -> tuple[tuple[int, 
     found = []
     for place, name in enumerate(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
         # The annotation as text: to evaluate those of one method takes half a millisecond.
-        words = method.__annotations__.get(name, "").replace("|", " ").split()
-        kinds = [method.__globals__.get(word) for word in words]
+        names = method.__annotations__.get(name, "").replace("|", " ").split()
+        kinds = [method.__globals__.get(one) for one in names]
         enums = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, CudnnEnum)]
-        if enums and "str" not in words:
+        if enums and "str" not in names:
             found.append((place if place < code.co_argcount else sys.maxsize, name, enums[0]))
     return tuple(found)
 
