@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, cast
 
 from ..errors import GraphError
-from ..generated.enums import DescriptorType, HeurMode
+from ..generated.enums import DescriptorType, HeurMode, Severity
 from ..graph.ir import Graph
 from ..graph.serial import graph_to_json
 from ..native.log import LogRecord
@@ -218,6 +218,7 @@ class _GraphReader:
         self.latest: LruDict[int, _Key] = LruDict(MAX_STREAMS)  # graph of a process
         self.devices: LruDict[int, dict[str, int | str]] = LruDict(MAX_STREAMS)
         self.operations = 0
+        self.has_calls = False  # as a log of level 3 has from its start
 
     def pop_graphs_beyond_limit(self) -> Iterator[LoggedGraph]:
         while len(self.graphs) > MAX_GRAPHS or (self.operations > MAX_OPERATIONS and len(self.graphs) > 1):
@@ -241,6 +242,7 @@ class _GraphReader:
             self._read_foreign_json(item)
             return
         thread = self._get_thread_state(item)
+        self.has_calls = self.has_calls or item.severity is Severity.INFO
         if "deviceVer: " in item.text:
             self._read_device_properties(item)
         if '"operationGraph"' in item.text:
@@ -460,9 +462,12 @@ class _GraphReader:
         self._count_dumped_graph_without_json(thread)
         entry = self._find_graph(record, thread)
         if entry is None:
-            text = "the log has reasons of cuDNN, but not the graph that they refer to"
-            key = self._add_graph(record, _make_log_graph_error(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
-            entry = self.graphs[key]
+            if self.has_calls:
+                text = "cuDNN reports an error, and the log has no graph before it"
+            else:
+                text = "the log has reasons of cuDNN, but not the graph that they refer to"
+            fix = None if self.has_calls else "set CUDNN_LOGLEVEL_DBG=3"
+            entry = self.graphs[self._add_graph(record, _make_log_graph_error(text, fix), "none", made=False)]
         for refusal in read_refusals("\n".join(lines)):
             config = thread.asked
             if refusal.engine is not None:

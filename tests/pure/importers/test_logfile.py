@@ -261,6 +261,36 @@ def test_refusals_logged_without_a_graph_are_returned() -> None:
     assert (one.tag, one.state, len(one.reasons)) == ("eng7_k24=25", "refused", 2)
 
 
+def test_a_log_of_all_calls_without_a_graph_shows_cudnns_error() -> None:
+    line = "Error: CUDNN_STATUS_NOT_INITIALIZED; Reason: cudaGetDeviceCount(&count) != cudaSuccess"
+    text = report_log([format_record("cudnnCreate"), format_record("cudnnCreate", line, letter="E")]).text(
+        verbose=False
+    )
+    assert "the log has no graph before it" in text
+    assert "CUDNN_STATUS_NOT_INITIALIZED: cudaGetDeviceCount" in text
+    for untrue in ("graph 1", "CUDNN_LOGLEVEL_DBG", "--target"):
+        assert untrue not in text
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF\x02\x01", b"#!/bin/sh\nexec true\n"])
+def test_a_program_given_as_a_log_is_not_read_but_offered_to_run(content: bytes, tmp_path: Path) -> None:
+    program = tmp_path / "prog"
+    program.write_bytes(content)
+    with pytest.raises(GraphError, match="is a program") as raised:
+        read_graphs_or_errors_from_file(str(program))
+    assert f"cudnn-backend log -- {program} runs it" in raised.value.sections["fix"]
+
+
+def test_a_name_without_its_suffix_gets_the_suggestion_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    with pytest.raises(GraphError) as raised:
+        read_graphs_or_errors_from_file(str(tmp_path / "mine"))
+    assert raised.value.sections["fix"] == f"did you mean {tmp_path / 'mine.py'}?"
+    with pytest.raises(GraphError) as raised:
+        read_graphs_or_errors_from_file(str(tmp_path / "yours"))
+    assert "fix" not in raised.value.sections
+
+
 def test_a_warning_with_status_success_is_not_a_refusal() -> None:
     line = "Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to AUTO."
     assert read_log_graphs(format_record("cudnnBackendFinalize", line, letter="W")) == []
