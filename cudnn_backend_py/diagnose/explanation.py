@@ -485,6 +485,7 @@ class _Judgement:
                 candidates[index],
                 state="built",
                 workspace_bytes=plan.workspace_bytes,
+                shared_memory_bytes=_read_shared_memory_bytes(config),
                 kernels=kernels,
                 build_s=taken,
             )
@@ -639,6 +640,14 @@ def _describe_nearest_published_result(graph: Graph, target: Target, first: Cand
     from .evidence import describe_nearest_published_result
 
     return describe_nearest_published_result(graph, target.sm, target.library.version, first)
+
+
+def _read_shared_memory_bytes(config: EngineConfig) -> int | None:
+    """Return the shared memory per block of an engine config; None for engines that do not state it."""
+    try:
+        return config.shared_memory_bytes
+    except CudnnBackendError:
+        return None
 
 
 def _list_dangerous_lint_findings(graph: Graph) -> tuple[str, ...]:
