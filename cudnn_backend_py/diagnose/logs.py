@@ -11,6 +11,7 @@ from ..importers.graphs import GraphSource, LoggedGraph, read_graphs, read_recor
 from ..importers.records import ForeignJson
 from ..native.log import LogRecord
 from ..printable import make_lines_printable, printable
+from ..system.version import DESCRIBED_GPUS_SINCE, parse_version_numbers
 from .explanation import explain
 from .report.summary import format_graph_line, format_summary
 from .report.text import render_text
@@ -86,10 +87,12 @@ class LogReport:
         logged = sorted({item.version for item in self.graphs if item.version})
         if not logged or not judged or all(name.partition("+")[0] in logged for name in judged):
             return ""
-        return (
-            f"The log is of cuDNN {', '.join(logged)}, the verdicts are of cuDNN {', '.join(sorted(judged))}: "
-            f"--cudnn {logged[0]} judges with the cuDNN of the log."
-        )
+        said = f"The log is of cuDNN {', '.join(logged)}, the verdicts are of cuDNN {', '.join(sorted(judged))}"
+        described = any(one.target != "gpu" for some in self.verdicts for one in some)
+        nearest = max(logged, key=parse_version_numbers)
+        if described and parse_version_numbers(nearest) < DESCRIBED_GPUS_SINCE:
+            return f"{said}: --cudnn 9.8.0 is the oldest that judges for a described GPU."
+        return f"{said}: --cudnn {nearest} judges with the cuDNN of the log."
 
     def __str__(self) -> str:
         return self.text()
