@@ -247,6 +247,8 @@ class Verdict(HtmlDisplay):
         """Text on where the supported config comes from, if not from the chosen heuristics modes; else empty."""
         if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
             owner = self.first.mode
+            if owner == "named":
+                return f" with {self.first.tag}"
             return f" by a config {self.first.origin}" if owner == EVERY_ENGINE else f" by {owner}'s config"
         if self.only_fallback is None:
             return ""

@@ -492,7 +492,9 @@ def make_nothing_selected_error(question: OperationGraph, selection: Selection, 
         code="nothing-selected",
         cudnn=found.error_text,
         where=f"selected by {wanted}" if wanted else None,
-        cause="\n".join(map(str, refused)) or "the heuristics listed no engine config, and cuDNN gave no reason",
+        cause=None
+        if unknown_engine
+        else "\n".join(map(str, refused)) or "the heuristics listed no engine config, and cuDNN gave no reason",
         fix="select an engine that explain(graph) lists, or none"
         if unknown_engine
         else fault.repair
