@@ -154,7 +154,8 @@ class Control:
 class EngineCheck:
     """The result of checking all configs of one engine: how many, and cuDNN's most frequent reason against them.
 
-    ``passed`` of the ``configs`` checked pass the support check; ``unchecked`` more crashed cuDNN or hung.
+    ``passed`` of the ``configs`` checked pass the support check, and ``tags`` has them all; ``unchecked`` more crashed
+    cuDNN or hung.
     """
 
     engine: int
@@ -162,11 +163,18 @@ class EngineCheck:
     passed: int
     unchecked: int = 0
     reason: Reason | None = None
+    tags: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = f"engine {self.engine}: {self.configs:,} checked, {self.passed:,} passed"
+        if self.tags:
+            more = len(self.tags) - _MAX_SHOWN_TAGS
+            text += f": {', '.join(self.tags[:_MAX_SHOWN_TAGS])}" + f" and {more:,} more in the JSON" * (more > 0)
         text += f", {self.unchecked:,} not checked" if self.unchecked else ""
         return text + (f"; most often refused with {' '.join(str(self.reason).split())}" if self.reason else "")
+
+
+_MAX_SHOWN_TAGS = 4
 
 
 @dataclass(frozen=True, slots=True)
