@@ -127,7 +127,7 @@ def _run_graph_file(path: str) -> Graph:
             f"{path} fails with {_format_exception(error)}",
             code="graph-file",
             where=_format_user_stack_frames(error),
-            fix=None if _GRAPH_FUNCTION in Path(path).read_text(errors="replace") else _format_program_commands(path),
+            fix=None if _is_written_for_graphs(path, error) else _format_program_commands(path),
         ) from error
     if not isinstance(graph, Graph):
         raise GraphError(
@@ -136,6 +136,10 @@ def _run_graph_file(path: str) -> Graph:
             fix=f"define 'def graph() -> Graph', or give a graph JSON\nor {_format_program_commands(path)}",
         )
     return graph
+
+
+def _is_written_for_graphs(path: str, error: BaseException) -> bool:
+    return isinstance(error, SyntaxError) or _GRAPH_FUNCTION in Path(path).read_text(encoding="utf-8", errors="replace")
 
 
 def _format_program_commands(path: str) -> str:
