@@ -27,8 +27,8 @@ _PAGE_HEAD = """\
 # Attention: support by option
 
 Find an option of attention and read which cuDNN versions and architectures support it. Tested: {targets}; cuDNN
-{versions}. An answer without an architecture holds for all of these, one without a version for all these versions. Versions
-between them were not tested: `cudnn-backend matrix --since GRAPH` finds the first one.
+{versions}. An answer without an architecture holds for all of these, one without a version for all these versions.
+Versions between them were not tested: `cudnn-backend matrix --since GRAPH` finds the first one.
 `cudnn-backend attention-table --target sm90 --row causal` judges with your cuDNN.
 
 "Many operations" are graphs of matmul, softmax and so on (`implementation="composite"`); "one operation" is cuDNN's
