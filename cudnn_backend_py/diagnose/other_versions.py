@@ -220,7 +220,15 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         version = format_version_numbers(needed)
         remedy = f"use cuDNN {version} or newer (--cudnn {version}); it may refuse the graph for other reasons"
         cause = replace(cause, remedy=remedy)
+    if cause.code == "pattern-removed" and not any(_parse_version(name) < _PATTERNS_REMOVED_IN for name in names):
+        major, minor, _ = _PATTERNS_REMOVED_IN
+        last = f"{major}.{minor - 1}"
+        remedy = f"cuDNN {last} supported such patterns, and may support this graph (--cudnn {last} installs it)"
+        cause = replace(cause, remedy=remedy, asked="")
     return replace(verdict, cause=cause)
+
+
+_PATTERNS_REMOVED_IN = (9, 25, 0)  # attention that keeps S: its kernels went with the engine of xmma512
 
 
 def _add_verdict_of_version_with_engines(

@@ -338,6 +338,8 @@ def render_baseline_check(checked: Sequence[CheckedVerdict], updated: str | None
         parts.append(make_line(head, _LETTER_STYLES[one.cell.letter]))
         parts += [*map(make_line, rest), make_line("")]
     parts.append(make_line(counts, "red" if updated is None else "yellow"))
+    if updated is None and any(one.can_be_recorded and not one.expected for one in changed):
+        parts.append(make_line("fix: 'cudnn-backend check --update FILE' writes verdicts that FILE does not have yet"))
     from ..causes.find import DEVICE_NEEDED_CODE  # only here
 
     unjudged_cells = (one.cell for one in changed if one.is_unexpectedly_unjudged)
