@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..importers.graphs import GraphSource, LoggedGraph, read_graphs, read_records_and_foreign_json
+from ..importers.graphs import UNNAMED, GraphSource, LoggedGraph, read_graphs, read_records_and_foreign_json
 from ..importers.records import ForeignJson
 from ..native.log import LogRecord
 from ..printable import make_lines_printable, printable
@@ -156,6 +156,7 @@ def _format_graph_heading(number: int, item: LoggedGraph) -> str:
     told += [f"thread {item.thread}"] * bool(item.thread)
     told += [f"heuristics {', '.join(item.modes)}"] * bool(item.modes)
     name = "no graph" if item.source == "none" else f"graph {number}"
+    name += f", {item.graph.name}" if item.graph is not None and item.graph.name != UNNAMED else ""
     lines = [printable(f"{name}: {', '.join(told)}; from {_SOURCE_TITLES.get(item.source, item.source)}")]
     if item.device:
         known = ", ".join(f"{key} {value}" for key, value in item.device.items())

@@ -272,6 +272,16 @@ def test_a_log_of_all_calls_without_a_graph_shows_cudnns_error() -> None:
         assert untrue not in text
 
 
+def test_graphs_of_attention_are_named_by_their_pattern() -> None:
+    found = read_log_graphs(TORCH)
+    assert [one.graph and one.graph.name for one in found] == ["attention forward", "attention backward"]
+    assert report_log([TORCH]).text(verbose=False).startswith("graph 1, attention forward: cuDNN 9.19.0, ")
+    (other,) = read_log_graphs(FORUM)
+    assert other.graph is not None
+    assert other.graph.name == "graph"
+    assert report_log([FORUM]).text(verbose=False).startswith("graph 1: ")
+
+
 @pytest.mark.parametrize("content", [b"\x7fELF\x02\x01", b"#!/bin/sh\nexec true\n"])
 def test_a_program_given_as_a_log_is_not_read_but_offered_to_run(content: bytes, tmp_path: Path) -> None:
     program = tmp_path / "prog"
@@ -306,7 +316,7 @@ def test_log_report_converts_to_text_and_json() -> None:
     report = report_log([TORCH])
     assert report.exit_code == 0
     text = str(report)
-    assert "graph 1: cuDNN 9.19.0, line" in text
+    assert "graph 1, attention forward: cuDNN 9.19.0, line" in text
     assert "eng2_k24=7 executed" in text
     data = json.loads(json.dumps(report.to_dict()))
     assert [item["configs"][-1]["tag"] for item in data["graphs"]] == ["eng1_k24=3", "eng7_k24=26"]
@@ -377,7 +387,9 @@ def test_errors_name_invalid_parts_of_the_graph_json(change: str, words: str) ->
 def test_a_file_with_one_json_graph_is_read(pretty: int | None) -> None:
     (found,) = read_log_graphs(json.dumps(read_logged_operation_graph(), indent=pretty))
     assert (found.source, found.version) == ("json", "9.19.0")
-    assert found.graph == graph_from_log_json(read_logged_operation_graph())
+    assert found.graph is not None
+    assert found.graph.ops == graph_from_log_json(read_logged_operation_graph()).ops
+    assert found.graph.name == "attention forward"
     (other,) = read_log_graphs(json.dumps(FRONTEND_GRAPHS[0], indent=pretty))
     assert (other.source, other.version) == ("frontend", "9.19.0")
     assert other.graph == graph_from_frontend_json(FRONTEND_GRAPHS[0])
