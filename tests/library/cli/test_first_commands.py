@@ -125,12 +125,12 @@ def test_a_logged_program_in_any_language_finds_a_driver_library() -> None:
 
 def test_a_program_for_cudnn_frontend_or_torch_gets_the_commands_that_run_it(tmp_path: Path) -> None:
     program = tmp_path / "fe.py"
-    program.write_text("import cudnn_of_nobody\n")
+    program.write_text("import cudnn_not_installed\n")
     done = run_cudnn_backend_command("explain", str(program))
     assert done.code == 2
     for command in ("log -- python", "frontend", "why"):
         assert f"cudnn-backend {command} {program}" in done.stderr
-    program.write_text("def graph():\n    import cudnn_of_nobody\n")
+    program.write_text("def graph():\n    import cudnn_not_installed\n")
     assert "cudnn-backend why" not in run_cudnn_backend_command("explain", str(program)).stderr
 
 

@@ -241,6 +241,6 @@ def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
 def test_versions_between_the_judged_ones_are_named_with_the_command_to_install_one(
     versions: tuple[str, ...], letters: str, said: str | None
 ) -> None:
-    asked = {version: CELL_BY_LETTER[letter] for version, letter in zip(versions, letters, strict=True)}
-    text = render_as_text(render_supporting_version_range(Since("g", "sm90", versions, asked)))
+    cells = {version: CELL_BY_LETTER[letter] for version, letter in zip(versions, letters, strict=True)}
+    text = render_as_text(render_supporting_version_range(Since("g", "sm90", versions, cells)))
     assert (said in text) if said else ("not judged is" not in text)

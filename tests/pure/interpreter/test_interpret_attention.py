@@ -484,7 +484,7 @@ def test_the_unified_operation_rounds_like_the_composite_graph(option: str) -> N
         np.testing.assert_array_equal(one[name], value, err_msg=name)
 
 
-def test_k_and_v_of_a_backward_graph_given_as_they_are_get_the_way_to_transpose_them() -> None:
+def test_the_error_for_k_or_v_that_a_backward_graph_takes_transposed_says_so() -> None:
     problem = Attention(batch=1, heads=2, seq_q=8, seq_kv=9, head_dim=8)
     k, v = (np.ones(problem.dims(name)) for name in "kv")
     q = np.ones(problem.dims("q"))
