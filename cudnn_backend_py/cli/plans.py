@@ -64,7 +64,7 @@ def _explain_missing_plan(graph: Graph, source: Sequence[str], target: str | Non
     print_warning(
         CudnnBackendError(error.headline, code=error.code, cause=error.sections.get("cause"), fix=fix).render()
     )
-    return 1 if isinstance(error, NotSupported) else NOT_JUDGED_EXIT_CODE
+    return 1 if error.code == "nothing-selected" else NOT_JUDGED_EXIT_CODE
 
 
 @click.group("plan", cls=Group)

@@ -286,6 +286,8 @@ def test_explain_judges_one_engine_config_alone(attention_file: str) -> None:
     code, refused = explain("--engine", "eng2_k24=5")
     assert (code, refused["outcome"], refused["cause"]["code"]) == (1, "not supported", "engine-config-refused")
     assert refused["candidates"][0]["reasons"][0]["text"] in refused["cause"]["headline"]
+    code, unknown = explain("--engine", "99")
+    assert (code, unknown["cause"]["code"]) == (2, "engine-unknown")
     code, indexed = explain("--engine", str(first["engine"]))
     assert code == 0
     assert {one["engine"] for one in indexed["candidates"]} == {first["engine"]}
@@ -301,6 +303,6 @@ def test_a_plan_of_a_refused_engine_config_is_no_usage_error(attention_file: str
     done = CliRunner().invoke(main, [*words, "--engine", "eng2_k24=5"])
     assert (done.exit_code, "eng2_k24=5: CUDNN_STATUS_NOT_SUPPORTED" in done.stderr) == (1, True)
     unknown = CliRunner().invoke(main, [*words, "--engine", "99"])
-    assert "has no engine 99" in unknown.stderr
+    assert (unknown.exit_code, "has no engine 99" in unknown.stderr) == (2, True)
     assert "is wanted" not in unknown.stderr
     assert not (tmp_path / "x.plan").exists()
