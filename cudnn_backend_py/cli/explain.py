@@ -21,6 +21,7 @@ from .options import (
     add_target_option,
     format_graph_option,
     make_seconds_option,
+    parse_engine_option,
 )
 from .output import (
     NOT_JUDGED_EXIT_CODE,
@@ -58,6 +59,7 @@ __all__ = ["explain_graphs", "judge_and_search_remedies"]
     "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
 )
 @click.option("--every-engine", is_flag=True, help="Check all engines and knob values, not only what heuristics list.")
+@click.option("--engine", metavar="ENGINE", help="Judge this engine alone, or the config of a tag such as eng2_k24=7.")
 @click.option(
     "--code",
     metavar="FOLDER",
@@ -79,6 +81,7 @@ def explain_graphs(
     budget_s: float | None,
     execute: bool,
     every_engine: bool,
+    engine: str | None,
     code: str | None,
     verbose: bool,
     limit_s: float,
@@ -106,6 +109,7 @@ def explain_graphs(
             "more than one --target": len(targets) > 1,
             "--execute": execute,
             "--every-engine": every_engine,
+            "--engine": engine is not None,
             "--code": code is not None,
             "--here": here,
             f"--format {style}": style in ("junit", "github"),
@@ -120,6 +124,9 @@ def explain_graphs(
         else:
             _show_remedies(graph_files[0], number, target, modes, build is not False, budget_s, limit_s, style, output)
         return
+    if every_engine and engine is not None:
+        raise click.UsageError("--every-engine checks all engines: leave it out, or leave --engine out")
+    chosen = parse_engine_option(engine)
     build = build is True
     if code is not None:
         os.makedirs(code, exist_ok=True)
@@ -143,6 +150,7 @@ def explain_graphs(
                 shapes=True,
                 every_engine=every_engine,
                 code=code,
+                engine=chosen,
             )
             for _, graph in graphs
             for name in targets or (None,)
@@ -175,6 +183,7 @@ def explain_graphs(
                         shapes=True,
                         every_engine=every_engine,
                         code=code,
+                        engine=chosen,
                     )
                     for _, graph in graphs
                     for name in names

@@ -19,6 +19,7 @@ __all__ = ["load_graph_file", "read_graphs_and_errors"]
 
 _PACKAGE_FOLDER = str(Path(__file__).parents[1])
 _MAX_MESSAGE_LENGTH = 2000  # characters of the message of somebody's exception
+_GRAPH_FUNCTION = "def graph("
 _MAX_FRAMES = 10  # shown at either end of a traceback
 _PYTHON_FORMAT_TEXT = ".py: Python with a function graph(), which is run; the only files that are"
 
@@ -123,17 +124,30 @@ def _run_graph_file(path: str) -> Graph:
         raise
     except BaseException as error:  # whatever a user's file may raise: SystemExit would be an answer
         raise GraphError(
-            f"{path} fails with {_format_exception(error)}", code="graph-file", where=_format_user_stack_frames(error)
+            f"{path} fails with {_format_exception(error)}",
+            code="graph-file",
+            where=_format_user_stack_frames(error),
+            fix=None if _is_written_for_graphs(path, error) else _format_program_commands(path),
         ) from error
     if not isinstance(graph, Graph):
         raise GraphError(
             f"{path} has no function graph() that returns a Graph",
             code="graph-file",
-            fix="define 'def graph() -> Graph', or give a graph JSON\n"
-            f"or run a program: cudnn-backend log -- python {path} explains the graphs that it makes,\n"
-            f"cudnn-backend frontend {path} those of cudnn-frontend",
+            fix=f"define 'def graph() -> Graph', or give a graph JSON\nor {_format_program_commands(path)}",
         )
     return graph
+
+
+def _is_written_for_graphs(path: str, error: BaseException) -> bool:
+    return isinstance(error, SyntaxError) or _GRAPH_FUNCTION in Path(path).read_text(encoding="utf-8", errors="replace")
+
+
+def _format_program_commands(path: str) -> str:
+    return (
+        f"run a program: cudnn-backend log -- python {path} explains the graphs that it makes,\n"
+        f"cudnn-backend frontend {path} those of cudnn-frontend, which need not be installed,\n"
+        f"cudnn-backend why {path} the attention of torch"
+    )
 
 
 @contextlib.contextmanager

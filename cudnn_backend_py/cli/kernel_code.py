@@ -23,7 +23,9 @@ def disassemble_kernels(verdicts: Iterable[Verdict], folder: str) -> None:
     """
     import shutil
 
-    program = shutil.which("nvdisasm")
+    from ..native.find import find_wheel_program
+
+    program = shutil.which("nvdisasm") or find_wheel_program("nvdisasm")
     files: dict[Path, None] = {}
     for verdict in verdicts:
         none = f"no code of {verdict.graph}"
@@ -39,7 +41,8 @@ def disassemble_kernels(verdicts: Iterable[Verdict], folder: str) -> None:
         print_warning(f"code: {cubin}" + (f", {sass}" if sass else ""))
     if files and program is None:
         print_warning(
-            "no SASS: nvdisasm is not on PATH; it comes with the CUDA toolkit and the package nvidia-cuda-nvdisasm"
+            "no SASS: nvdisasm is not on PATH and in no wheel; it comes with the CUDA toolkit, and is installed by "
+            "pip install nvidia-cuda-nvdisasm"
         )
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "add_target_option",
     "format_graph_option",
     "make_seconds_option",
+    "parse_engine_option",
 ]
 
 BUILD_HELP = "Also build a plan: compilation can fail where the check passed."
@@ -194,6 +195,11 @@ def add_repeatable_version_option(other: str) -> Callable[[Any], Any]:
 def make_seconds_option(*names: str, more_than_0: bool = False, **settings: Any) -> Callable[[Any], Any]:
     """Return an option for a time in seconds."""
     return click.option(*names, type=Seconds(more_than_0=more_than_0), show_default=True, metavar="SECONDS", **settings)
+
+
+def parse_engine_option(engine: str | None) -> int | str | None:
+    """Return the value of ``--engine``: an index as a number, else the tag of an engine config."""
+    return int(engine) if engine is not None and engine.isdecimal() else engine
 
 
 def add_mode_option(function: Any) -> Any:

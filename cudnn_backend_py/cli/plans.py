@@ -24,6 +24,7 @@ from .options import (
     add_target_option,
     format_graph_option,
     make_seconds_option,
+    parse_engine_option,
 )
 from .output import (
     NOT_JUDGED_EXIT_CODE,
@@ -50,7 +51,7 @@ _CACHE_DISABLED_TEXT = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE i
 
 
 def _explain_missing_plan(graph: Graph, source: Sequence[str], target: str | None, error: CudnnBackendError) -> int:
-    """Print why there is no plan; return 1 if cuDNN does not support the graph, 2 for another reason."""
+    """Print why there is no plan; return 1 if cuDNN refuses the graph or the chosen config, 2 for another reason."""
     from ..diagnose import Query, judge
     from ..diagnose.report.summary import format_summary
 
@@ -63,7 +64,7 @@ def _explain_missing_plan(graph: Graph, source: Sequence[str], target: str | Non
     print_warning(
         CudnnBackendError(error.headline, code=error.code, cause=error.sections.get("cause"), fix=fix).render()
     )
-    return NOT_JUDGED_EXIT_CODE
+    return 1 if error.code == "nothing-selected" else NOT_JUDGED_EXIT_CODE
 
 
 @click.group("plan", cls=Group)
@@ -91,8 +92,8 @@ def build_plan(
 ) -> None:
     """Build the plan of GRAPH ahead of time.
 
-    It may be for a GPU that is not here. Exit code 1 if cuDNN does not support GRAPH, as explain says; 2 if the
-    plan cannot be had for another reason.
+    It may be for a GPU that is not here. Exit code 1 if cuDNN does not support GRAPH, as explain says, or not
+    with that engine; 2 if the plan cannot be had for another reason.
     """
     from ..plans.build import build as build_plan
     from ..plans.build import parse_knobs
@@ -102,8 +103,7 @@ def build_plan(
     try:
         with show_progress_line("building") as step:
             step(asked.name)
-            chosen = int(engine) if engine is not None and engine.isdecimal() else engine
-            built = build_plan(asked, target, mode=mode, engine=chosen, knobs=choices)
+            built = build_plan(asked, target, mode=mode, engine=parse_engine_option(engine), knobs=choices)
     except (CudnnStatusError, NotSupported) as error:
         source = [graph_file, *format_graph_option(number)]
         raise SystemExit(_explain_missing_plan(asked, source, target, error)) from None

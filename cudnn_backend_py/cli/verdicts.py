@@ -83,7 +83,13 @@ class _LogCommand(Command):
         if "--" in args:
             place = args.index("--")
             args, ctx.meta[_PROGRAM_KEY] = args[:place], args[place + 1 :]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "extra argument" not in error.message:
+                raise
+            text = f"{error.message}; a program comes after --: cudnn-backend log -- PROGRAM [ARGUMENTS]"
+            raise click.UsageError(text, error.ctx) from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the arguments for the usage line."""

@@ -14,6 +14,7 @@ import click
 
 from ..errors import EnvironmentNotReady
 from ..printable import printable
+from ..system.version import DESCRIBED_GPUS_SINCE
 from .options import InstalledVersionParameter
 from .output import NOT_JUDGED_EXIT_CODE, format_megabytes, print_warning
 
@@ -39,7 +40,6 @@ __all__ = [
 
 LARGE_DOWNLOAD_BYTES = 300e6  # of a download: the user is asked at a terminal
 
-_FIRST_WITH_DESCRIBED_GPUS = (9, 8)
 _VERSION_OPTION, _FULL_OPTION, _JIT_OPTION = "--cudnn", "--full", "--jit"
 _WHEEL_KEY = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
 
@@ -166,7 +166,7 @@ def _install_missing_version(version: str, wheel: Literal["full", "jit"] | None)
     from ..native.version_store import VersionRequest
     from ..versions import store as versions
 
-    if (0,) < VersionRequest.parse(version).numbers < _FIRST_WITH_DESCRIBED_GPUS:
+    if (0,) < VersionRequest.parse(version).numbers < DESCRIBED_GPUS_SINCE[:2]:
         print_warning(f"cuDNN {version} judges only for the GPU of this machine: described GPUs need 9.8.0")
     try:
         size = versions.find_download_size(version, wheel) or 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..errors import CudnnStatusError
 from ..generated.enums import KnobType, Severity
 from ..plans.candidate import EVERY_ENGINE
+from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.refusals import Reason, read_error_reasons, read_refusals
 from .fork import run_in_fork
@@ -66,6 +67,7 @@ def check_every_engine(
     for engine, coming in enumerate(choices):
         passed = unchecked = 0
         reasons: Counter[Reason] = Counter()
+        tags: list[str] = []
         while part := list(itertools.islice(coming, _CONFIGS_PER_PROCESS)):
             step(f"engine config of engine {engine} of {engines}, {checked:,} of {total:,} configs checked")
             checked += len(part)
@@ -75,12 +77,13 @@ def check_every_engine(
                 continue
             passed += len(answer[0])
             reasons += answer[1]
+            tags += [EngineChoice(engine, part[number]).tag for number in answer[0]]
             found += [
                 question.config(engine, part[number], origin=EVERY_ENGINE)
                 for number in answer[0][:_MAX_RETURNED_CONFIGS]
             ]
         reason = next((reason for reason, _ in reasons.most_common(1)), None)
-        checks.append(EngineCheck(engine, passed + reasons.total(), passed, unchecked, reason))
+        checks.append(EngineCheck(engine, passed + reasons.total(), passed, unchecked, reason, tuple(tags)))
     return found, tuple(checks), _format_check_counts(checks, in_part)
 
 

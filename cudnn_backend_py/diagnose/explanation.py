@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, cast
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
 from ..generated.enums import DataType, DescriptorType, HeurMode, Status
@@ -21,12 +21,15 @@ from ..graph.ir import check_graph
 from ..known_issues import find_issues_failing_before_execution, find_known_issues, silence_issue_warnings
 from ..native import loaded_library
 from ..native.environment_problems import EnvironmentProblem, check_environment
+from ..plans.build import make_selection
 from ..plans.candidate import CANNOT_LOAD, Candidate, parse_refused_candidates
+from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.lower import find_newer_features
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error_reasons, read_refusals
 from ..plans.select import Selection, select
+from ..plans.select import candidates as list_configs
 from ..system.interruption import reraise_interruption
 from ..system.version import format_version_numbers
 from ..target import Profile, Target, use_target
@@ -91,6 +94,7 @@ def explain(
     shapes: bool = False,
     every_engine: bool = False,
     code: str | None = None,
+    engine: int | str | None = None,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -124,17 +128,21 @@ def explain(
         combinations of knob values is checked with each value of one knob at a time.
     code
         Folder to write the machine code of built plans to, as :meth:`Plan.save_code` does; builds like `build`.
+    engine
+        The index of an engine, or the tag of an engine config such as ``eng2_k24=7``: it alone is judged.
 
     Raises
     ------
     UsageError
-        ``unknown-target``, ``unknown-enumerator``. Anything else is a verdict, not an exception: what the environment
-        lacks, what this package refuses about the graph, and also what fails in this package (``judging-failed``).
+        ``unknown-target``, ``unknown-enumerator``, ``engine-tag``. Anything else is a verdict, not an exception:
+        what the environment lacks, what this package refuses about the graph, and also what fails in this package
+        (``judging-failed``).
     """
     check_graph(graph)
     build = build or code is not None
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
+    chosen_engine = None if engine is None else replace(make_selection("A", engine, None, None), modes=modes)
     name = target if isinstance(target, str) else "gpu" if target is None else target.name
     lib = loaded_library()
     if lib is None:
@@ -149,7 +157,19 @@ def explain(
         try:
             with use_target(target, on=lib) as chosen:
                 verdict = _Judgement(
-                    graph, chosen, modes, build, execute, plans, step, skip, causes, shapes, every_engine, code
+                    graph,
+                    chosen,
+                    modes,
+                    build,
+                    execute,
+                    plans,
+                    step,
+                    skip,
+                    causes,
+                    shapes,
+                    every_engine,
+                    code,
+                    chosen_engine,
                 ).verdict()
         except CudnnBackendError as error:
             if error.code == "unknown-target":
@@ -183,8 +203,10 @@ class _Judgement:
         shapes: bool,
         every_engine: bool,
         code: str | None,
+        engine: Selection | None = None,
     ) -> None:
         self.causes = causes
+        self.engine = engine
         self.checks_every_engine = every_engine
         self.every_engine = ""
         self.engines: tuple[EngineCheck, ...] = ()
@@ -370,6 +392,8 @@ class _Judgement:
         candidates: list[Candidate] = []
         survivors: list[tuple[int, EngineConfig]] = []
         loose: list[Reason] = []
+        if self.engine is not None:
+            return self._judge_one_engine(control, operation_graph, self.engine)
         for mode in self.modes:
             self.step(f"heuristics mode {mode.name}")
             try:
@@ -409,11 +433,39 @@ class _Judgement:
                 cause, self.target, control_supported=self.knows_architecture
             )
             return self._make_verdict(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
+        return self._judge_survivors(control, candidates, survivors, tuple(loose))
+
+    def _judge_one_engine(self, control: Control, operation_graph: OperationGraph, wanted: Selection) -> Verdict:
+        """Judge the configs of one engine alone; cuDNN's reason for a refusal is the cause, without a remedy."""
+        tag = EngineChoice(cast(int, wanted.engine), wanted.knob_values).tag
+        self.step(f"engine config {tag}")
+        found = list_configs(operation_graph, wanted)
+        refused = [one for one in found.refused if one.engine == wanted.engine and one.refused_by_cudnn]
+        candidates = [*map(Candidate.from_config, found.configs), *refused]
+        if found.configs:
+            return self._judge_survivors(control, candidates, list(enumerate(found.configs)), ())
+        if (engine := cast(int, wanted.engine)) >= (count := operation_graph.engine_count):
+            headline = f"cuDNN has no engine {engine} for this graph, only 0 to {count - 1}"
+            unknown = Cause("engine-unknown", headline, Basis.MEASURED)
+            return self._make_verdict(Outcome.NOT_JUDGED, "heuristics", control, candidates, (), unknown)
+        said = refused[-1].reason if refused else "it lists no config of it"
+        fix = "leave --engine out: -v lists the engine configs that are supported"
+        cause = Cause("engine-config-refused", f"cuDNN refuses {tag}: {said}", Basis.RULE, "", fix)
+        return self._make_verdict(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, (), cause)
+
+    def _judge_survivors(
+        self,
+        control: Control,
+        candidates: list[Candidate],
+        survivors: list[tuple[int, EngineConfig]],
+        loose: tuple[Reason, ...],
+    ) -> Verdict:
+        """Judge a graph of which some engine configs pass their support check."""
         if self.build:
-            return self._judge_by_building(control, candidates, survivors, tuple(loose))
+            return self._judge_by_building(control, candidates, survivors, loose)
         if self.causes and self._may_plan_build_fail():
-            return self._try_build_in_fork(control, candidates, survivors, tuple(loose))
-        return self._make_verdict(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
+            return self._try_build_in_fork(control, candidates, survivors, loose)
+        return self._make_verdict(Outcome.SUPPORTED, "heuristics", control, candidates, loose, None)
 
     def _may_plan_build_fail(self) -> bool:
         """Return whether plans of this graph are known to fail, so that a verdict requires building one."""
@@ -490,6 +542,7 @@ class _Judgement:
                 candidates[index],
                 state="built",
                 workspace_bytes=plan.workspace_bytes,
+                shared_memory_bytes=_read_shared_memory_bytes(config),
                 kernels=kernels,
                 build_s=taken,
             )
@@ -644,6 +697,14 @@ def _describe_nearest_published_result(graph: Graph, target: Target, first: Cand
     from .evidence import describe_nearest_published_result
 
     return describe_nearest_published_result(graph, target.sm, target.library.version, first)
+
+
+def _read_shared_memory_bytes(config: EngineConfig) -> int | None:
+    """Return the shared memory per block of an engine config; None for engines that do not state it."""
+    try:
+        return config.shared_memory_bytes
+    except CudnnBackendError:
+        return None
 
 
 def _list_dangerous_lint_findings(graph: Graph) -> tuple[str, ...]:

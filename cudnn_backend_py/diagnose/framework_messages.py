@@ -113,15 +113,28 @@ MESSAGE_ENTRIES = (
     MessagePattern(
         "sdpa-gate",
         r"cudnn attention (?:kernel )?(?:not used|has been|is not)|cudnn version (?:is )?too old|"
-        r"cudnn version does not support|cudnn sdpa (?:is not|requires|does not|supports|nested)|"
-        r"cudnn mha only supports|"
-        r"\bhead_dim should be|not in cudnn-supported|sdpa fprop requires|dropout reference is only supported|"
+        r"cudnn version does not support|cudnn sdpa (?:is not|requires|does not|supports|nested|on sm)|"
+        r"cudnn (?:mha only supports|attention does not support|dropout probability)|"
+        r"\bhead_dim should be (?:no|a)|not in cudnn-supported|sdpa fprop requires|dropout reference is only supported|"
         r"\bs_q (?:not a multiple|less than)|seq_kv is not supported below",
         "torch",
         "A condition of torch excluded cuDNN attention",
         "torch checks data types, dims, mask, dropout, architecture and cuDNN's version before it calls cuDNN; this "
         "line or the one after it names the condition.",
         "Change the call as the condition says, or use another backend.",
+        "why",
+    ),
+    MessagePattern(
+        "sdpa-condition",
+        r"query, key and value to all be of dtype|(?:both|all) fused kernels|\bfused kernels do not support|"
+        r"(?:flash|mem(?:ory)?[ _]efficient) attention (?:requires|does|currently|only|kernel not|has been|on)|"
+        r"flashattentionv2 only supports|flash attention only supports|for nestedtensor inputs|"
+        r"tensors need to be on cuda device|use the following attn mask shapes",
+        "torch",
+        "A condition of torch excluded an attention backend",
+        "torch checks a call for each backend: cuDNN, flash and memory-efficient attention share conditions such as 4 "
+        "dims and equal data types; cuDNN and flash need half or bfloat16. The line is the condition.",
+        "Change the call as the line says; a backend without such a line can run it.",
         "why",
     ),
     MessagePattern(
@@ -245,7 +258,8 @@ MESSAGE_ENTRIES = (
     ),
     MessagePattern(
         "versions-differ",
-        r"cudnn version (?:incompatibility|mismatch)|loaded runtime cudnn library|version_mismatch",
+        r"cudnn version (?:incompatibility|mismatch)|loaded runtime cudnn library|"
+        r"(?:status|sublibrary)_version_mismatch",
         "",
         "The cuDNN that was loaded is not the one the program was built for",
         "Another cuDNN was found first: one in LD_LIBRARY_PATH, of the system, of conda, or of another wheel; or "
@@ -306,6 +320,22 @@ MESSAGE_ENTRIES = (
         "frontend",
     ),
     MessagePattern(
+        "frontend-attention-condition",
+        r"\bhidden_dim (?:d_\w+ )?shou?l?d be|\bhead_dim should be less|\bsdpa (?:fp8|fp16|node|operation)\b|"
+        r"mxfp8 sdpa|attention, number of heads|bottom right causal mask|decode only mode|\bragged offsets? are only|"
+        r"THD \(ragged|for bprop thd|paged (?:caches|attention) (?:only|with|are not|can only)|"
+        r"sliding window attention (?:is|with|requires)|alibi mask is used|"
+        r"(?:left|right) bounds?\b.{0,60}(?:zero|supported)|"
+        r"(?:padding mask requires|only if padding mask)|bias mask data type|\bdbias (?:not|with|is not)\b|"
+        r"deterministic algorithm|attention score mod|dropout probability cannot|attn_scale with tensor",
+        "cudnn-frontend",
+        "A condition of cudnn-frontend excluded this attention",
+        "cudnn-frontend checks data types, dims, masks, architecture and cuDNN's version before it calls cuDNN. The "
+        "sentence is the condition; hidden_dim is the head dim, which zeros can pad.",
+        "Change the call as the sentence says, or use a newer cuDNN and cudnn-frontend.",
+        "frontend",
+    ),
+    MessagePattern(
         "framework-condition",
         r"cudnn (?:frontend )?error: (?!CUDNN_STATUS|\[cudnn_frontend|no )\w+ \w|requires? cudnn version|"
         r"with cudnn version (?:below|above)|\bonly supported (?:from|with|on|for) cudnn",
@@ -317,8 +347,62 @@ MESSAGE_ENTRIES = (
     ),
 )
 
+# What a status says that has no explanation of its own below; the names are those of the header.
+_STATUS_MEANINGS = {
+    "SERIALIZATION_VERSION_MISMATCH": "The plan was serialized by another cuDNN version, which this one cannot load.",
+    "DEPRECATED": "The call is deprecated.",
+    "LICENSE_ERROR": "The call needs a license, and checking it failed.",
+    "RUNTIME_IN_PROGRESS": "Work in the stream is not complete; cudnnQueryRuntimeError answers this.",
+    "RUNTIME_FP_OVERFLOW": "A number overflowed while a kernel ran.",
+    "BAD_PARAM_NULL_POINTER": "A pointer of a call is null.",
+    "BAD_PARAM_MISALIGNED_POINTER": "A pointer has a smaller alignment than its tensor states.",
+    "BAD_PARAM_NOT_FINALIZED": "A descriptor of the call is not finalized.",
+    "BAD_PARAM_OUT_OF_BOUND": "A value is outside its range.",
+    "BAD_PARAM_SIZE_INSUFFICIENT": "A buffer or an array of the call is too small.",
+    "BAD_PARAM_STREAM_MISMATCH": "The streams of two objects differ.",
+    "BAD_PARAM_SHAPE_MISMATCH": "The dims of two tensors do not match.",
+    "BAD_PARAM_DUPLICATED_ENTRIES": "An entry is given twice, such as the uid of a tensor.",
+    "BAD_PARAM_ATTRIBUTE_TYPE": "The element type given for an attribute is not the one that it has.",
+    "BAD_PARAM_CUDA_GRAPH_MISMATCH": "The CUDA graph does not match the plan.",
+    "BAD_PARAM_DESCRIPTOR_TYPE": "The descriptor is of another type than the call needs.",
+    "NOT_SUPPORTED_GRAPH_PATTERN": "No engine takes this combination of operations.",
+    "NOT_SUPPORTED_SHAPE": "The engine does not take these dims.",
+    "NOT_SUPPORTED_DATA_TYPE": "The engine does not take these data types.",
+    "NOT_SUPPORTED_LAYOUT": "The engine does not take these strides.",
+    "NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER": "The CUDA driver does not serve this call; mostly it is too old.",
+    "NOT_SUPPORTED_INCOMPATIBLE_CUDART": "The CUDA runtime does not serve this call; mostly it is too old.",
+    "NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING": "A library that is loaded at run time was not found, such as NVRTC.",
+    "NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE": "The sub-library with this engine is not installed.",
+    "NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT": "The kernel needs more shared memory per block than the GPU has. It is "
+    "on-chip memory: free GPU memory and the batch do not matter.",
+    "NOT_SUPPORTED_PADDING": "The engine does not take this padding.",
+    "NOT_SUPPORTED_BAD_LAUNCH_PARAM": "The kernel cannot be launched with this grid, these blocks or this memory.",
+    "NOT_SUPPORTED_CUDA_GRAPH_NATIVE_API": "The engine has no kernels that can be added to a CUDA graph natively.",
+    "NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE": "The engine does not take these dims as dynamic ones.",
+    "INTERNAL_ERROR_COMPILATION_FAILED": "A kernel could not be compiled at run time. NVRTC may be too old.",
+    "INTERNAL_ERROR_UNEXPECTED_VALUE": "A value inside cuDNN is not what it expects.",
+    "INTERNAL_ERROR_BAD_LAUNCH_PARAM": "cuDNN launched a kernel with arguments that are not allowed.",
+    "INTERNAL_ERROR_TEXTURE_CREATION_FAILED": "cuDNN could not create a texture.",
+    "EXECUTION_FAILED_CUDA_DRIVER": "A call of the CUDA driver failed while the plan ran or its kernel was loaded.",
+    "EXECUTION_FAILED_CUBLAS": "A call of cuBLAS failed while the plan ran.",
+    "EXECUTION_FAILED_CUDART": "A call of the CUDA runtime failed while the plan ran.",
+    "EXECUTION_FAILED_CURAND": "A call of cuRAND failed while the plan ran.",
+}
+
 #: Statuses alone, where a text has neither a sentence above nor a reason of cuDNN; the first that matches counts.
 STATUS_ENTRIES = (
+    *(
+        MessagePattern(
+            f"status-{name.lower().replace('_', '-')}",
+            rf"CUDNN_STATUS_(?:NOT_SUPPORTED_)?{name.removeprefix('NOT_SUPPORTED_')}\b",
+            "",
+            f"CUDNN_STATUS_{name}",
+            meaning,
+            "Get cuDNN's reason.",
+            "log",
+        )
+        for name, meaning in _STATUS_MEANINGS.items()
+    ),
     MessagePattern(
         "out-of-memory",
         r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_(?:HOST|DEVICE)_ALLOCATION_FAILED)",

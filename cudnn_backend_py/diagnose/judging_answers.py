@@ -59,6 +59,9 @@ def _make_step_reporter(say: AnswerWriter) -> Callable[[str], None]:
     return report_step
 
 
+_QUERY_OPTIONS = ("build", "execute", "skip", "causes", "shapes", "every_engine", "code", "engine")
+
+
 def judge_and_report_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
     """Judge the graph of a query, and report the steps and the verdict through `say`."""
     verdict = explain(
@@ -66,7 +69,7 @@ def judge_and_report_query(asked: Mapping[str, Any], say: AnswerWriter) -> None:
         read_device(asked["device"]),
         mode=asked["modes"],
         step=_make_step_reporter(say),
-        **{name: asked[name] for name in ("build", "execute", "skip", "causes", "shapes", "every_engine", "code")},
+        **{name: asked[name] for name in _QUERY_OPTIONS},
     )
     measured = verdict.cause is not None and verdict.cause.basis is Basis.MEASURED
     if verdict.live and verdict.outcome is Outcome.NOT_SUPPORTED and asked["causes"] and not measured:

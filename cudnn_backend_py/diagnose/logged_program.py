@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import EnvironmentNotReady
+from ..native.driver import SONAME, find_driver_stub, load_driver
 from ..system.interruption import reraise_interruption
 
 __all__ = ["run_program_with_cudnn_log"]
@@ -25,7 +26,8 @@ def run_program_with_cudnn_log(
     """Run a program with ``CUDNN_LOGLEVEL_DBG=3``, and yield the path of the log of all its processes.
 
     The program has this process's input, output and error. How it ended is printed on standard error unless its exit
-    code is 0.
+    code is 0. Where there is no CUDA driver, ``LD_LIBRARY_PATH`` gives the program the driver stub, as cuDNN's
+    runtime-compiled engines need a ``libcuda.so.1``; it reports no GPU.
 
     Parameters
     ----------
@@ -44,6 +46,7 @@ def run_program_with_cudnn_log(
             **{name: value for name, value in os.environ.items() if name not in _LOG_VARIABLES},
             "CUDNN_LOGLEVEL_DBG": "3",
             "CUDNN_LOGDEST_DBG": f"{folder}/cudnn-%i.log",
+            **_add_driver_stub(folder),
         }
         _run_and_forward_signals(program, environment, sys.stderr.fileno() if quiet else None)
         log = Path(keep or f"{folder}/all.log")
@@ -55,6 +58,18 @@ def run_program_with_cudnn_log(
 
 
 _LOG_VARIABLES = ("CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG")
+
+
+def _add_driver_stub(folder: str) -> dict[str, str]:
+    """Return the variable with which a program finds the driver stub; empty where there is a driver or no stub."""
+    stub = find_driver_stub()
+    if stub is None or load_driver().kind == "real":
+        return {}
+    place = Path(folder, "driver")
+    place.mkdir()
+    (place / SONAME).symlink_to(stub)
+    paths = [path for path in (os.environ.get("LD_LIBRARY_PATH"), str(place)) if path]
+    return {"LD_LIBRARY_PATH": ":".join(paths)}
 
 
 def _run_and_forward_signals(program: Sequence[str], environment: dict[str, str], stdout: int | None) -> None:

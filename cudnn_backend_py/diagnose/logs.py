@@ -7,16 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..importers.graphs import GraphSource, LoggedGraph, read_graphs, read_records_and_foreign_json
+from ..importers.graphs import UNNAMED, GraphSource, LoggedGraph, read_graphs, read_records_and_foreign_json
 from ..importers.records import ForeignJson
 from ..native.log import LogRecord
 from ..printable import make_lines_printable, printable
+from ..system.version import DESCRIBED_GPUS_SINCE, parse_version_numbers
 from .explanation import explain
 from .report.summary import format_graph_line, format_summary
 from .report.text import render_text
 from .verdict import Outcome, Verdict
 
 __all__ = ["LogReport", "report_log"]
+
+_MAX_SHOWN_REASONS = 3  # the last ones, where no graph can be judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class LogReport:
                     parts[-1] += f"{search}{chosen} --target {shlex.quote(one.target)}\n"
         if note := self._compare_versions():
             parts.append(note)
-        if not verbose and not any(self.verdicts):
+        if not verbose and not any(self.verdicts) and any(item.graph is not None for item in self.graphs):
             found = {_find_logged_architecture(item) for item in self.graphs} - {""}
             name = found.pop() if len(found) == 1 else "NAME"
             parts.append(f"No graph was judged: --target {name} explains each; -v shows what the log says.")
@@ -84,10 +87,12 @@ class LogReport:
         logged = sorted({item.version for item in self.graphs if item.version})
         if not logged or not judged or all(name.partition("+")[0] in logged for name in judged):
             return ""
-        return (
-            f"The log is of cuDNN {', '.join(logged)}, the verdicts are of cuDNN {', '.join(sorted(judged))}: "
-            f"--cudnn {logged[0]} judges with the cuDNN of the log."
-        )
+        said = f"The log is of cuDNN {', '.join(logged)}, the verdicts are of cuDNN {', '.join(sorted(judged))}"
+        described = any(one.target != "gpu" for some in self.verdicts for one in some)
+        nearest = max(logged, key=parse_version_numbers)
+        if described and parse_version_numbers(nearest) < DESCRIBED_GPUS_SINCE:
+            return f"{said}: --cudnn 9.8.0 is the oldest that judges for a described GPU."
+        return f"{said}: --cudnn {nearest} judges with the cuDNN of the log."
 
     def __str__(self) -> str:
         return self.text()
@@ -127,9 +132,11 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
 
 
 def _format_graph_summary(item: LoggedGraph) -> str:
-    """Return a graph's operations and its number of engine configs, or why it could not be rebuilt."""
+    """Return a graph's operations and number of engine configs, or why it could not be rebuilt, with cuDNN's error."""
     if item.graph is None:
-        return "" if item.fault is None else f"\n{make_lines_printable(item.fault.render())}"
+        lines = [] if item.fault is None else [item.fault.render()]
+        lines += [f"  cudnn:  {reason}" for reason in item.reasons[-_MAX_SHOWN_REASONS:]]
+        return "".join(f"\n{make_lines_printable(line)}" for line in lines)
     lines = [printable(format_graph_line(str(item.graph)))]
     if item.configs:
         refused = sum(config.state == "refused" for config in item.configs)
@@ -148,7 +155,9 @@ def _format_graph_heading(number: int, item: LoggedGraph) -> str:
     told += [f"{item.count} times"] * (item.count > 1) + [f"executed {item.executions} times"] * (item.executions > 0)
     told += [f"thread {item.thread}"] * bool(item.thread)
     told += [f"heuristics {', '.join(item.modes)}"] * bool(item.modes)
-    lines = [printable(f"graph {number}: {', '.join(told)}; from {_SOURCE_TITLES.get(item.source, item.source)}")]
+    name = "no graph" if item.source == "none" else f"graph {number}"
+    name += f", {item.graph.name}" if item.graph is not None and item.graph.name != UNNAMED else ""
+    lines = [printable(f"{name}: {', '.join(told)}; from {_SOURCE_TITLES.get(item.source, item.source)}")]
     if item.device:
         known = ", ".join(f"{key} {value}" for key, value in item.device.items())
         lines.append(printable(f"  on {known}"))

@@ -34,6 +34,7 @@ def explain(
     shapes: bool = False,
     every_engine: bool = False,
     code: str | None = None,
+    engine: int | str | None = None,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -42,7 +43,7 @@ def explain(
     version
         An installed cuDNN version such as ``9.27``, ``9.26.0+cu13`` or ``latest``; the library of this process if not
         given. It is judged in a child process where another version is loaded in this one.
-    target, mode, build, execute, plans, step, skip, causes, shapes, every_engine, code
+    target, mode, build, execute, plans, step, skip, causes, shapes, every_engine, code, engine
         As for :func:`cudnn_backend_py.diagnose.explanation.explain`.
 
     Raises
@@ -50,8 +51,9 @@ def explain(
     EnvironmentNotReady
         ``cudnn-version-not-installed``.
     UsageError
-        ``unknown-target``, ``unknown-enumerator``, ``cudnn-version-malformed``; ``child-only-verdict`` for `plans`, or
-        an open target, with a version that only a child process can load. Anything else is a verdict, not an exception.
+        ``unknown-target``, ``unknown-enumerator``, ``engine-tag``, ``cudnn-version-malformed``;
+        ``child-only-verdict`` for `plans`, or an open target, with a version that only a child process can load.
+        Anything else is a verdict, not an exception.
     """
     if version is None or _load_version_unless_other_is_loaded(version):
         return explanation.explain(
@@ -67,6 +69,7 @@ def explain(
             shapes=shapes,
             every_engine=every_engine,
             code=code,
+            engine=engine,
         )
     if plans is not None or isinstance(target, Target):
         raise UsageError(
@@ -80,7 +83,7 @@ def explain(
     named = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item).name for item in named)
     place = GPU if target is None else target
-    return judge(Query(graph, place, version, modes, build, execute, causes, shapes, every_engine, code))
+    return judge(Query(graph, place, version, modes, build, execute, causes, shapes, every_engine, code, engine))
 
 
 def _load_version_unless_other_is_loaded(version: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..graph import Graph, graph_to_json
+from ..plans.choice import EngineChoice
 from ..plans.engine import heur_mode
 from ..target import Profile, find_profile
 from ..versions.judging_environment import JudgingEnvironment, read_judging_environment
@@ -32,7 +33,7 @@ class Query:
     version
         An installed cuDNN such as ``9.19.0``; None for the library this process would load; or a
         :class:`JudgingEnvironment`, which names the exact files.
-    modes, build, execute, causes, shapes, every_engine, code
+    modes, build, execute, causes, shapes, every_engine, code, engine
         As for :func:`explain`.
 
     Attributes
@@ -45,7 +46,7 @@ class Query:
     Raises
     ------
     UsageError
-        ``unknown-target``, ``unknown-enumerator``.
+        ``unknown-target``, ``unknown-enumerator``, ``engine-tag``.
     GraphError
         What :func:`~cudnn_backend_py.target.profiles.load_profile` refuses about a device JSON.
     EnvironmentNotReady
@@ -62,6 +63,7 @@ class Query:
     shapes: bool = False
     every_engine: bool = False
     code: str | None = None
+    engine: int | str | None = None
     profile: Profile | None = field(init=False, repr=False, compare=False)
     setup: JudgingEnvironment = field(init=False, repr=False)
     device: str = field(init=False, repr=False)  # of `profile`, which has no hash
@@ -69,6 +71,8 @@ class Query:
     def __post_init__(self) -> None:
         for mode in self.modes:
             heur_mode(mode)
+        if isinstance(self.engine, str):
+            EngineChoice.parse(self.engine)
         profile = read_target(self.target)
         setup = self.version if isinstance(self.version, JudgingEnvironment) else read_judging_environment(self.version)
         values = {
@@ -92,12 +96,13 @@ class Query:
         import hashlib  # which only stored answers need
 
         options = [self.modes, self.build, self.execute, self.causes, self.shapes, self.every_engine]
+        options += [] if self.engine is None else [self.engine]
         parts = [SCHEMA_VERSION, graph_text(self.graph), self.device, self.setup.key(), *options]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def message(self) -> dict[str, Any]:
         """Return the query as plain data for a judging process, with all files and settings already read."""
-        names = ("build", "execute", "causes", "shapes", "every_engine", "code")
+        names = ("build", "execute", "causes", "shapes", "every_engine", "code", "engine")
         return {
             "graph": graph_text(self.graph),
             "device": self.device,

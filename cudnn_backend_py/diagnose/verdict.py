@@ -159,7 +159,8 @@ class Control:
 class EngineCheck:
     """The result of checking all configs of one engine: how many, and cuDNN's most frequent reason against them.
 
-    ``passed`` of the ``configs`` checked pass the support check; ``unchecked`` more crashed cuDNN or hung.
+    ``passed`` of the ``configs`` checked pass the support check, and ``tags`` has them all; ``unchecked`` more crashed
+    cuDNN or hung.
     """
 
     engine: int
@@ -167,11 +168,18 @@ class EngineCheck:
     passed: int
     unchecked: int = 0
     reason: Reason | None = None
+    tags: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = f"engine {self.engine}: {self.configs:,} checked, {self.passed:,} passed"
+        if self.tags:
+            more = len(self.tags) - _MAX_SHOWN_TAGS
+            text += f": {', '.join(self.tags[:_MAX_SHOWN_TAGS])}" + f" and {more:,} more in the JSON" * (more > 0)
         text += f", {self.unchecked:,} not checked" if self.unchecked else ""
         return text + (f"; most often refused with {' '.join(str(self.reason).split())}" if self.reason else "")
+
+
+_MAX_SHOWN_TAGS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +260,8 @@ class Verdict(HtmlDisplay):
         """Text on where the supported config comes from, if not from the chosen heuristics modes; else empty."""
         if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
             owner = self.first.mode
+            if owner == "named":
+                return f" with {self.first.tag}"
             return f" by a config {self.first.origin}" if owner == EVERY_ENGINE else f" by {owner}'s config"
         if self.only_fallback is None:
             return ""

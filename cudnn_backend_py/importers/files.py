@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphError
-from ..system.interruption import reraise_interruption
+from ..system.interruption import reraise_interruption, suppress_errors
 from ..system.untrusted_files import MAX_BYTES, parse_json, read_text
 from .own_json import may_be_graph_or_plan_json, read_graph_from_own_json
 
@@ -100,8 +101,19 @@ def _read_strict_json(path: str, also: Iterable[str]) -> tuple[str, Any]:
             f"{path} is a folder, but a file is needed", code="graph-file", fix="name a file of the folder"
         )
     if not exists:
-        raise GraphError(f"there is no file {path}", code="graph-file")
+        near = [name for suffix in (".py", *_STRICT) if os.path.isfile(name := path + suffix)]
+        raise GraphError(
+            f"there is no file {path}", code="graph-file", fix=f"did you mean {near[0]}?" if near else None
+        )
     suffix = _find_format_suffix(path)
+    if suffix == ".py" or (not suffix and _is_executable(place)):
+        program = f"python {path}" if suffix else path
+        raise GraphError(
+            f"{path} is a program, which is not run here",
+            code="graph-file",
+            fix=f"cudnn-backend log -- {program} runs it, and explains the graphs that it makes"
+            + f"\ncudnn-backend explain {path} explains the one that its function graph() returns" * bool(suffix),
+        )
     if suffix in _SOURCES:
         raise GraphError(
             f"{path} is C or C++ source code, which cannot be read: a graph exists only while the program runs",
@@ -125,6 +137,13 @@ def _read_strict_json(path: str, also: Iterable[str]) -> tuple[str, Any]:
         return "", None
     text = read_text(path, code="graph-json", max_bytes=largest)
     return text, parse_json(text, path, code="graph-json")
+
+
+def _is_executable(place: Path) -> bool:
+    """Return whether a file begins as a program or script does."""
+    with suppress_errors(OSError), place.open("rb") as file:
+        return file.read(4).startswith((b"\x7fELF", b"#!"))
+    return False
 
 
 def _find_format_suffix(path: str) -> str:

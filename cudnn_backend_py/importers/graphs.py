@@ -13,7 +13,8 @@ from itertools import chain
 from typing import Any, cast
 
 from ..errors import GraphError
-from ..generated.enums import DescriptorType, HeurMode
+from ..generated.enums import DescriptorType, HeurMode, Severity
+from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph
 from ..graph.serial import graph_to_json
 from ..native.log import LogRecord
@@ -27,8 +28,9 @@ from .frontend_json import graph_from_frontend_json
 from .own_json import may_be_graph_or_plan_json, read_graph_from_own_json
 from .records import MAX_STREAMS, ForeignJson, LruDict, Source, scan_log
 
-__all__ = ["GraphSource", "LoggedConfig", "LoggedGraph", "read_graphs"]
+__all__ = ["UNNAMED", "GraphSource", "LoggedConfig", "LoggedGraph", "read_graphs"]
 
+UNNAMED = Graph.field_defaults["name"]  # the name of a graph that the log does not name
 MAX_GRAPHS = 1000
 MAX_OPERATIONS = 50_000  # of all graphs that are kept
 CUDNN_LIMIT = 65_500  # characters: cuDNN cuts its own messages off at 64 KiB
@@ -218,12 +220,13 @@ class _GraphReader:
         self.latest: LruDict[int, _Key] = LruDict(MAX_STREAMS)  # graph of a process
         self.devices: LruDict[int, dict[str, int | str]] = LruDict(MAX_STREAMS)
         self.operations = 0
+        self.has_calls = False  # as a log of level 3 has from its start
 
     def pop_graphs_beyond_limit(self) -> Iterator[LoggedGraph]:
         while len(self.graphs) > MAX_GRAPHS or (self.operations > MAX_OPERATIONS and len(self.graphs) > 1):
             oldest = self.graphs.popitem(last=False)[1]
             self.operations -= len(oldest.graph.ops) if oldest.graph is not None else 0
-            yield oldest
+            yield _name_by_pattern(oldest)
 
     def finish(self) -> Iterator[LoggedGraph]:
         for thread in list(self.threads.items.values()):
@@ -234,13 +237,14 @@ class _GraphReader:
                     _make_log_graph_error("the log has this sub-graph, but not the graph that contains it"),
                     "json",
                 )
-        yield from sorted(self.graphs.values(), key=lambda graph: graph.line)
+        yield from map(_name_by_pattern, sorted(self.graphs.values(), key=lambda graph: graph.line))
 
     def add_record_or_foreign_json(self, item: LogRecord | ForeignJson) -> None:
         if isinstance(item, ForeignJson):
             self._read_foreign_json(item)
             return
         thread = self._get_thread_state(item)
+        self.has_calls = self.has_calls or item.severity is Severity.INFO
         if "deviceVer: " in item.text:
             self._read_device_properties(item)
         if '"operationGraph"' in item.text:
@@ -460,9 +464,12 @@ class _GraphReader:
         self._count_dumped_graph_without_json(thread)
         entry = self._find_graph(record, thread)
         if entry is None:
-            text = "the log has reasons of cuDNN, but not the graph that they refer to"
-            key = self._add_graph(record, _make_log_graph_error(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
-            entry = self.graphs[key]
+            if self.has_calls:
+                text = "cuDNN reports an error, and the log has no graph before it"
+            else:
+                text = "the log has reasons of cuDNN, but not the graph that they refer to"
+            fix = None if self.has_calls else "set CUDNN_LOGLEVEL_DBG=3"
+            entry = self.graphs[self._add_graph(record, _make_log_graph_error(text, fix), "none", made=False)]
         for refusal in read_refusals("\n".join(lines)):
             config = thread.asked
             if refusal.engine is not None:
@@ -581,6 +588,13 @@ class _GraphReader:
         ):
             entry.repeated_plans += 1
         _merge_engine_config(entry, config)
+
+
+def _name_by_pattern(entry: LoggedGraph) -> LoggedGraph:
+    """Name a graph of attention, where the log has no name of it."""
+    if entry.graph is not None and entry.graph.name == UNNAMED and (use := read_attention(entry.graph)) is not None:
+        entry.graph = replace(entry.graph, name=f"attention {'backward' if use.backward else 'forward'}")
+    return entry
 
 
 def _format_version(number: Any) -> str:

@@ -354,8 +354,10 @@ def _describe_needed_array(tensor: Tensor) -> str:
 
 
 def _make_shape_error(tensor: Tensor, array: Numbers) -> GraphError:
+    swapped = (*array.shape[:-2], *array.shape[:-3:-1])
     return GraphError(
         f"input {tensor.name!r} has shape {array.shape}, {_describe_needed_array(tensor)} is needed",
         code="interpret-shape",
         where=str(tensor),
+        fix=f"the graph takes it transposed: give {tensor.name}.swapaxes(-1, -2)" if swapped == tensor.dims else None,
     )

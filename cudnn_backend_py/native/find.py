@@ -159,6 +159,12 @@ def _list_import_folders() -> list[str]:
     return folders
 
 
+def find_wheel_program(name: str) -> str | None:
+    """Return the path of a program in one of NVIDIA's wheels, such as ``nvdisasm``; None if none has it."""
+    places = (path for folder in _list_import_folders() for path in Path(folder).glob(f"nvidia/*/bin/{name}"))
+    return next((str(path) for path in places if os.access(path, os.X_OK)), None)
+
+
 def list_library_folders() -> dict[Path, str]:
     """Return the existing library folders of the system, each with its source, such as an environment variable.
 

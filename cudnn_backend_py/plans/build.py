@@ -32,7 +32,7 @@ from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
 from .select import Selection, make_cache_key_options_of_tuned_plan, select
 
-__all__ = ["build", "build_plans", "forget_plans", "parse_knobs", "shared_target"]
+__all__ = ["build", "build_plans", "forget_plans", "make_selection", "parse_knobs", "shared_target"]
 
 MAX_KEPT_PLANS = 128
 
@@ -104,7 +104,7 @@ def build(
     check_graph(graph)
     check_graph_writes_memory(graph)
     chosen = shared_target(target)
-    wanted = _make_selection(mode, engine, knobs, selection)
+    wanted = make_selection(mode, engine, knobs, selection)
     if cache is False:
         return _build_first_buildable_config(graph, chosen, wanted)
     disk = default_cache() if cache is True else cache
@@ -176,9 +176,16 @@ def parse_knobs(choices: Iterable[str]) -> dict[KnobType, int]:
     return knobs
 
 
-def _make_selection(
+def make_selection(
     mode: HeurMode | str, engine: int | str | None, knobs: Knobs | None, selection: Selection | None
 ) -> Selection:
+    """Return the selection of an engine, given by its index or by the tag of an engine config, with knob values.
+
+    Raises
+    ------
+    UsageError
+        ``engine-tag``; as :class:`Selection`.
+    """
     changes: dict[str, Any] = {}
     if isinstance(engine, str):
         choice = EngineChoice.parse(engine)

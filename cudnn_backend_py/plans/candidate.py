@@ -45,6 +45,8 @@ class Candidate:
         What was compiled for the plan, where it was built; None where its code is in cuDNN's libraries.
     build_s
         Seconds it took to build.
+    shared_memory_bytes
+        All shared memory of a block, static and dynamic, where the plan was built and the engine states it.
     """
 
     mode: str
@@ -57,6 +59,7 @@ class Candidate:
     numerical_notes: tuple[str, ...] = ()
     kernels: tuple[Kernel, ...] | None = None
     build_s: float | None = field(default=None, compare=False)
+    shared_memory_bytes: int | None = None
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> Candidate:

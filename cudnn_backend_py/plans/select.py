@@ -245,7 +245,8 @@ def select(
     Raises
     ------
     NothingSelected
-        ``nothing-selected``: a :class:`NotSupported` that lists every config and why it was refused.
+        ``nothing-selected``: a :class:`NotSupported` that lists every config and why it was refused;
+        ``engine-unknown``.
     UsageError
         As :class:`Selection`.
 
@@ -489,10 +490,12 @@ def make_nothing_selected_error(question: OperationGraph, selection: Selection, 
         if unknown_engine
         else f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
         f"cuDNN {target.library.build_text}: {', '.join(who) or 'the heuristics listed none'}{headline}",
-        code="nothing-selected",
+        code="engine-unknown" if unknown_engine else "nothing-selected",
         cudnn=found.error_text,
         where=f"selected by {wanted}" if wanted else None,
-        cause="\n".join(map(str, refused)) or "the heuristics listed no engine config, and cuDNN gave no reason",
+        cause=None
+        if unknown_engine
+        else "\n".join(map(str, refused)) or "the heuristics listed no engine config, and cuDNN gave no reason",
         fix="select an engine that explain(graph) lists, or none"
         if unknown_engine
         else fault.repair

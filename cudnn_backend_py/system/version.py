@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 __all__ = [
+    "DESCRIBED_GPUS_SINCE",
     "JIT_SINCE",
     "Version",
     "VersionRange",
@@ -25,6 +26,9 @@ __all__ = [
 
 #: The first version whose jit wheel judges anything: that of 9.12.0 lacks a library that its own graph library opens.
 JIT_SINCE = (9, 13, 0)
+
+#: The first version that judges for a described GPU.
+DESCRIBED_GPUS_SINCE = (9, 8, 0)
 
 __version__ = "0.1.0"
 

@@ -13,6 +13,7 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType, Status
 from ..native import Descriptor, Driver, Handle, Library, current_device, library
 from ..native.cuda import query_device_limits, query_device_name, query_sm_version
+from ..system.version import DESCRIBED_GPUS_SINCE
 from .profiles import Profile, check_properties, find_profile, list_profiles, load_profile
 
 __all__ = [
@@ -128,7 +129,7 @@ def _open_gpu_target(lib: Library) -> Target:
 
 def _open_described_target(profile: Profile, lib: Library) -> Target:
     check_properties(profile.properties, profile.name)
-    if lib.version < (9, 8, 0):
+    if lib.version < DESCRIBED_GPUS_SINCE:
         raise EnvironmentNotReady(
             f"cuDNN {lib.build_text} cannot judge for a described GPU, 9.8.0 is the first that can",
             code="device-description-unavailable",
@@ -216,7 +217,7 @@ def read_device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profi
         ``unknown-device``, as :func:`read_device`.
     """
     lib = on or library()
-    if lib.version < (9, 8, 0):
+    if lib.version < DESCRIBED_GPUS_SINCE:
         return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
     _check_device_ordinal(ordinal, lib)
     sm = query_sm_version(ordinal)

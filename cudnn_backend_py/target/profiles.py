@@ -234,7 +234,8 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
         return f"one target an option: {' '.join(f'--target {part}' for part in parts)}"
     from ..system.nearest import find_most_similar_name  # for this error alone
 
-    near = _RENAMED_ARCHITECTURES.get(wanted.rstrip("af")) or find_most_similar_name(wanted, names)
+    near = _RENAMED_ARCHITECTURES.get(wanted.rstrip("af")) or _TARGETS_BY_ARCHITECTURE_NAME.get(wanted)
+    near = near or find_most_similar_name(wanted, names)
     return (
         f"{f'did you mean {near}? ' if near else ''}'cudnn-backend target list' shows all targets; sm89 stands for an "
         "architecture; for another GPU change a copy of 'cudnn-backend target show NAME --device-json > mine.json' and "
@@ -243,6 +244,16 @@ def _suggest_targets(wanted: str, names: Collection[str]) -> str:
 
 
 _RENAMED_ARCHITECTURES = {"sm101": "sm110"}  # names that CUDA 13 changed
+_TARGETS_BY_ARCHITECTURE_NAME = {
+    "pascal": "sm60 or sm61",
+    "volta": "sm70",
+    "turing": "sm75",
+    "ampere": "sm80 (A100) or sm86 (A40, RTX 3090)",
+    "ada": "sm89",
+    "ada-lovelace": "sm89",
+    "hopper": "sm90",
+    "blackwell": "sm100 (B200), sm103 (B300) or sm120 (RTX 5090)",
+}
 
 
 def _explain_missing_profile(wanted: str) -> str | None:

@@ -540,11 +540,12 @@ def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Se
     wanted = request.numbers
     matching = [version for version in flavor_of if parse_version_numbers(version)[: len(wanted)] == wanted]
     if not matching:
-        nearest = sorted(flavor_of, key=lambda version: _measure_version_distance(wanted, version))
+        usable = (version for version, flavor in flavor_of.items() if _can_judge_without_gpu(flavor, version))
+        nearest = sorted(usable, key=lambda version: _measure_version_distance(wanted, version))
         shown = dict.fromkeys(
             format_version_numbers(parse_version_numbers(one)[: max(3, len(wanted))]) for one in nearest
         )
-        fixes = [f"take one of the nearest: {', '.join([*shown][:_MOST_NEAREST])}"]
+        fixes = [f"take one of the nearest: {', '.join([*shown][:_MOST_NEAREST])}"] if shown else []
         if (other := _find_other_cuda_major_with_version(request, cuda)) is not None:
             named = VersionRequest(wanted, request.flavor, other)
             install = f"cudnn-backend cudnn install {named.arguments}"
@@ -552,7 +553,7 @@ def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Se
         raise EnvironmentNotReady(
             f"there is no cuDNN {format_version_numbers(wanted)} for CUDA {cuda}{request.requested_wheel_text}",
             code="cudnn-version-not-found",
-            where=f"pip finds {len(nearest)} others",
+            where=f"pip finds {len(flavor_of)} others",
             fix="\n".join([*fixes, "all are listed by: cudnn-backend cudnn list --available"]),
         )
     exact = max(matching, key=parse_version_numbers)

@@ -28,6 +28,7 @@ _PAGE_HEAD = """\
 
 Find an option of attention and read which cuDNN versions and architectures support it. Tested: {targets}; cuDNN
 {versions}. An answer without an architecture holds for all of these, one without a version for all these versions.
+Versions between them were not tested: `cudnn-backend matrix --since GRAPH` finds the first one.
 `cudnn-backend attention-table --target sm90 --row causal` judges with your cuDNN.
 
 "Many operations" are graphs of matmul, softmax and so on (`implementation="composite"`); "one operation" is cuDNN's
@@ -123,16 +124,9 @@ class _SupportPage:
         return ", ".join(self._format_version_range_support(*run) for run in runs)
 
     def _format_version_range_support(self, first: int, last: int, state: SupportState) -> str:
-        newest = len(self.versions) - 1
-        if (first, last) == (0, newest):
-            return self._format_support(state)
-        if last == newest:
-            when = f"from {self.versions[first]}"
-        elif first == 0:
-            when = f"until {self.versions[last]}"
-        else:
-            when = "in " + " to ".join(dict.fromkeys((self.versions[first], self.versions[last])))
-        return f"{self._format_support(state)} {when}"
+        tested = self.versions[first : last + 1]
+        support = self._format_support(state)
+        return support if tested == self.versions else f"{support} with {' and '.join(tested)}"
 
     def _format_support(self, state: SupportState) -> str:
         text, reasons = state

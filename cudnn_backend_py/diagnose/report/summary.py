@@ -194,8 +194,9 @@ def _format_tensors_by_kind(kinds: dict[str, str]) -> str:
 
 def _format_configs(verdict: Verdict) -> str | None:
     """Return how many engine configs are supported and which comes first; None where cuDNN listed none."""
-    if verdict.every_engine and not verdict.supported:
-        return verdict.every_engine
+    if verdict.every_engine:
+        counts = verdict.every_engine
+        return f"{counts.partition(';')[0]}; -v: their tags" if verdict.supported else counts
     if not verdict.candidates:
         return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None
     good = sum(one.state in ("supported", "built") for one in verdict.candidates)

@@ -12,6 +12,7 @@ from rich.text import Text
 from ...graph import Graph
 from ...printable import printable
 from ...system.streams import format_markdown_table
+from ...system.version import parse_leading_numbers
 from ...terminal import BorderlessTextTable, render_as_text
 from ..remedy import Remedies, Remedy
 from ..surveys.attention import SupportTable
@@ -269,11 +270,21 @@ def render_supporting_version_range(since: Since) -> Group:
         Text.assemble(make_line(f"graph {since.graph!r} on {since.target}: "), make_line(span + refused, style))
     ]
     if since.first == since.versions[0]:
-        lines.append(Text(f"{since.first} is the oldest installed version: support may be older", "dim"))
+        more = "'cudnn-backend cudnn list --available' names older ones"
+        lines.append(Text(f"{since.first} is the oldest installed version: support may be older; {more}", "dim"))
     elif since.first is not None:
         before = since.versions[since.versions.index(since.first) - 1]
         lines.append(
-            Text(f"{before} is the installed version before {since.first}: support may have begun in between", "dim")
+            Text(
+                f"{before} is the installed version before {since.first}: support may have begun in between"
+                f"{_format_versions_between(before, since.first)}",
+                "dim",
+            )
+        )
+    if since.last is not None and since.first_after is not None:
+        between = _format_versions_between(since.last, since.first_after)
+        lines += [Text(f"support may have ended between {since.last} and {since.first_after}{between}", "dim")] * bool(
+            between
         )
     lines += [Text.assemble(("repaired issue: ", "bold"), make_line(issue)) for issue in since.repaired]
     if since.repaired:
@@ -297,6 +308,17 @@ def render_supporting_version_range(since: Since) -> Group:
     return Group(*lines, table, *remarks, *_format_full_wheel_commands(lacking))
 
 
+def _format_versions_between(older: str, newer: str) -> str:
+    """Return the minor versions between two, and the command that installs the middle one; empty if there are none."""
+    before, after = (parse_leading_numbers(one)[:2] for one in (older, newer))
+    if len(before) < 2 or before[:1] != after[:1] or after[1] - before[1] < 2:
+        return ""
+    (major, low), high = before, after[1]
+    names = f"{major}.{low + 1}" + f" to {major}.{high - 1}" * (high - low > 2)
+    middle = f"{major}.{(low + high) // 2}"
+    return f": not judged is {names}. 'cudnn-backend cudnn install {middle}', then --since again, halves the range"
+
+
 def render_baseline_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
     """Return the comparison with a baseline: for each changed verdict the lines of ``explain``, then the counts.
 
@@ -316,6 +338,8 @@ def render_baseline_check(checked: Sequence[CheckedVerdict], updated: str | None
         parts.append(make_line(head, _LETTER_STYLES[one.cell.letter]))
         parts += [*map(make_line, rest), make_line("")]
     parts.append(make_line(counts, "red" if updated is None else "yellow"))
+    if updated is None and any(one.can_be_recorded and not one.expected for one in changed):
+        parts.append(make_line("fix: 'cudnn-backend check --update FILE' writes verdicts that FILE does not have yet"))
     from ..causes.find import DEVICE_NEEDED_CODE  # only here
 
     unjudged_cells = (one.cell for one in changed if one.is_unexpectedly_unjudged)

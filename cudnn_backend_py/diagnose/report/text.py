@@ -45,6 +45,8 @@ def _format_candidate(candidate: Candidate) -> list[RenderableType]:
     head.append(make_line(candidate.state, _STATE_STYLES.get(candidate.state, "")))
     notes = [*candidate.behavior_notes, *candidate.numerical_notes]
     if candidate.workspace_bytes is not None:
+        shared = candidate.shared_memory_bytes
+        notes[:0] = [f"shared memory {shared} bytes per block"] if shared is not None else []
         notes.insert(0, f"workspace {candidate.workspace_bytes} bytes")
     if notes:
         head.append(make_line(f" ({', '.join(notes)})", "dim"))

@@ -559,6 +559,7 @@ def _check_fp8_dims(request: AttentionRequest, version: Version, major: int, say
         say.refuse_unsupported(
             d_qk > 256 or d_qk % 16 != 0 or d_v > 256 or d_v % 16 != 0,
             f"hidden_dim should be less than or equal to 256 and multiple of 16, {found}",
+            _suggest_padding(request, 16, 256),
         )
 
 
@@ -595,7 +596,11 @@ def _check_forward_half_precision(request: AttentionRequest, version: Version, s
     widest, old = max(d_qk, d_v), version <= (9, 9, 0)
     _check_known_bugs(request, version, say)
     _check_score_modifier(request, say)
-    say.refuse_unsupported(d_qk % 8 != 0 or d_v % 8 != 0, f"hidden_dim should be multiple of 8, got {d_qk} and {d_v}")
+    say.refuse_unsupported(
+        d_qk % 8 != 0 or d_v % 8 != 0,
+        f"hidden_dim should be multiple of 8, got {d_qk} and {d_v}",
+        _suggest_padding(request, 8, 256),
+    )
     _check_alibi(request, say)
     say.refuse_unsupported(
         left is not None and left <= 0 and version < (9, 10, 0),
@@ -783,6 +788,7 @@ def _check_backward_dims(request: AttentionRequest, version: Version, major: int
         say.refuse_unsupported(
             max(d_qk, d_v) > 256 or odd,
             f"num hidden_dim should be less than or equal to 256 and multiple of 8, {found}",
+            _suggest_padding(request, 8, 256),
         )
     elif major == 10 and version >= (9, 11, 0) and d_qk == 192:
         say.refuse_unsupported(d_v != 128, f"num hidden_dim d_v should be equal to 128 if d_qk is 192, {found}")
@@ -790,7 +796,18 @@ def _check_backward_dims(request: AttentionRequest, version: Version, major: int
         say.refuse_unsupported(
             max(d_qk, d_v) > 128 or odd,
             f"num hidden_dim should be less than or equal to 128 and multiple of 8, {found}",
+            _suggest_padding(request, 8, 128),
         )
+
+
+def _suggest_padding(request: AttentionRequest, multiple: int, most: int) -> str | None:
+    """Return the head dims to pad to with zeros, which changes no result; None if no padding makes them valid."""
+    widths = request.size("q", 3), request.size("v", 3)
+    padded = tuple(-(-width // multiple) * multiple for width in widths)
+    if padded == widths or max(padded) > most:
+        return None
+    to = f"{padded[0]}" if padded[0] == padded[1] else f"{padded[0]} of Q and K, {padded[1]} of V"
+    return f"pad the head dim with zeros to {to}, and keep attn_scale: the results are the same"
 
 
 def _check_backward_bounds(request: AttentionRequest, version: Version, major: int, say: _RuleChecker) -> None:

@@ -9,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
+from cudnn_backend_py import attention, save_graph
 from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.plans.choice import EngineChoice
 from tests.support.bad_files import BAD_GRAPHS, EXECUTED_MARKER, list_commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
 from tests.support.damaged_texts import assert_safe_to_print
@@ -257,3 +260,49 @@ def test_ctrl_c_gives_exit_code_130(tmp_path: Path) -> None:
         child.send_signal(signal.SIGINT)
         rest, said = child.communicate(timeout=60)
     assert (child.returncode, rest, said) == (130, "", "")
+
+
+@pytest.fixture
+def attention_file(tmp_path: Path) -> str:
+    path = tmp_path / "attention.json"
+    save_graph(attention.sdpa_forward(batch=2, heads=8, seq_q=1024, head_dim=64, causal=True), path)
+    return str(path)
+
+
+def test_explain_judges_one_engine_config_alone(attention_file: str) -> None:
+    """Each config of the heuristics passes alone; a refused one has cuDNN's reason, and no search for remedies."""
+
+    def explain(*options: str) -> tuple[int, dict[str, Any]]:
+        words = ["explain", attention_file, "--target", "h100", "--format", "json", *options]
+        done = CliRunner().invoke(main, words)
+        return done.exit_code, json.loads(done.stdout)
+
+    first = next(one for one in explain()[1]["candidates"] if one["state"] == "supported")
+    code, alone = explain("--engine", EngineChoice.from_log(first["engine"], first["knobs"]).tag)
+    assert (code, alone["outcome"]) == (0, "supported")
+    assert [(one["engine"], one["knobs"], one["state"]) for one in alone["candidates"]] == [
+        (first["engine"], first["knobs"], "supported")
+    ]
+    code, refused = explain("--engine", "eng2_k24=5")
+    assert (code, refused["outcome"], refused["cause"]["code"]) == (1, "not supported", "engine-config-refused")
+    assert refused["candidates"][0]["reasons"][0]["text"] in refused["cause"]["headline"]
+    code, unknown = explain("--engine", "99")
+    assert (code, unknown["cause"]["code"]) == (2, "engine-unknown")
+    code, indexed = explain("--engine", str(first["engine"]))
+    assert code == 0
+    assert {one["engine"] for one in indexed["candidates"]} == {first["engine"]}
+
+
+@pytest.mark.parametrize("options", [("--engine", "eng2k"), ("--engine", "2", "--every-engine")])
+def test_a_malformed_engine_option_is_a_usage_error(attention_file: str, options: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(main, ["explain", attention_file, "--target", "h100", *options]).exit_code == 2
+
+
+def test_a_plan_of_a_refused_engine_config_is_no_usage_error(attention_file: str, tmp_path: Path) -> None:
+    words = ["plan", "build", attention_file, "--target", "h100", "--output", str(tmp_path / "x.plan")]
+    done = CliRunner().invoke(main, [*words, "--engine", "eng2_k24=5"])
+    assert (done.exit_code, "eng2_k24=5: CUDNN_STATUS_NOT_SUPPORTED" in done.stderr) == (1, True)
+    unknown = CliRunner().invoke(main, [*words, "--engine", "99"])
+    assert (unknown.exit_code, "has no engine 99" in unknown.stderr) == (2, True)
+    assert "is wanted" not in unknown.stderr
+    assert not (tmp_path / "x.plan").exists()

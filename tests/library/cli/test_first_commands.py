@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py import GraphBuilder, attention, explain, save_graph
+from cudnn_backend_py import GraphBuilder, attention, explain, library, save_graph
 from cudnn_backend_py.diagnose.report.summary import MAX_COLUMNS, format_summary
-from cudnn_backend_py.generated.enums import DataType
+from cudnn_backend_py.generated.enums import DataType, DescriptorType
 from examples.forum_two_matmul import graph as forum
 from tests.support.child import ROOT, FinishedChild, run_python
 from tools.campaign.graphs import make_random_graph
@@ -103,6 +103,35 @@ def test_the_log_command_runs_a_program_with_cudnns_log(tmp_path: Path) -> None:
     assert (failing.code, "exit code 7" in failing.stderr) == (2, True)
     for wrong in (("log",), ("log", str(kept), "--", "true"), ("log", str(kept), "--keep", "x")):
         assert run_cudnn_backend_command(*wrong).code == 2
+    forgotten = run_cudnn_backend_command("log", "python", "program.py")
+    assert (forgotten.code, "log -- PROGRAM" in forgotten.stderr) == (2, True)
+
+
+PROGRAM_WITHOUT_DRIVER = """
+import ctypes, sys
+cudnn, tensor = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p()
+assert cudnn.cudnnBackendCreateDescriptor(int(sys.argv[2]), ctypes.byref(tensor)) == 0
+ctypes.CDLL("libcuda.so.1")
+"""
+
+
+def test_a_logged_program_in_any_language_finds_a_driver_library() -> None:
+    """cuDNN's runtime-compiled engines look for libcuda.so.1, which a machine without a GPU does not have."""
+    path, kind = library().path, str(DescriptorType.TENSOR.value)
+    program = [sys.executable, "-c", PROGRAM_WITHOUT_DRIVER, path, kind]
+    done = run_cudnn_backend_command("log", "--list", "--", *program)
+    assert "ended with" not in done.stderr
+
+
+def test_a_program_for_cudnn_frontend_or_torch_gets_the_commands_that_run_it(tmp_path: Path) -> None:
+    program = tmp_path / "fe.py"
+    program.write_text("import cudnn_not_installed\n")
+    done = run_cudnn_backend_command("explain", str(program))
+    assert done.code == 2
+    for command in ("log -- python", "frontend", "why"):
+        assert f"cudnn-backend {command} {program}" in done.stderr
+    program.write_text("def graph():\n    import cudnn_not_installed\n")
+    assert "cudnn-backend why" not in run_cudnn_backend_command("explain", str(program)).stderr
 
 
 def test_doctor_exits_with_1_if_cudnn_cannot_be_loaded(tmp_path: Path) -> None:

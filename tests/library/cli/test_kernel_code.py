@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from cudnn_backend_py import attention, save_graph
 from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.native.find import find_wheel_program
 from cudnn_backend_py.plans.kernels import Kernel
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
@@ -35,6 +36,17 @@ def install_fake_nvdisasm(folder: Path, monkeypatch: pytest.MonkeyPatch, text: s
     (folder / "nvdisasm").write_text(text)
     (folder / "nvdisasm").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize("place", ["nvidia/cu13/bin", "nvidia/cuda_nvdisasm/bin"])
+def test_the_program_of_a_wheel_is_found(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    program = tmp_path / place / "nvdisasm"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o644)
+    assert find_wheel_program("nvdisasm") != str(program)  # it cannot be executed
+    program.chmod(0o755)
+    assert find_wheel_program("nvdisasm") == str(program)
 
 
 @pytest.mark.parametrize("here", [(), ("--here",)])
@@ -66,7 +78,7 @@ def test_a_missing_or_failing_disassembler_is_reported(
     folder = tmp_path / "code"
     monkeypatch.setenv("PATH", str(tmp_path))
     done = run_explain(graph_file, "--target", "sm90", "--code", str(folder))
-    assert done.stderr.splitlines()[-1].startswith("no SASS: nvdisasm is not on PATH; ")
+    assert done.stderr.splitlines()[-1].startswith("no SASS: nvdisasm is not on PATH and in no wheel; ")
     install_fake_nvdisasm(tmp_path / "bin", monkeypatch, "#!/bin/sh\necho unknown architecture >&2; exit 3\n")
     done = run_explain(graph_file, "--target", "sm90", "--code", str(folder))
     (cubin,) = folder.iterdir()
@@ -98,7 +110,10 @@ def test_text_and_html_show_the_facts_about_kernels(graph_file: str) -> None:
     facts = str(Kernel(**built["kernels"][0]))
     for words in ("bytes of code of sm_90a", "168 registers", "1024 bytes of static shared memory", "local memory"):
         assert words in facts
-    assert facts in run_explain(*options, "-v").stdout
+    assert built["shared_memory_bytes"] > built["kernels"][0]["shared_bytes"]
+    text = run_explain(*options, "-v").stdout
+    assert facts in text
+    assert f"shared memory {built['shared_memory_bytes']} bytes per block" in text
     assert f"kernel: {facts}" in run_explain(*options, "--format", "html").stdout
 
 

@@ -172,3 +172,15 @@ def test_9_24_supports_a_unified_backward_that_heuristics_refuse(target: str) ->
     assert row in render_text(refused)
     assert newest.supported == (library().version >= (9, 28, 0))
     assert (row in render_text(newest)) == (library().version < (9, 28, 0))
+
+
+def test_the_tags_of_all_engine_configs_that_pass_are_returned() -> None:
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=512, head_dim=64)
+    verdict = explain(graph, "h100", causes=False, every_engine=True)
+    assert sum(check.passed for check in verdict.engines) > 8
+    for check in verdict.engines:
+        assert len(set(check.tags)) == check.passed, check
+    several = max(verdict.engines, key=lambda check: check.passed)
+    assert f"{several.tags[3]} and {several.passed - 4:,} more in the JSON" in render_text(verdict)
+    assert "pass the support check; -v: their tags" in format_summary(verdict)
+    assert explain(graph, "h100", causes=False, engine=several.tags[-1]).supported

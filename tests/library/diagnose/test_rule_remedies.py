@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, find_profile
-from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, render_text
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, other_versions, render_text
 from cudnn_backend_py.diagnose.other_versions import add_version_remedy
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.generated.enums import ReduceTensorOp
@@ -138,6 +138,19 @@ def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge,
     assert len(judged) <= most
     assert len(not_judged) == len(others) - most
     assert not_judged < others
+
+
+def test_a_removed_pattern_names_the_version_that_had_it_if_none_is_installed(
+    shared_judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm89")
+    verdict = shared_judge.run_query(question)
+    for installed in ([], [name for name in other_versions.available_versions() if name > "9.25"]):
+        monkeypatch.setattr(other_versions, "available_versions", lambda installed=installed: installed)
+        cause = add_version_remedy(verdict, question, shared_judge).cause
+        assert cause is not None
+        assert cause.remedy.startswith("cuDNN 9.24 supported such patterns")
+        assert "--cudnn 9.24 installs it" in cause.remedy
 
 
 def test_no_cudnn_version_that_crashes_is_recommended(shared_judge: Judge) -> None:

@@ -206,6 +206,13 @@ def test_explain_log_gives_a_verdict_for_each_logged_graph() -> None:
         report_log(LOG_FOLDER / "torch-attention-9.19.0.log.gz", ["nowhere"])
 
 
+def test_a_report_names_a_version_that_can_judge_the_graphs_of_an_older_log() -> None:
+    """cuDNN 9.1 judges for no described GPU, and 9.8 is the first that does."""
+    text = report_log(LOG_FOLDER / "forum-9.1.1.log.gz", ["sm89"]).text(verbose=False)
+    assert "--cudnn 9.1.1" not in text
+    assert "--cudnn 9.8.0 is the oldest" in text
+
+
 def test_captured_records_and_a_log_file_give_the_same_graph() -> None:
     records = log_graph(VARIED_GRAPHS["matmul relu"]())
     (captured,), (filed,) = read_graphs(records), read_graphs([format_log_file(records)])

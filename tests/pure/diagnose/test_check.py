@@ -119,6 +119,14 @@ def test_the_baseline_update_report_counts_changed_verdicts() -> None:
     )
 
 
+def test_a_first_check_names_the_option_that_writes_the_verdicts() -> None:
+    new = compare_verdict_with_baseline(None, SUPPORTED_CELL)
+    assert "fix: 'cudnn-backend check --update FILE' writes" in render_as_text(render_baseline_check([new]))
+    known = compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), REFUSED_CELL)
+    assert "--update" not in render_as_text(render_baseline_check([known]))
+    assert "--update" not in render_as_text(render_baseline_check([new], "b.toml"))
+
+
 def test_check_report_names_the_doctor_command_if_it_is_needed() -> None:
     lost, crashed = compare_verdict_with_baseline(None, LOST_CELL), compare_verdict_with_baseline(None, CRASHED_CELL)
     assert render_as_text(render_baseline_check([lost, lost])).count("fix: 'cudnn-backend doctor'") == 1

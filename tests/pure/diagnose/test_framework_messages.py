@@ -17,6 +17,7 @@ from cudnn_backend_py.diagnose.framework_messages import (
     find_program_that_printed_message,
     find_titles_of_similar_messages,
 )
+from cudnn_backend_py.generated.enums import Status
 from cudnn_backend_py.graph.attention.selections import SELECTIONS
 from cudnn_backend_py.plans.choice import EngineChoice
 
@@ -45,7 +46,26 @@ def test_messages_are_explained_by_the_expected_entries() -> None:
 
 
 def test_every_entry_has_an_example_message() -> None:
-    assert {row.code for row in (*MESSAGE_ENTRIES, *STATUS_ENTRIES)} <= {row["entry"] for row in MESSAGE_ROWS}
+    of_statuses = {row.code for row in STATUS_ENTRIES if row.title.startswith("CUDNN_STATUS_")}
+    examples = {row["entry"] for row in MESSAGE_ROWS}
+    assert {row.code for row in (*MESSAGE_ENTRIES, *STATUS_ENTRIES)} - of_statuses <= examples
+
+
+@pytest.mark.parametrize("name", sorted(Status.__members__))
+def test_the_name_of_a_status_alone_gives_the_meaning_of_that_status(name: str) -> None:
+    found = explain_message(f"CUDNN_STATUS_{name}")
+    if name == "SUCCESS":
+        assert found == ()
+        return
+    [entry] = found
+    own = re.fullmatch(r"(?:NOT_SUPPORTED|BAD_PARAM|EXECUTION_FAILED)_\w+", name) and "ARCH_MISMATCH" not in name
+    assert not own or entry.title == f"CUDNN_STATUS_{name}"
+
+
+def test_shared_memory_is_not_explained_as_gpu_memory() -> None:
+    [entry] = explain_message("CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT")
+    assert "shared memory per block" in entry.meaning
+    assert "smaller batch" not in entry.fix
 
 
 @pytest.mark.parametrize("text", [row["text"] for row in MESSAGE_ROWS])

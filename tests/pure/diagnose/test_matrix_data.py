@@ -107,7 +107,7 @@ def test_cells_without_a_verdict_are_not_counted_as_refusals(
 def test_versions_that_were_not_judged_are_listed() -> None:
     text = render_as_text(render_supporting_version_range(bisect_fake_versions("SSSSS")))
     assert "not judged: 9.1.0, 9.2.0, 9.3.0" in text
-    assert "support may be older" in text
+    assert "support may be older; 'cudnn-backend cudnn list --available'" in text
 
 
 def make_support_matrix_of_fake_versions(letters: str) -> Matrix:
@@ -223,3 +223,24 @@ def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
     text = render_as_text(render_supporting_version_range(found))
     assert "supported from 9.24.0 to 9.24.0; 9.25.0 is the first after it that refuses" in text
+
+
+@pytest.mark.parametrize(
+    ("versions", "letters", "said"),
+    [
+        (
+            ("9.19.0", "9.28.0"),
+            "-S",
+            "not judged is 9.20 to 9.27. 'cudnn-backend cudnn install 9.23', then --since again",
+        ),
+        (("9.19.0", "9.21.1+cu12"), "-S", "not judged is 9.20. 'cudnn-backend cudnn install 9.20', then"),
+        (("9.14.0", "9.19.0"), "S-", "may have ended between 9.14.0 and 9.19.0: not judged is 9.15 to 9.18."),
+        (("9.20.0", "9.21.0"), "-S", None),
+    ],
+)
+def test_versions_between_the_judged_ones_are_named_with_the_command_to_install_one(
+    versions: tuple[str, ...], letters: str, said: str | None
+) -> None:
+    cells = {version: CELL_BY_LETTER[letter] for version, letter in zip(versions, letters, strict=True)}
+    text = render_as_text(render_supporting_version_range(Since("g", "sm90", versions, cells)))
+    assert (said in text) if said else ("not judged is" not in text)

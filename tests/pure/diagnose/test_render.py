@@ -169,6 +169,7 @@ def test_verdict_data_contains_configs_knobs_and_reasons() -> None:
             {"status": NOT_SUPPORTED_STATUS, "text": "finalize_internal()\nsecond line"},
         ],
         "workspace_bytes": None,
+        "shared_memory_bytes": None,
         "behavior_notes": [],
         "numerical_notes": [],
         "kernels": None,

@@ -299,6 +299,28 @@ def test_problems_that_cudnn_frontend_refuses_raise_the_same_error(
     assert isinstance(caught.value, cudnnGraphNotSupportedError) == (kind is NotSupportedError)
 
 
+@pytest.mark.parametrize(
+    ("method", "width", "sm", "padded"),
+    [
+        (add_sdpa, 60, 90, "64"),
+        (add_sdpa_backward, 60, 90, "64"),
+        (add_sdpa_backward, 60, 80, "64"),
+        (add_sdpa_fp8, 72, 90, "80"),
+        (add_sdpa, 260, 90, None),  # beyond what padding makes valid
+        (add_sdpa_backward, 160, 80, None),  # aligned, but too wide
+    ],
+)
+def test_a_head_dim_that_padding_makes_valid_gets_the_padded_one_as_the_fix(
+    method: Callable[..., Any], width: int, sm: int, padded: str | None
+) -> None:
+    recorder = RecordingGraph((9, 28, 0), sm)
+    method(recorder, d=width)
+    with pytest.raises(NotSupportedError) as caught:
+        recorder.validate()
+    fix = getattr(caught.value, "sections", {}).get("fix")
+    assert fix is None if padded is None else fix.startswith(f"pad the head dim with zeros to {padded}, ")
+
+
 def test_unpacked_statistics_need_cudnn_9_12_forward_and_9_26_backward() -> None:
     for version, written, read in (((9, 11, 0), False, False), ((9, 25, 0), True, False), ((9, 26, 0), True, True)):
         for method, works in ((add_sdpa, written), (add_sdpa_backward, read)):

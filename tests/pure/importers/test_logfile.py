@@ -261,6 +261,46 @@ def test_refusals_logged_without_a_graph_are_returned() -> None:
     assert (one.tag, one.state, len(one.reasons)) == ("eng7_k24=25", "refused", 2)
 
 
+def test_a_log_of_all_calls_without_a_graph_shows_cudnns_error() -> None:
+    line = "Error: CUDNN_STATUS_NOT_INITIALIZED; Reason: cudaGetDeviceCount(&count) != cudaSuccess"
+    text = report_log([format_record("cudnnCreate"), format_record("cudnnCreate", line, letter="E")]).text(
+        verbose=False
+    )
+    assert "the log has no graph before it" in text
+    assert "CUDNN_STATUS_NOT_INITIALIZED: cudaGetDeviceCount" in text
+    for untrue in ("graph 1", "CUDNN_LOGLEVEL_DBG", "--target"):
+        assert untrue not in text
+
+
+def test_graphs_of_attention_are_named_by_their_pattern() -> None:
+    found = read_log_graphs(TORCH)
+    assert [one.graph and one.graph.name for one in found] == ["attention forward", "attention backward"]
+    assert report_log([TORCH]).text(verbose=False).startswith("graph 1, attention forward: cuDNN 9.19.0, ")
+    (other,) = read_log_graphs(FORUM)
+    assert other.graph is not None
+    assert other.graph.name == "graph"
+    assert report_log([FORUM]).text(verbose=False).startswith("graph 1: ")
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF\x02\x01", b"#!/bin/sh\nexec true\n"])
+def test_a_program_given_as_a_log_is_not_read_but_offered_to_run(content: bytes, tmp_path: Path) -> None:
+    program = tmp_path / "prog"
+    program.write_bytes(content)
+    with pytest.raises(GraphError, match="is a program") as raised:
+        read_graphs_or_errors_from_file(str(program))
+    assert f"cudnn-backend log -- {program} runs it" in raised.value.sections["fix"]
+
+
+def test_a_name_without_its_suffix_gets_the_suggestion_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    with pytest.raises(GraphError) as raised:
+        read_graphs_or_errors_from_file(str(tmp_path / "mine"))
+    assert raised.value.sections["fix"] == f"did you mean {tmp_path / 'mine.py'}?"
+    with pytest.raises(GraphError) as raised:
+        read_graphs_or_errors_from_file(str(tmp_path / "yours"))
+    assert "fix" not in raised.value.sections
+
+
 def test_a_warning_with_status_success_is_not_a_refusal() -> None:
     line = "Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to AUTO."
     assert read_log_graphs(format_record("cudnnBackendFinalize", line, letter="W")) == []
@@ -276,7 +316,7 @@ def test_log_report_converts_to_text_and_json() -> None:
     report = report_log([TORCH])
     assert report.exit_code == 0
     text = str(report)
-    assert "graph 1: cuDNN 9.19.0, line" in text
+    assert "graph 1, attention forward: cuDNN 9.19.0, line" in text
     assert "eng2_k24=7 executed" in text
     data = json.loads(json.dumps(report.to_dict()))
     assert [item["configs"][-1]["tag"] for item in data["graphs"]] == ["eng1_k24=3", "eng7_k24=26"]
@@ -347,7 +387,9 @@ def test_errors_name_invalid_parts_of_the_graph_json(change: str, words: str) ->
 def test_a_file_with_one_json_graph_is_read(pretty: int | None) -> None:
     (found,) = read_log_graphs(json.dumps(read_logged_operation_graph(), indent=pretty))
     assert (found.source, found.version) == ("json", "9.19.0")
-    assert found.graph == graph_from_log_json(read_logged_operation_graph())
+    assert found.graph is not None
+    assert found.graph.ops == graph_from_log_json(read_logged_operation_graph()).ops
+    assert found.graph.name == "attention forward"
     (other,) = read_log_graphs(json.dumps(FRONTEND_GRAPHS[0], indent=pretty))
     assert (other.source, other.version) == ("frontend", "9.19.0")
     assert other.graph == graph_from_frontend_json(FRONTEND_GRAPHS[0])

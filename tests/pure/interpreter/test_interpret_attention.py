@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cudnn_backend_py.errors import GraphError
 from cudnn_backend_py.generated.enums import (
     DataType,
     DescriptorType,
@@ -16,7 +17,7 @@ from cudnn_backend_py.generated.enums import (
     ReduceTensorOp,
 )
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Tensor
-from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.formats import round_to_data_type
 from cudnn_backend_py.interpreter import interpret
 from tests.support.interpreting import (
@@ -481,3 +482,18 @@ def test_the_unified_operation_rounds_like_the_composite_graph(option: str) -> N
     )
     for name, value in many.items():
         np.testing.assert_array_equal(one[name], value, err_msg=name)
+
+
+def test_the_error_for_k_or_v_that_a_backward_graph_takes_transposed_says_so() -> None:
+    problem = Attention(batch=1, heads=2, seq_q=8, seq_kv=9, head_dim=8)
+    k, v = (np.ones(problem.dims(name)) for name in "kv")
+    q = np.ones(problem.dims("q"))
+    graph = sdpa_backward(problem)
+    for given, name in (({"k": k, "v": v}, "k"), ({"k": k.swapaxes(2, 3), "v": v}, "v")):
+        inputs = {**given, "q": q, "o": q, "do": q, "stats": np.ones((1, 2, 8, 1))}
+        with pytest.raises(GraphError) as raised:
+            interpret(graph, inputs)
+        assert raised.value.sections["fix"] == f"the graph takes it transposed: give {name}.swapaxes(-1, -2)"
+    with pytest.raises(GraphError) as raised:
+        interpret(graph, {**inputs, "k": np.ones((1, 2, 3, 3))})
+    assert "fix" not in raised.value.sections

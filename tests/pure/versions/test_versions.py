@@ -241,6 +241,14 @@ def test_install_of_unknown_version_lists_nearest_first(wheel_index: Path, root:
     assert list_store_content(root) == set()
 
 
+def test_a_wheel_that_cannot_judge_is_not_offered_as_the_nearest(wheel_index: Path, root: Path) -> None:
+    for version in ("9.12.0.46", "9.14.0.64"):
+        make_wheel(wheel_index, version=version)
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.install("9.10.0", cuda="12", flavor="jit", root=root, progress=False)
+    assert caught.value.sections["fix"].startswith("take one of the nearest: 9.14.0, 9.19.0\n")
+
+
 def test_install_without_any_wheel_quotes_pip(wheel_index: Path, root: Path) -> None:
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.install("9.19.0", cuda="13", root=root, progress=False)
