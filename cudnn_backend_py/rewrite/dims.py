@@ -38,10 +38,11 @@ def find_sets_of_equal_dims(graph: Graph) -> dict[Axis, EqualDims]:
         if links is None:
             fixed |= {(t.uid, axis) for _, t in op.ports() for axis in range(t.rank)}
         for one, other in links or ():
-            if one in groups and other in groups:
+            known = [axis for axis in (one, other) if axis in groups]
+            if len({tensors[uid].dims[axis] for uid, axis in known}) == 1 and len(known) > 1:
                 groups.merge(one, other)
-            else:  # of ranks that do not fit to each other
-                fixed |= {axis for axis in (one, other) if axis in groups}
+            else:  # ranks or dims that contradict each other
+                fixed |= {*known}
     fixed |= {(t.uid, a) for t in tensors.values() if t.ragged_offset or t.vector_count > 1 for a in range(t.rank)}
     return {
         axis: one

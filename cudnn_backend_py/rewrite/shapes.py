@@ -33,6 +33,7 @@ __all__ = [
     "add_missing_norm_tensors",
     "compute_dims_with_more_channels_per_group",
     "compute_input_by_matmul",
+    "compute_scale_dims_of_blocks",
     "find_broadcast_biases",
     "find_corrected_dims",
     "find_equivalent_view",
@@ -43,7 +44,6 @@ __all__ = [
     "merge_leading_axes",
     "pad_image",
     "reshape_rows_to_matrix",
-    "round_scale_dims_to_tiles",
     "set_convolution_dims",
     "set_dims",
 ]
@@ -318,8 +318,14 @@ def find_corrected_dims(op: Op) -> dict[int, Dims]:
     return {uid: dims for uid, dims in fitting.items() if dims != tensors[uid].dims}
 
 
-def round_scale_dims_to_tiles(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return, by uid, the dims rounded up to whole tiles of block scales in F8_128x4 order, where they differ."""
+def compute_scale_dims_of_blocks(graph: Graph, *, tiled: bool) -> dict[int, tuple[int, ...]]:
+    """Return, by uid, the dims that block scales in F8_128x4 order should have, where they have others.
+
+    Parameters
+    ----------
+    tiled
+        Whether dims are rounded up to whole tiles, as that order needs; plain order has one scale for each block.
+    """
     found = {}
     for op in graph.ops:
         if op.kind not in BLOCK_SCALES or not isinstance(op, Operation):
@@ -332,7 +338,7 @@ def round_scale_dims_to_tiles(graph: Graph) -> dict[int, tuple[int, ...]]:
         along = max(range(x.rank), key=lambda axis: x.dims[axis] / scale.dims[axis])  # blocks are along this axis
         if scale.dims[along] >= x.dims[along] or along < scale.rank - 2:
             continue
-        dims = compute_scale_dims(x.dims, [block if axis == along else 1 for axis in range(x.rank)], tiled=True)
+        dims = compute_scale_dims(x.dims, [block if axis == along else 1 for axis in range(x.rank)], tiled=tiled)
         if dims != scale.dims:
             found[scale.uid] = dims
     return found

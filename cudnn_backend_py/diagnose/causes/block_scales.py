@@ -31,14 +31,14 @@ def has_block_scales(graph: Graph) -> bool:
 
 
 def explain_block_scale(case: RefusalCase) -> Cause | None:
-    """Block scales on an architecture without them.
+    """Block scales, or their order in memory, on an architecture without them.
 
     Problem
         "Unsupported node in the graph", "TF32 data type is not supported", or a cuBLASLt handle that is not to be had.
     Evidence
-        The same graph on other architectures.
+        The same graph on other architectures, and with scales in plain order.
     Remedy
-        One of those.
+        One of those, or plain order.
     Since
         Block scales: Blackwell, cuDNN 9.7.
     """
@@ -49,16 +49,23 @@ def explain_block_scale(case: RefusalCase) -> Cause | None:
         others = dataclasses.replace(case, graph=change.graph).supporting_architectures
     if not others:
         return None
+    how = "as it is" if change is None else f"with {change.title}"
+    support = f"{', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
+    remedy, judged = format_supporting_targets_remedy(others), "the same graph was judged there"
+    if change is not None:
+        judged, remedy = f"the graph {how} was judged there", f"{change.title} ({change.effect}), and {remedy}"
+    if (plain := case.find_remedy("reordering")) is not None:
+        names, _, orders = plain.title.partition(": reordering ")
+        headline = f"{names} in {orders.partition(' ->')[0]} order: not supported on sm_{case.target.sm}"
+        headline += f", in plain order they are; {support} {how}"
+        judged = f"the graph was judged with scales in plain order; {judged}"
+        return Cause("layout", headline, Basis.MEASURED, judged, f"{plain.advice}; or {remedy}")
     scaled = [op for op in case.graph.ops if op.kind in BLOCK_SCALES and isinstance(op, Operation)]
     tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
     kinds = dict.fromkeys(get_data_type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
     names = ", ".join(dict.fromkeys(op.display_name() for op in scaled))
     headline = f"block-scaled {', '.join(kinds)} ({names}) is not supported on sm_{case.target.sm}"
-    headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
-    remedy, judged = format_supporting_targets_remedy(others), "the same graph was judged there"
-    if change is not None:
-        headline, judged = f"{headline} with {change.title}", f"the graph with {change.title} was judged there"
-        remedy = f"{change.title} ({change.effect}), and {remedy}"
+    headline += f"; {support}{'' if change is None else f' {how}'}"
     return Cause("architecture", headline, Basis.MEASURED, judged, remedy)
 
 

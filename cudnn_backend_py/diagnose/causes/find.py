@@ -386,7 +386,11 @@ def _add_alternative_changes_to_measured_cause(case: RefusalCase, cause: Cause) 
         alone = case.find_supported_split_in_two_graphs() or case.find_remedy("drop_operation", keep=_preserves_results)
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
-    if cause.code != "data-type" and (change := case.find_remedy("data_type", keep=_changes_several_tensors)):
+    if cause.code != "data-type" and (
+        change := case.find_remedy(
+            "data_type", keep=lambda one: cause.code == "operation" or _changes_several_tensors(one)
+        )
+    ):
         change = case.drop_tensors_that_need_no_change(change)
         said.append(f"supported with {change.title}")
         remedies.append(change.advice)

@@ -23,7 +23,7 @@ from ...rewrite.changes import Change, compute_convolution_output_dims, find_att
 from ...rewrite.changes.change import ATTENTION
 from ...rewrite.changes.layout import align_tensors_to_element_size
 from ...rewrite.changes.types import change_scale_types
-from ...rewrite.shapes import add_missing_norm_tensors
+from ...rewrite.shapes import add_missing_norm_tensors, set_dims
 from ...system.version import format_cuda_version_number
 from ...target import Target, open_target
 from ..engines import find_missing_engine_libraries
@@ -231,12 +231,20 @@ def explain_convolution_dims(case: RefusalCase, reason: Reason) -> Cause | None:
         needed = compute_convolution_output_dims(op)
         if needed is not None and needed != response.dims:
             change = case.find_remedy("pad_sequence")
+            remedies = [] if change is None else [change.title]
             headline = (
                 f"{response.name} has dims {list(response.dims)}, {list(needed)} is needed: "
                 f"what {image.name} {list(image.dims)} and {weights.name} {list(weights.dims)} give with their padding"
             )
-            basis = Basis.RULE if change is None else Basis.MEASURED
-            return Cause("shape", headline, basis, reason.text, "" if change is None else change.title)
+            if needed == (response.dims[0], weights.dims[0], *response.dims[2:]):
+                headline = f"{response.name} has {response.dims[1]} channels, the filters of {weights.name} give "
+                headline += f"{weights.dims[0]}, one each"
+                dims = {weights.uid: (response.dims[1], *weights.dims[1:])}
+                other = try_to_make_graph(lambda dims=dims: set_dims(case.graph, dims)) if case.measure else None  # type: ignore[misc]
+                if other is not None and case.passes_support_check(other):
+                    remedies.append(f"{weights.name}: dims {list(weights.dims)} -> {list(dims[weights.uid])}")
+            basis = Basis.MEASURED if remedies else Basis.RULE
+            return Cause("shape", headline, basis, reason.text, "; or ".join(remedies))
         if needed is None and image.rank == weights.rank:
             headline = (
                 f"{op.name} ({op.display_name()}) has an empty output: {weights.name} {list(weights.dims)} with its "

@@ -45,12 +45,14 @@ def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase]
         accepted = case.is_operation_graph_refused and not rest.is_operation_graph_refused
         if other.basis is not Basis.MEASURED and not accepted:  # cuDNN may only check in another order
             continue
-        headline = f"{describe_found_and_needed_values(case.graph, change)}; and also {other.headline}"
+        headline = describe_found_and_needed_values(case.graph, change)
+        if other.basis is Basis.GUESS:
+            headline += f", which alone does not help: {other.headline.removeprefix('no cause found; ')}"
+        else:
+            headline += f"; and also {other.headline}"
         step = change.advice
         remedies = [f"{step}; and {one}" for one in other.remedy.split("; or ")[:_MAX_REMEDIES] if one]
         check = other.asked or (case.remedy_check if other.basis is Basis.MEASURED else "not asked")
-        if not remedies:
-            remedies, check = [step], "not asked"
         detail = "with this changed, cuDNN refuses the graph for the other cause, and no more for its first reasons"
         code = _CODES.get(change.kind, change.kind)
         return Cause(code, headline, Basis.MEASURED, detail, "; or ".join(remedies), check)

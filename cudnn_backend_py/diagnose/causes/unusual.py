@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ...graph import Graph
 from ...rewrite.change_sequence import EFFECTS
 from ...rewrite.changes import Change
 from ...rewrite.unusual import (
@@ -150,6 +151,9 @@ def _find_refused_property_sets(case: RefusalCase, options: dict[str, Deviation]
         nonlocal deadly
         if kept not in answers:
             graph = undo_unusual_properties(case.graph, [one for key, one in options.items() if key not in kept])
+            layouts = {name for key in kept if options[key].aspect == "layout" for name in options[key].names}
+            if graph is not None and layouts & _find_resized_tensors(case.graph, graph):
+                graph = None  # the new dims have packed strides, so that layout is undone too
             late = deadly or len(answers) > _MAX_VARIATIONS
             answers[kept] = None if graph is None or late else case.passes_support_check(graph)
             deadly = deadly or case.judged_variations in case.crashing_variations
@@ -164,6 +168,12 @@ def _find_refused_property_sets(case: RefusalCase, options: dict[str, Deviation]
     if of_it and (blame is None or extra):  # whole patterns are known of which no part is
         return RefusedOptions((tuple(of_it[:1]),), tuple(cures))
     return blame or (RefusedOptions((tuple(cures[:1]),), tuple(cures)) if cures else None)
+
+
+def _find_resized_tensors(graph: Graph, changed: Graph) -> set[str]:
+    """Return the names of tensors that have other dims in a changed graph."""
+    dims = {tensor.name: tensor.dims for tensor in graph.tensors}
+    return {tensor.name for tensor in changed.tensors if dims.get(tensor.name, tensor.dims) != tensor.dims}
 
 
 def _find_smallest_refused_sets(

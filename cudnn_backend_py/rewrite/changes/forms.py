@@ -30,6 +30,7 @@ from ..fusion import (
 )
 from ..shapes import (
     add_batch_dim,
+    compute_scale_dims_of_blocks,
     find_broadcast_biases,
     find_corrected_dims,
     find_equivalent_view,
@@ -39,7 +40,6 @@ from ..shapes import (
     merge_leading_axes,
     pad_image,
     reshape_rows_to_matrix,
-    round_scale_dims_to_tiles,
     set_dims,
 )
 from .change import (
@@ -216,7 +216,8 @@ def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
             yield from _change_dims(
                 graph, _find_query_dims_with_output_heads(op), "idea", "heads as the other tensors have"
             )
-    yield from _change_dims(graph, round_scale_dims_to_tiles(graph), "exact", "in whole tiles of 128 x 4")
+    tiled = compute_scale_dims_of_blocks(graph, tiled=True)
+    yield from _change_dims(graph, tiled, "exact", "in whole tiles of 128 x 4")
 
 
 def _find_query_dims_with_output_heads(op: Op) -> dict[int, tuple[int, ...]]:

@@ -19,6 +19,7 @@ from ...graph.strides import (
     make_strides_in_order,
     packed_strides,
 )
+from ..shapes import compute_scale_dims_of_blocks
 from ..unusual.deviation import IMAGE, has_layout_unlike_strides
 from .change import (
     ATTENTION,
@@ -181,9 +182,21 @@ def _make_strides_with_aligned_rows(tensor: Tensor) -> tuple[int, ...]:
 def _remove_reordering(graph: Graph) -> Iterator[Change]:
     """Yield the graph with elements in plain order, without reordering: of all tensors that have one, or of each."""
     found = [tensor for tensor in graph.tensors if tensor.reordering is not TensorReordering.NONE]
+    dims = compute_scale_dims_of_blocks(graph, tiled=False)
     for chosen in dict.fromkeys([tuple(found), *((tensor,) for tensor in found)]):
         orders = " and ".join(dict.fromkeys(tensor.reordering.name for tensor in chosen))
         title = f"{join_names(chosen)}: reordering {orders} -> NONE, elements in another order in memory"
+        padded = [tensor for tensor in chosen if tensor.uid in dims]
+        for tensor in padded:
+            title += f", {tensor.name} without padding to tiles {list(tensor.dims)} -> {list(dims[tensor.uid])}"
+        plain = {tensor.uid: make_packed_tensor(tensor, dims[tensor.uid]) for tensor in padded}
         yield from yield_field_change(
-            "reordering", title, "exact", graph, list(chosen), reordering=TensorReordering.NONE
+            "reordering",
+            title,
+            "exact",
+            graph,
+            list(chosen),
+            reordering=TensorReordering.NONE,
+            dims=lambda tensor, plain=plain: plain.get(tensor.uid, tensor).dims,
+            strides=lambda tensor, plain=plain: plain.get(tensor.uid, tensor).strides,
         )

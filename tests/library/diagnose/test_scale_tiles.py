@@ -54,10 +54,10 @@ def test_wrong_scales_and_an_old_architecture_are_reported_together() -> None:
         g.tensor("sb", (1, 4, 128), strides=(512, 1, 4), **scales),
     )
     g.matmul(a, g.block_scale_dequantize(b, sb, 32), name="c", virtual=False, data_type=DataType.BFLOAT16)
-    cause = explain(g.graph(), "sm80").cause
+    cause = explain(g.graph(), "sm75").cause
     assert cause is not None
     assert cause.headline.startswith(
-        "block-scaled fp8 (e4m3) (block_scale_dequantize) is not supported on sm_80; sm_100"
+        "block-scaled fp8 (e4m3) (block_scale_dequantize) is not supported on sm_75; sm_100"
     )
     assert cause.remedy.startswith(
         "block scales sa f8e4m3, sb f8e4m3 -> f8e8m0 (changes numerics), and judge for sm_100"

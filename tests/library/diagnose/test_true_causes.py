@@ -21,6 +21,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul, Pointwise
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
+from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.versions.store import list_judging_versions, parse_version_numbers
 from examples import batch_norm, layer_norm, mha_fprop, moe_layer
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
@@ -524,3 +525,52 @@ def test_no_full_wheel_is_offered_for_block_scales_on_an_architecture_without_th
     assert verdict.cause.remedy.endswith("with which this wheel supports the graph")
     assert "judge for sm_100" in verdict.cause.remedy
     assert "--full" not in verdict.cause.remedy
+
+
+def make_patches(channels: int, gap: int) -> Graph:
+    """Return a convolution of patches with channels-last weights whose rows are `gap` elements apart."""
+    g = GraphBuilder("patches", io_type=T.FLOAT)
+    x = g.tensor("x", (1, channels, 56, 56), strides=(56 * 56 * channels, 1, 56 * channels, channels))
+    rows = 14 * channels
+    w = g.tensor("w", (64, channels, 14, 14), strides=(14 * rows + gap, 1, rows, channels))
+    g.convolution(x, w, stride=14, name="y", virtual=False)
+    return g.graph()
+
+
+@pytest.mark.parametrize("channels", [3, 8])
+def test_a_gap_is_blamed_alone_though_other_channels_would_also_remove_it(shared_judge: Judge, channels: int) -> None:
+    cause = judge_and_check_refusal(shared_judge, make_patches(channels, 8), "sm80").cause
+    assert cause is not None
+    assert cause.headline.startswith("w has strides")
+    assert "together" not in cause.headline
+    assert "channels of" not in cause.remedy
+
+
+def test_channels_and_filters_that_disagree_are_named_with_the_change_of_each(shared_judge: Judge) -> None:
+    g = GraphBuilder("disagree", io_type=T.HALF)
+    x, w = g.tensor("x", (2, 8, 16, 16)), g.tensor("w", (16, 8, 3, 3))
+    y = g.convolution(x, w, padding=1, name="y", virtual=False)
+    graph = replace_tensor_fields(g.graph(), y.name, dims=(2, 32, 16, 16), strides=(32 * 256, 256, 16, 1))
+    cause = judge_and_check_refusal(shared_judge, graph, "sm90").cause
+    assert cause is not None
+    assert cause.headline.startswith("y has 32 channels, the filters of w give 16, one each")
+    assert "y: dims [2, 32, 16, 16] -> [2, 16, 16, 16]" in cause.remedy
+    assert "w: dims [16, 8, 3, 3] -> [32, 8, 3, 3]" in cause.remedy
+
+
+def test_the_order_of_scales_is_blamed_where_plain_order_is_supported(shared_judge: Judge) -> None:
+    graph = make_block_scaled_matmul(128, 128, 128, whole=True)
+    cause = judge_and_check_refusal(shared_judge, graph, "sm90").cause
+    assert cause is not None
+    assert "in F8_128x4 order: not supported on sm_90, in plain order they are; sm_100" in cause.headline
+    assert "reordering F8_128x4 -> NONE" in cause.remedy
+
+
+def test_plain_order_of_scales_has_no_padding_to_tiles() -> None:
+    graph = make_block_scaled_matmul(100, 128, 128, whole=True)
+    padded = next(tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.F8_128x4)
+    change = next(iterate_changes(graph, ("reordering",)))
+    plain = next(tensor for tensor in change.graph.tensors if tensor.name == padded.name)
+    assert padded.dims[-2] == 128
+    assert (plain.dims[-2], plain.reordering) == (100, TensorReordering.NONE)
+    assert f"{padded.name} without padding to tiles {list(padded.dims)} -> {list(plain.dims)}" in change.title
