@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
@@ -190,8 +191,9 @@ def on_post_page(output: str, **_: Any) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write llms.txt: every page with its first sentence, and the tables as JSON."""
+    """Write llms.txt: every page with its first sentence, and the tables as JSON; correct the search."""
     site = Path(config.site_dir)
+    _correct_search_of_words_with_digits(site)
     lines = [f"# {config.site_name}\n\n> {config.site_description}\n"]
     section = None
     for group, _, url in _navigation_pages:
@@ -203,6 +205,20 @@ def on_post_build(config: MkDocsConfig) -> None:
     lines.append("\n## Tables as JSON\n\n")
     lines += [f"- [{path.name}](tables/{path.name})\n" for path in sorted((site / "tables").glob("*.json"))]
     (site / "llms.txt").write_text("".join(lines), encoding="utf-8")
+
+
+# lunr names a node of its index by its letters and the numbers of the next nodes, without anything between them: where
+# words have digits, two nodes can get one name, and the search of "cuda" then finds nothing.
+_NODE_NAME, _UNIQUE_NODE_NAME = "e=e+s+o.id}", 'e=e+s+o.id+","}'
+
+
+def _correct_search_of_words_with_digits(site: Path) -> None:
+    """Separate the parts of names of index nodes in the theme's copy of lunr."""
+    (worker,) = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
+    text = worker.read_text(encoding="utf-8")
+    if text.count(_NODE_NAME) != 1:
+        raise PluginError(f"{worker.name} has no {_NODE_NAME}: see whether this lunr separates the parts of node names")
+    worker.write_text(text.replace(_NODE_NAME, _UNIQUE_NODE_NAME), encoding="utf-8")
 
 
 def _read_heading_and_first_sentence(page: str) -> tuple[str, str]:
