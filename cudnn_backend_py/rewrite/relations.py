@@ -351,10 +351,11 @@ class _AttentionRelation(DimRelation):
         needed: dict[str, Dims] = {"o": (b, heads, s_q, v[3])}
         needed |= dict.fromkeys(("stats", "max", "sum_exp"), (b, heads, s_q, 1))
         needed |= dict.fromkeys(("seq_len_q", "seq_len_kv"), (b, 1, 1, 1))
-        needed |= {"dropout_rng_dump": (b, heads, s_q, s_kv), "sink": (1, heads, 1, 1)}
+        needed |= dict.fromkeys(("dropout_rng_dump", "x", "y"), (b, heads, s_q, s_kv))  # x and y of the softmax
+        needed |= {"sink": (1, heads, 1, 1)}
         needed |= {"d_o": needed["o"], "dq": q, "dk": k, "dv": v}
         if "page_table_k" in ports or "page_table_v" in ports:  # then K has the dims of pages
-            needed.pop("dropout_rng_dump")
+            needed = {name: sizes for name, sizes in needed.items() if name not in ("dropout_rng_dump", "x", "y")}
         inner = {name.removeprefix("softmax."): tensor for name, tensor in ports.items()}  # of the nested softmax
         return {inner[name].uid: sizes for name, sizes in needed.items() if name in inner}
 

@@ -14,7 +14,7 @@ from ...generated.enums import BehaviorNote, DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.strides import channels_last
-from ...known_issues import find_issues_failing_before_execution
+from ...known_issues import find_issues_failing_before_execution, find_known_issues
 from ...plans.candidate import parse_refused_candidates
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
@@ -295,6 +295,12 @@ class RefusalCase:
             if smaller is not None and len(smaller.graphs) == 1 and self._is_supported_after(smaller):
                 change = smaller
         return change
+
+    def is_known_issue_added(self, *changed: Graph) -> bool:
+        """Return whether changed graphs may have a known issue that the graph does not have."""
+        sm, version = self.target.sm, self.target.library.version
+        own = {issue.code for issue in find_known_issues(self.graph, sm, version)}
+        return any(issue.code not in own for graph in changed for issue in find_known_issues(graph, sm, version))
 
     def _is_supported_after(self, change: Change) -> bool:
         """Return whether cuDNN supports the graphs of a change; if so, store an exact change for verification."""

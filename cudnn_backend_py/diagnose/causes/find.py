@@ -54,7 +54,13 @@ from .registry import (
     format_supporting_targets_remedy,
     get_rule_name,
 )
-from .rules import explain_architecture, explain_misalignment, explain_overlap, explain_pattern_removed
+from .rules import (
+    explain_architecture,
+    explain_convolution_dims,
+    explain_misalignment,
+    explain_overlap,
+    explain_pattern_removed,
+)
 from .two_causes import blame_change_and_other_cause
 from .unusual import are_only_operations_refused, blame_unusual_properties, names_every_refused_property_set
 
@@ -263,6 +269,8 @@ def _apply_rule(rule: Callable[..., Cause | None], *given: RefusalCase | Reason)
 def _find_graph_refusal_cause_without_fork(case: RefusalCase) -> Cause | None:
     if nearest := _apply_rule(explain_misalignment, case) or _apply_rule(explain_overlap, case):
         return nearest
+    if case.reasons and (contradiction := _apply_rule(explain_convolution_dims, case, case.reasons[0])):
+        return contradiction
     said = _apply_phrase_rules(case)
     is_open = said is None or said.code == "data-type" or said.basis is not Basis.MEASURED
     if is_open and (scales := _apply_rule(explain_scale_dims, case)):
@@ -383,7 +391,9 @@ def _add_alternative_changes_to_measured_cause(case: RefusalCase, cause: Cause) 
     if cause.code == "data-type":
         cause, order = _name_order_of_elements_that_helps(case, cause)
         remedies = [*order, *remedies]
-        alone = case.find_supported_split_in_two_graphs() or case.find_remedy("drop_operation", keep=_preserves_results)
+        alone = case.find_supported_split_in_two_graphs() or case.find_remedy(
+            "drop_operation", keep=lambda one: _preserves_results(one) and not case.is_known_issue_added(*one.graphs)
+        )
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
     if cause.code != "data-type" and (

@@ -45,6 +45,7 @@ from .together import blame_combined_options
 
 __all__ = [
     "explain_architecture",
+    "explain_convolution_dims",
     "explain_pattern_removed",
     "format_head_dim_names",
 ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 
 from ...graph import Graph
 from ...rewrite.change_sequence import EFFECTS
@@ -162,6 +164,10 @@ def _find_refused_property_sets(case: RefusalCase, options: dict[str, Deviation]
     if not options:
         return None
     blame = _find_smallest_refused_sets(case, options, judge_with_properties)
+    if blame is not None:  # an operation alone may be refused because its inputs are then in memory
+        others = [one for one in blame.sets if options[one[0]].aspect != "operation"]
+        if 0 < len(others) < len(blame.sets) and judge_with_properties(frozenset(options) - {*chain(*others)}) is True:
+            blame = replace(blame, sets=tuple(others))
     cures = [key for key in options if judge_with_properties(frozenset(options) - {key}) is True]
     of_it = [key for key in cures if options[key].aspect != "operation"]
     extra = blame is not None and all(options[key].aspect == "operation" for key in blame.options)
@@ -223,9 +229,11 @@ def _format_property_replacements(
 
     found = [options[key] for key in blame.remedies if options[key].title not in case.wrong_claims]
     found = [one for one in found if OTHER_RESULTS not in one.title] or found
+    made = [(one, undo_unusual_properties(case.graph, [one])) for one in found]
+    found = [one for one, changed in made if changed is None or not case.is_known_issue_added(changed)]
     cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
-    for one in cures[:_MAX_REMEDIES]:
-        if (changed := undo_unusual_properties(case.graph, [one])) is not None:
+    for one, changed in made:
+        if changed is not None and one in cures[:_MAX_REMEDIES]:
             case.store_result_preserving_change(Change("usual", one.title, one.effect, (), (changed,)))
     if cures:
         return "; or ".join(dict.fromkeys(one.format_change_that_undoes_it() for one in cures[:_MAX_REMEDIES]))
@@ -233,5 +241,5 @@ def _format_property_replacements(
     if any(OTHER_RESULTS in one.title for one in together):
         return ""
     changed = undo_unusual_properties(case.graph, together)
-    helps = changed is not None and case.passes_support_check(changed)
+    helps = changed is not None and case.passes_support_check(changed) and not case.is_known_issue_added(changed)
     return "; and ".join(dict.fromkeys(one.format_change_that_undoes_it() for one in together)) if helps else ""

@@ -19,7 +19,8 @@ from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.generated.enums import DescriptorType, NormMode, ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul, Pointwise
-from cudnn_backend_py.graph.replace import replace_tensors
+from cudnn_backend_py.graph.replace import iterate_all_ops, replace_tensors
+from cudnn_backend_py.graph.strides import packed_strides
 from cudnn_backend_py.native import library
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.versions.store import list_judging_versions, parse_version_numbers
@@ -574,3 +575,65 @@ def test_plain_order_of_scales_has_no_padding_to_tiles() -> None:
     assert padded.dims[-2] == 128
     assert (plain.dims[-2], plain.reordering) == (100, TensorReordering.NONE)
     assert f"{padded.name} without padding to tiles {list(padded.dims)} -> {list(plain.dims)}" in change.title
+
+
+def test_wrong_dims_of_a_convolution_are_named_before_its_parameters(shared_judge: Judge) -> None:
+    g = GraphBuilder("wide filter", io_type=T.HALF)
+    x, w = g.tensor("x", (1, 64, 32, 32)), g.tensor("w", (64, 64, 3, 3))
+    g.convolution(x, w, padding=1, stride=2, name="y", virtual=False)
+    graph = replace_tensor_fields(g.graph(), "w", dims=(64, 64, 3, 9), strides=(64 * 27, 27, 9, 1))
+    cause = judge_and_check_refusal(shared_judge, graph, "sm90").cause
+    assert cause is not None
+    assert cause.headline.startswith("y has dims [1, 64, 16, 16], [1, 64, 16, 13] is needed")
+    assert "stride" not in cause.headline
+
+
+def test_wrong_dims_of_the_scores_are_named_and_no_other_form(shared_judge: Judge) -> None:
+    version = library().version
+    graph = sdpa_forward(
+        batch=2, heads=4, seq_q=128, head_dim=64, stats=True, causal=True, implementation="unified", version=version
+    )
+    scores = next(op for op in iterate_all_ops(graph) if op.kind is DescriptorType.OPERATION_SOFTMAX).fields["x"]
+    dims = (2, 4, 128, 129)
+    assert scores.dims == (2, 4, 128, 128)
+    wide = replace_tensor_fields(graph, scores.name, dims=dims, strides=packed_strides(dims))
+    cause = judge_and_check_refusal(shared_judge, wide, "sm90").cause
+    assert cause is not None
+    assert cause.headline.startswith(f"dims of {scores.name}")
+
+
+def test_two_operands_are_blamed_and_not_an_operation_whose_inputs_would_be_in_memory(shared_judge: Judge) -> None:
+    g = GraphBuilder("two small operands", io_type=T.HALF)
+    dims = (4, 4, 2, 2)
+    x, leaf = (g.tensor(name, dims, strides=(16, 1, 8, 4)) for name in ("x", "leaf"))
+    small = {"strides": (2, 1, 2, 1)}
+    bias, other = g.tensor("bias", (1, 1, 1, 2), **small), g.tensor("other", (1, 1, 1, 2), T.FLOAT, **small)
+    first, second = (g.pointwise(P.CMP_LE, leaf, one, compute_type=T.FLOAT) for one in (bias, g.scalar(0.25)))
+    both = g.pointwise(P.LOGICAL_AND, first, second, compute_type=T.BOOLEAN)
+    y = g.pointwise(P.SWISH_FWD, g.pointwise(P.BINARY_SELECT, x, other, both))
+    g.reduction(ReduceTensorOp.ADD, y, dims=(1, 4, 1, 1), name="sum", virtual=False, data_type=T.FLOAT)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm120").cause
+    assert cause is not None
+    assert "dims of bias [1, 1, 1, 2]" in cause.headline
+    assert "dims of other [1, 1, 1, 2]" in cause.headline
+    assert "does not fit" not in cause.headline
+    assert cause.has_judged_remedy
+
+
+def test_a_reshape_is_not_called_in_need_of_a_matmul_that_would_not_help(shared_judge: Judge) -> None:
+    g = GraphBuilder("reshape", io_type=T.HALF)
+    g.operation(DescriptorType.OPERATION_RESHAPE, x=g.tensor("x", (16, 16, 16)), y=g.tensor("y", (16, 256)))
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm75").cause
+    assert cause is not None
+    assert "there is no matmul" not in cause.headline
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_no_change_is_offered_that_leads_to_a_known_issue(shared_judge: Judge) -> None:
+    g = GraphBuilder("two dims", io_type=T.FLOAT)
+    y = g.pointwise(P.RSQRT, g.pointwise(P.ABS, g.tensor("x", (24, 32))))
+    g.reduction(ReduceTensorOp.MIN, y, dims=(1, 32), name="least", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm90", OLDER).cause
+    assert cause is not None
+    assert "rows and columns as 1 x 1 images" in cause.remedy
+    assert "without the operation" not in cause.remedy
