@@ -31,6 +31,7 @@ from .relations import BLOCK_SCALES, Dims, find_dim_relation, name_operation_in_
 __all__ = [
     "add_batch_dim",
     "add_missing_norm_tensors",
+    "add_spatial_dim",
     "compute_dims_with_more_channels_per_group",
     "compute_input_by_matmul",
     "compute_scale_dims_of_blocks",
@@ -40,7 +41,6 @@ __all__ = [
     "find_length_and_offset_dims_to_set",
     "insert_relu_before",
     "insert_unary_operation_before",
-    "make_1d_pooling_2d",
     "merge_leading_axes",
     "pad_image",
     "reshape_rows_to_matrix",
@@ -120,13 +120,16 @@ def add_batch_dim(graph: Graph) -> Graph | None:
 _RESAMPLE = (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD)
 
 
-def make_1d_pooling_2d(graph: Graph) -> Graph | None:
-    """Return a pooling over one dim as a pooling over two, the first of size 1, in the same memory; else None."""
-    pools = [op for op in graph.ops if isinstance(op, Operation) and op.kind in _RESAMPLE]
-    others = [op for op in graph.ops if not (op.kind in _RESAMPLE or (isinstance(op, Pointwise) and op.axis is None))]
-    if not pools or others or any(tensor.rank != _POOLED_RANK for tensor in graph.tensors):
+def add_spatial_dim(graph: Graph) -> Graph | None:
+    """Return poolings or convolutions over one dim as ones over two, the first of size 1; None for other graphs.
+
+    In the same memory.
+    """
+    windows = [op for op in graph.ops if isinstance(op, Operation) and op.kind in (*_RESAMPLE, *CONVOLUTIONS)]
+    others = [op for op in graph.ops if op not in windows and not (isinstance(op, Pointwise) and op.axis is None)]
+    if not windows or others or any(tensor.rank != _ONE_SPATIAL_DIM_RANK for tensor in graph.tensors):
         return None
-    if any(op.fields["resample"].fields["mode"] in (ResampleMode.BILINEAR, ResampleMode.NEAREST) for op in pools):
+    if any(_read_window(op).fields.get("mode") in (ResampleMode.BILINEAR, ResampleMode.NEAREST) for op in windows):
         return None
     new = {}
     for tensor in graph.tensors:
@@ -136,22 +139,29 @@ def make_1d_pooling_2d(graph: Graph) -> Graph | None:
     ops = []
     for op in replace_tensors_in_ops(graph.ops, new):
         if isinstance(op, Operation):
-            op = Operation(
-                op.type, op.name, {**op.fields, "resample": _add_size_1_dim_to_pooling_window(op.fields["resample"])}
-            )
+            op = Operation(op.type, op.name, {**op.fields, _name_window(op): _add_dim_to_window(_read_window(op))})
         ops.append(op)
     return Graph(tuple(ops), graph.name)
 
 
-_POOLED_RANK = 3  # batch, channels, and the dim
+_ONE_SPATIAL_DIM_RANK = 3  # batch, channels, and the dim
 
 
-def _add_size_1_dim_to_pooling_window(parameters: Parameters) -> Parameters:
-    """Return a pooling's parameters with a leading spatial dim added, along which the window has size 1."""
-    given = parameters.fields
-    neutral = {"window_dims": 1, "strides": 1, "pre_paddings": 0, "post_paddings": 0}
-    windows = {name: (value, *given[name]) for name, value in neutral.items()}
-    return Parameters(parameters.kind, {**given, **windows, "spatial_dims": 2})
+def _name_window(op: Operation) -> str:
+    return "convolution" if op.kind in CONVOLUTIONS else "resample"
+
+
+def _read_window(op: Operation) -> Parameters:
+    window: Parameters = op.fields[_name_window(op)]
+    return window
+
+
+def _add_dim_to_window(window: Parameters) -> Parameters:
+    """Return parameters of a pooling or convolution with a leading spatial dim, along which the window has size 1."""
+    sizes = dict.fromkeys(("window_dims", "strides", "filter_strides", "dilations"), 1)
+    neutral = {**sizes, "pre_paddings": 0, "post_paddings": 0}
+    wider = {name: (value, *window.fields[name]) for name, value in neutral.items() if name in window.fields}
+    return Parameters(window.kind, {**window.fields, **wider, "spatial_dims": 2})
 
 
 def reshape_rows_to_matrix(graph: Graph) -> Iterator[Graph]:

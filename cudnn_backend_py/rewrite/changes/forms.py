@@ -30,13 +30,13 @@ from ..fusion import (
 )
 from ..shapes import (
     add_batch_dim,
+    add_spatial_dim,
     compute_scale_dims_of_blocks,
     find_broadcast_biases,
     find_corrected_dims,
     find_equivalent_view,
     find_length_and_offset_dims_to_set,
     insert_relu_before,
-    make_1d_pooling_2d,
     merge_leading_axes,
     pad_image,
     reshape_rows_to_matrix,
@@ -136,10 +136,10 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
     if batched is not None:
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])
         yield Change("flatten", f"a leading dim of 1: {shown}", "exact", tuple(t.name for t in memory), (batched,))
-    if (pooled := make_1d_pooling_2d(graph)) is not None:
-        shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(pooled.tensor(t.uid).dims)}" for t in memory[:6])
-        title = f"a pooling over two dims, the first of them 1: {shown}"
-        yield Change("flatten", title, "exact", tuple(t.name for t in memory), (pooled,))
+    if (wider := add_spatial_dim(graph)) is not None:
+        shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(wider.tensor(t.uid).dims)}" for t in memory[:6])
+        title = f"two spatial dims, the first of them 1: {shown}"
+        yield Change("flatten", title, "exact", tuple(t.name for t in memory), (wider,))
 
 
 def _format_layout_change(old: Tensor, new: Tensor) -> str:
