@@ -127,7 +127,6 @@ def explain_graphs(
     if every_engine and engine is not None:
         raise click.UsageError("--every-engine checks all engines: leave it out, or leave --engine out")
     chosen = parse_engine_option(engine)
-    build = build is True
     if code is not None:
         os.makedirs(code, exist_ok=True)
     if execute and set(targets) - {"gpu"}:

@@ -57,7 +57,7 @@ class Query:
     target: str | Profile = GPU
     version: str | JudgingEnvironment | None = None
     modes: tuple[str, ...] = ("A", "FALLBACK")
-    build: bool = False
+    build: bool | None = None
     execute: bool = False
     causes: bool = True
     shapes: bool = False

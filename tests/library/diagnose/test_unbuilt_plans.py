@@ -43,6 +43,23 @@ def test_a_known_issue_of_plans_is_confirmed_by_a_build() -> None:
     assert "no plan of them can be built" in format_summary(verdict)
 
 
+def test_a_built_plan_outweighs_a_known_issue_that_says_there_is_none() -> None:
+    """The heads and batches of 8-bit decoding for which plans can be built follow no simple rule."""
+    if library().version < (9, 21, 0):
+        pytest.skip("plans need NVRTC")
+    options = {"batch": 2, "heads": 4, "seq_q": 1, "head_dim": 128, "data_type": DataType.FP8_E4M3}
+    long, short = (attention.sdpa_forward(seq_kv=seq_kv, **options) for seq_kv in (4096, 256))
+    built, unbuilt = explain(long, "b200"), explain(long, "b200", build=False)
+    assert (built.outcome, built.stage, built.hazards) == (Outcome.SUPPORTED, "plan", ())
+    assert (unbuilt.outcome, unbuilt.stage) == (Outcome.SUPPORTED, "heuristics")
+    [issue] = unbuilt.hazards
+    assert "(fp8-one-query, " in issue
+    assert "no plan can be built" in issue
+    verdicts = [explain(short, "b200", build=build) for build in (None, False)]
+    assert [one.outcome for one in verdicts] == [Outcome.NOT_SUPPORTED, Outcome.SUPPORTED]
+    assert format_summary(verdicts[1]).startswith("SUPPORTED, not built: ")
+
+
 EXPLAIN_PROGRAM = """
 from cudnn_backend_py import attention
 from cudnn_backend_py.diagnose import Judge, Query, explain
