@@ -11,7 +11,7 @@ import click
 
 from ..command_line import Command
 from ..system.streams import prints_plain_text
-from .graph_file import load_graph_file
+from .graph_file import load_graph_file, load_graph_files
 from .options import (
     BUILD_HELP,
     GRAPH_FILE_PARAMETER,
@@ -132,7 +132,7 @@ def explain_graphs(
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: leave --target out, or name gpu")
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
-        graphs = [(file, load_graph_file(file, number)) for file in graph_files]
+        graphs = load_graph_files(graph_files, number)
         from ..diagnose.loading import load_library_in_thread
 
         with load_library_in_thread():
@@ -162,7 +162,7 @@ def explain_graphs(
     names = targets or ("gpu",)
     with JudgingProcesses() as processes:
         processes.start(read_judging_environment(None), sees_gpu=names[0] == "gpu")
-        graphs = [(file, load_graph_file(file, number)) for file in graph_files]
+        graphs = load_graph_files(graph_files, number)
         from ..diagnose import Judge, Query
 
         modes = _choose_heuristics_modes(modes)

@@ -271,12 +271,12 @@ def render_supporting_version_range(since: Since) -> Group:
     ]
     if since.first == since.versions[0]:
         more = "'cudnn-backend cudnn list --available' names older ones"
-        lines.append(Text(f"{since.first} is the oldest installed version: support may be older; {more}", "dim"))
+        lines.append(Text(f"{since.first} is the oldest of the versions here: support may be older; {more}", "dim"))
     elif since.first is not None:
         before = since.versions[since.versions.index(since.first) - 1]
         lines.append(
             Text(
-                f"{before} is the installed version before {since.first}: support may have begun in between"
+                f"{before} is the version before {since.first} here: support may have begun in between"
                 f"{_format_versions_between(before, since.first)}",
                 "dim",
             )
