@@ -426,7 +426,9 @@ def _explain_changed_verdicts(settings: Baseline, changed: Sequence[CheckedVerdi
         for one in changed:
             graph = load_graph_file(str(settings.path.parent / one.graph))
             version = None if one.version == DEFAULT_VERSION else one.version
-            [verdict] = judge_and_search_remedies([Query(graph, one.target, version, build=settings.build or None)], judge)
+            [verdict] = judge_and_search_remedies(
+                [Query(graph, one.target, version, build=settings.build or None)], judge
+            )
             print_lines(f"\n{render_text(verdict)}")
 
 
