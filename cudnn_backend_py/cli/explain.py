@@ -335,7 +335,8 @@ def _show_remedies(
     output: str | None,
 ) -> NoReturn:
     """Search and print the smallest changes that make cuDNN support a graph."""
-    from ..diagnose import Judge, Query, whatif
+    from ..diagnose import Judge, Outcome, Query, whatif
+    from ..diagnose.other_versions import add_version_remedy
     from ..diagnose.remedy import Remedies
     from ..diagnose.report.tables import render_as_text, render_remedies
 
@@ -358,6 +359,9 @@ def _show_remedies(
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": judged_modes, "budget_s": budget_s, "build": build}
             remedies = Remedies(graph, ()) if verdict.supported else whatif(graph, target, judge=judge, **options)
+            if not remedies and remedies.extent.finished and verdict.outcome is Outcome.NOT_SUPPORTED:
+                # another version may support it for another target, or with a change
+                verdict = add_version_remedy(verdict, Query(graph, target, full, judged_modes, build), judge)
     again = (
         ""
         if remedies.extent.finished
@@ -378,7 +382,8 @@ def _show_remedies(
 
         open_console().print(render_remedies(verdict, graph, remedies, again=again))
     unfinished = 0 if remedies.extent.finished else NOT_JUDGED_EXIT_CODE
-    raise SystemExit(0 if remedies or verdict.supported else max(verdict.exit_code, unfinished))
+    is_found = bool(remedies) or verdict.supported or verdict.has_version_remedy
+    raise SystemExit(0 if is_found else max(verdict.exit_code, unfinished))
 
 
 _BUDGET_FACTOR = 10  # times the budget that was too short
