@@ -58,6 +58,9 @@ def test_a_built_plan_outweighs_a_known_issue_that_says_there_is_none() -> None:
     verdicts = [explain(short, "b200", build=build) for build in (None, False)]
     assert [one.outcome for one in verdicts] == [Outcome.NOT_SUPPORTED, Outcome.SUPPORTED]
     assert format_summary(verdicts[1]).startswith("SUPPORTED, not built: ")
+    assert verdicts[0].cause is not None
+    assert verdicts[0].cause.headline.startswith("with output amax_s: on sm_100 no plan can be built")
+    assert verdicts[0].cause.remedy == "without output amax_s (the other outputs are the same)"
 
 
 EXPLAIN_PROGRAM = """
