@@ -147,11 +147,11 @@ def explain(
     name = target if isinstance(target, str) else "gpu" if target is None else target.name
     lib = loaded_library()
     if lib is None:
-        faults = check_environment(build=bool(build))  # loads the library, if that does not end the process
+        problems = check_environment(build=bool(build))  # loads the library, if that does not end the process
         lib = loaded_library()
         if lib is None:
             return _make_verdict_without_target(
-                graph, name, modes, faults[0], cudnn="none", path="", driver="not asked"
+                graph, name, modes, problems[0], cudnn="none", path="", driver="not asked"
             )
     found: dict[str, Any] = {"cudnn": lib.build_text, "path": lib.path, "driver": lib.driver.kind}
     with collect_error_reports() as lines, silence_issue_warnings():

@@ -94,7 +94,7 @@ class Query:
             return None
         import hashlib  # which only stored answers need
 
-        options = [self.modes, self.build, self.execute, self.causes, self.shapes, self.every_engine]
+        options: list[Any] = [self.modes, self.build, self.execute, self.causes, self.shapes, self.every_engine]
         options += [] if self.engine is None else [self.engine]
         parts = [SCHEMA_VERSION, graph_text(self.graph), self.device, self.setup.key(), *options]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -561,7 +561,7 @@ def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Se
         raise EnvironmentNotReady(
             f"the JIT wheel of {exact} lacks a library without which cuDNN judges no graph",
             code="jit-wheel-incomplete",
-            fix=f"install the full wheel: cudnn-backend cudnn install {VersionRequest(wanted, 'full', cuda).arguments}\n"
+            fix=f"full wheel: cudnn-backend cudnn install {VersionRequest(wanted, 'full', cuda).arguments}\n"
             f"or the JIT wheel of {format_version_numbers(JIT_SINCE)} or later",
         )
     return exact, flavor_of[exact]

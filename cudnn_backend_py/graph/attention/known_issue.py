@@ -115,7 +115,7 @@ class KnownIssue(FrozenValue):
 
     @property
     def excludes_plans(self) -> bool:
-        """Whether it says that no plan can be built, which does not hold of a graph whose plan was built."""
+        """Whether it says that no plan can be built, which a plan that was built disproves."""
         return "no plan can be built" in self.effect
 
     def __str__(self) -> str:

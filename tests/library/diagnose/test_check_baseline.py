@@ -103,6 +103,8 @@ def test_a_broken_graph_file_is_one_entry_and_the_others_are_judged(baseline_fil
     assert [one.changed for one in again] == [False, True, True]
     assert compute_baseline_exit_code(again) == 2
     odd = results[0].format_change_lines()
-    assert odd[0] == f"odd on sm90, cuDNN {OLDER_VERSION}: not supported, and nothing is expected of it in verdicts.toml"
+    assert (
+        odd[0] == f"odd on sm90, cuDNN {OLDER_VERSION}: not supported, and nothing is expected of it in verdicts.toml"
+    )
     assert [line.split()[0] for line in odd if not line.startswith(" ")][1:] == ["cause", "remedy", "graph", "configs"]
     assert max(map(len, odd)) <= 100

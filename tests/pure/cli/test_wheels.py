@@ -46,7 +46,7 @@ def test_a_jit_wheel_that_cannot_judge_graphs_is_not_installed(
     requested = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--jit", "--quiet"])
     assert requested.exit_code == 2, requested.output
     assert "jit-wheel-incomplete: the JIT wheel of 9.12.0.46 lacks a library" in requested.stderr
-    assert "install the full wheel: cudnn-backend cudnn install 9.12.0 --cuda 12 --full\n" in requested.stderr
+    assert "full wheel: cudnn-backend cudnn install 9.12.0 --cuda 12 --full\n" in requested.stderr
     assert versions.list_installed() == []
     taken = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--quiet"])
     assert "of no use" not in taken.stderr
