@@ -11,7 +11,7 @@ import click
 
 from ..command_line import Command
 from ..system.streams import prints_plain_text
-from .graph_file import load_graph_file
+from .graph_file import load_graph_file, load_graph_files
 from .options import (
     BUILD_HELP,
     GRAPH_FILE_PARAMETER,
@@ -127,13 +127,12 @@ def explain_graphs(
     if every_engine and engine is not None:
         raise click.UsageError("--every-engine checks all engines: leave it out, or leave --engine out")
     chosen = parse_engine_option(engine)
-    build = build is True
     if code is not None:
         os.makedirs(code, exist_ok=True)
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: leave --target out, or name gpu")
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
-        graphs = [(file, load_graph_file(file, number)) for file in graph_files]
+        graphs = load_graph_files(graph_files, number)
         from ..diagnose.loading import load_library_in_thread
 
         with load_library_in_thread():
@@ -163,7 +162,7 @@ def explain_graphs(
     names = targets or ("gpu",)
     with JudgingProcesses() as processes:
         processes.start(read_judging_environment(None), sees_gpu=names[0] == "gpu")
-        graphs = [(file, load_graph_file(file, number)) for file in graph_files]
+        graphs = load_graph_files(graph_files, number)
         from ..diagnose import Judge, Query
 
         modes = _choose_heuristics_modes(modes)
@@ -336,7 +335,8 @@ def _show_remedies(
     output: str | None,
 ) -> NoReturn:
     """Search and print the smallest changes that make cuDNN support a graph."""
-    from ..diagnose import Judge, Query, whatif
+    from ..diagnose import Judge, Outcome, Query, whatif
+    from ..diagnose.other_versions import add_version_remedy
     from ..diagnose.remedy import Remedies
     from ..diagnose.report.tables import render_as_text, render_remedies
 
@@ -359,6 +359,9 @@ def _show_remedies(
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": judged_modes, "budget_s": budget_s, "build": build}
             remedies = Remedies(graph, ()) if verdict.supported else whatif(graph, target, judge=judge, **options)
+            if not remedies and remedies.extent.finished and verdict.outcome is Outcome.NOT_SUPPORTED:
+                # another version may support it for another target, or with a change
+                verdict = add_version_remedy(verdict, Query(graph, target, full, judged_modes, build), judge)
     again = (
         ""
         if remedies.extent.finished
@@ -379,7 +382,8 @@ def _show_remedies(
 
         open_console().print(render_remedies(verdict, graph, remedies, again=again))
     unfinished = 0 if remedies.extent.finished else NOT_JUDGED_EXIT_CODE
-    raise SystemExit(0 if remedies or verdict.supported else max(verdict.exit_code, unfinished))
+    is_found = bool(remedies) or verdict.supported or verdict.has_version_remedy
+    raise SystemExit(0 if is_found else max(verdict.exit_code, unfinished))
 
 
 _BUDGET_FACTOR = 10  # times the budget that was too short

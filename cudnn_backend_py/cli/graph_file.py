@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ..system.python_file import is_python_file
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["load_graph_file", "read_graphs_and_errors"]
+__all__ = ["load_graph_file", "load_graph_files", "read_graphs_and_errors"]
 
 _PACKAGE_FOLDER = str(Path(__file__).parents[1])
 _MAX_MESSAGE_LENGTH = 2000  # characters of the message of somebody's exception
@@ -44,6 +45,16 @@ def load_graph_file(path: str, number: int | None = None) -> Graph:
     if isinstance(graph, GraphError):
         raise graph
     return graph
+
+
+def load_graph_files(paths: Sequence[str], number: int | None = None) -> list[tuple[str, Graph]]:
+    """Return each path with its graph, as :func:`load_graph_file`; graphs of equal names get the path into theirs."""
+    graphs = [load_graph_file(path, number) for path in paths]
+    names = [graph.name for graph in graphs]
+    return [
+        (path, replace(graph, name=f"{path}:{graph.name}") if names.count(graph.name) > 1 else graph)
+        for path, graph in zip(paths, graphs, strict=True)
+    ]
 
 
 def read_graphs_and_errors(path: str, number: int | None = None) -> list[tuple[int | None, Graph | GraphError]]:

@@ -89,11 +89,6 @@ def install_version(
     )
     for folder in versions.list_folders(installed)[1:]:
         print_lines(f"it uses {folder}, {format_megabytes(measure_folder_bytes(folder))} MB")
-    if not installed.can_judge:
-        print_warning(
-            f"the JIT wheel of {installed.version_with_cuda} cannot judge graphs, because it lacks a library; "
-            f"install the full wheel (cudnn-backend cudnn install {installed.version_with_cuda} --full)"
-        )
 
 
 @cudnn_commands.command("list")

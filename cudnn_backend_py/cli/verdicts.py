@@ -19,7 +19,7 @@ from ..system.child import make_package_import_source
 from ..system.untrusted_files import read_text
 from ..terminal import open_console
 from .explain import judge_and_search_remedies
-from .graph_file import load_graph_file, read_graphs_and_errors
+from .graph_file import load_graph_file, load_graph_files, read_graphs_and_errors
 from .options import (
     BUILD_HELP,
     GRAPH_FILE_PARAMETER,
@@ -279,7 +279,7 @@ def show_verdict_matrix(
     Answers are stored: a run that was stopped continues where it was. Exit code 0 if all graphs are supported, 1 if one
     is not, 2 if one could not be judged. With --since, 0 if some version supports each graph.
     """
-    graphs = {name: load_graph_file(name, number) for name in graph_files}
+    graphs = dict(load_graph_files(graph_files, number))
     if boundaries:
         if style in ("html", "markdown") or workers is not None:
             raise click.UsageError("--since cannot be combined with --format html or markdown, or --workers")
@@ -426,7 +426,9 @@ def _explain_changed_verdicts(settings: Baseline, changed: Sequence[CheckedVerdi
         for one in changed:
             graph = load_graph_file(str(settings.path.parent / one.graph))
             version = None if one.version == DEFAULT_VERSION else one.version
-            [verdict] = judge_and_search_remedies([Query(graph, one.target, version, build=settings.build)], judge)
+            [verdict] = judge_and_search_remedies(
+                [Query(graph, one.target, version, build=settings.build or None)], judge
+            )
             print_lines(f"\n{render_text(verdict)}")
 
 

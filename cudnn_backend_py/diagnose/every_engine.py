@@ -95,7 +95,7 @@ def _format_check_counts(checks: Sequence[EngineCheck], in_part: Sequence[int]) 
     every = "" if in_part or unchecked else "all "
     text = f"{every}{configs:,} configs of {len(checks)} engines checked: {passed:,} pass the support check"
     if in_part:
-        text += f"; engine {', '.join(map(str, in_part))} one knob at a time"
+        text += f"; one knob at a time: engine {', '.join(map(str, in_part))}"
     if unchecked:
         text += f"; {unchecked:,} more were not checked, as cuDNN crashed or hung on one of them"
     return text

@@ -85,7 +85,7 @@ def explain(
     target: str | Profile | Target | None = None,
     *,
     mode: HeurMode | str | Sequence[HeurMode | str] = DEFAULT_MODES,
-    build: bool = False,
+    build: bool | None = None,
     execute: bool = False,
     plans: list[Plan] | None = None,
     step: Callable[[str], object] = str,
@@ -106,7 +106,8 @@ def explain(
     mode
         Heuristics modes to ask, in order; A and FALLBACK if not given.
     build
-        Finalize the plans of the surviving configs until one builds: compilation can still fail then.
+        Finalize the plans of the surviving configs until one builds: compilation can still fail then. If not given,
+        only where that is known or likely to fail; if False, never.
     execute
         Also build, and run the plan once on zeroed memory: a kernel can fail where everything before passed. Only the
         GPU of this process can be queried; for a described one the verdict is that this could not be judged.
@@ -139,18 +140,18 @@ def explain(
         (``judging-failed``).
     """
     check_graph(graph)
-    build = build or code is not None
+    build = True if execute or code is not None else build
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
     chosen_engine = None if engine is None else replace(make_selection("A", engine, None, None), modes=modes)
     name = target if isinstance(target, str) else "gpu" if target is None else target.name
     lib = loaded_library()
     if lib is None:
-        faults = check_environment(build=build or execute)  # loads the library, if that does not end the process
+        problems = check_environment(build=bool(build))  # loads the library, if that does not end the process
         lib = loaded_library()
         if lib is None:
             return _make_verdict_without_target(
-                graph, name, modes, faults[0], cudnn="none", path="", driver="not asked"
+                graph, name, modes, problems[0], cudnn="none", path="", driver="not asked"
             )
     found: dict[str, Any] = {"cudnn": lib.build_text, "path": lib.path, "driver": lib.driver.kind}
     with collect_error_reports() as lines, silence_issue_warnings():
@@ -174,7 +175,7 @@ def explain(
         except CudnnBackendError as error:
             if error.code == "unknown-target":
                 raise
-            blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
+            blocking = (fault for fault in check_environment(lib, build=bool(build)) if fault.blocks)
             fault = next(blocking, _convert_error_to_environment_problem(error))
             reasons = read_error_reasons(error) if isinstance(error, CudnnStatusError) else ()
             verdict = _make_verdict_without_target(graph, name, modes, fault, **found, reasons=reasons)
@@ -194,7 +195,7 @@ class _Judgement:
         graph: Graph,
         target: Target,
         modes: tuple[HeurMode, ...],
-        build: bool,
+        build: bool | None,
         execute: bool,
         plans: list[Plan] | None,
         step: Callable[[str], object],
@@ -215,7 +216,8 @@ class _Judgement:
         self.target = target
         self.modes = modes
         self.execute = execute
-        self.build = build or execute
+        self.build = bool(build)
+        self.tries_build = build is None  # if a plan may fail to build
         self.code = code
         self.plans = plans
         self.step = step
@@ -463,7 +465,7 @@ class _Judgement:
         """Judge a graph of which some engine configs pass their support check."""
         if self.build:
             return self._judge_by_building(control, candidates, survivors, loose)
-        if self.causes and self._may_plan_build_fail():
+        if self.causes and self.tries_build and self._may_plan_build_fail():
             return self._try_build_in_fork(control, candidates, survivors, loose)
         return self._make_verdict(Outcome.SUPPORTED, "heuristics", control, candidates, loose, None)
 
@@ -654,7 +656,9 @@ class _Judgement:
         ):
             limits.append(CUDA_13_ENGINE_REMARK)
         taken = [one for one in candidates if one.state in ("supported", "built")]
-        first = next((one for one in taken if one.state == "built"), taken[0] if taken else None)
+        first_built = next((one for one in taken if one.state == "built"), None)
+        first = first_built or (taken[0] if taken else None)
+        issues = find_known_issues(self.graph, target.sm, lib.version)
         tried = {one.tag for one in candidates if one.state in ("build failed", CANNOT_LOAD, "crashed")}
         if self.every_engine and tried and first is None:
             self.every_engine += f"; {f'none of {len(tried)} plans' if len(tried) > 1 else 'no plan'} builds"
@@ -680,7 +684,7 @@ class _Judgement:
             environment=self.environment,
             limits=tuple(limits),
             stages=_make_judging_stages(outcome, stage, candidates),
-            hazards=tuple(map(str, find_known_issues(self.graph, target.sm, lib.version))),
+            hazards=tuple(str(issue) for issue in issues if first_built is None or not issue.excludes_plans),
             only_fallback=self._explain_support_by_fallback_only(candidates) if outcome is Outcome.SUPPORTED else None,
             shapes=_describe_shape_class_plan_support(self.graph, target)
             if outcome is Outcome.SUPPORTED and self.shapes

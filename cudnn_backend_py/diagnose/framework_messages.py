@@ -101,8 +101,18 @@ MESSAGE_ENTRIES = (
         "Change what the lines 'Disabling ...' name: head dims, layout, cuDNN's version.",
     ),
     MessagePattern(
+        "sdpa-gradient-strides",
+        r"cudnn sdpa (?:backward got|expected) grad_output\.strides",
+        "torch",
+        "torch copies the gradient of O for cuDNN attention",
+        "A torch that was built with a cuDNN before 9.5.1 gives dO the strides of O, as its backward pass needs. It "
+        "warns once; programs that printed it were reported to have NaN gradients.",
+        "Install a torch built with cuDNN 9.5.1 or later, or torch.backends.cuda.enable_cudnn_sdp(False).",
+        "why",
+    ),
+    MessagePattern(
         "sdpa-plan-not-executed",
-        r"mha_graph\w*(?:->|\.)\w+\(.{0,200}(?:is_good|assert|failed)|\bMHA\.cpp:",
+        r"mha_graph\w*(?:->|\.)\w+\(.{0,200}(?:is_good|assert|failed)",
         "torch",
         "cuDNN attention in torch: a step of the graph failed",
         "scaled_dot_product_attention chose cuDNN, and cuDNN refused the graph or could not execute its plan. torch "

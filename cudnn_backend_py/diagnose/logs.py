@@ -155,7 +155,7 @@ def _format_graph_heading(number: int, item: LoggedGraph) -> str:
     told += [f"{item.count} times"] * (item.count > 1) + [f"executed {item.executions} times"] * (item.executions > 0)
     told += [f"thread {item.thread}"] * bool(item.thread)
     told += [f"heuristics {', '.join(item.modes)}"] * bool(item.modes)
-    name = "no graph" if item.source == "none" else f"graph {number}"
+    name = "no graph" if item.source in ("none", "error") else f"graph {number}"
     name += f", {item.graph.name}" if item.graph is not None and item.graph.name != UNNAMED else ""
     lines = [printable(f"{name}: {', '.join(told)}; from {_SOURCE_TITLES.get(item.source, item.source)}")]
     if item.device:
@@ -177,4 +177,5 @@ _SOURCE_TITLES = {
     "frontend": "the JSON of cuDNN's frontend",
     "own": "a file of this package",
     "none": "what else is in the log",
+    "error": "what else is in the log",
 }

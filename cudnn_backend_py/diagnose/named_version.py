@@ -25,7 +25,7 @@ def explain(
     *,
     version: str | None = None,
     mode: HeurMode | str | Sequence[HeurMode | str] = DEFAULT_MODES,
-    build: bool = False,
+    build: bool | None = None,
     execute: bool = False,
     plans: list[Plan] | None = None,
     step: Callable[[str], object] = str,

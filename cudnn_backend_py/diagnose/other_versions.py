@@ -53,7 +53,7 @@ class RemedySearchSettings:
     version: str | None
     setup: JudgingEnvironment
     modes: tuple[str, ...]
-    build: bool
+    build: bool | None
 
     @classmethod
     def from_verdict(cls, verdict: Verdict, question: Query) -> Self:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..graph import Graph, graph_to_json
-from ..plans.choice import EngineChoice
+from ..plans.build import make_selection
 from ..plans.engine import heur_mode
 from ..target import Profile, find_profile
 from ..versions.judging_environment import JudgingEnvironment, read_judging_environment
@@ -57,7 +57,7 @@ class Query:
     target: str | Profile = GPU
     version: str | JudgingEnvironment | None = None
     modes: tuple[str, ...] = ("A", "FALLBACK")
-    build: bool = False
+    build: bool | None = None
     execute: bool = False
     causes: bool = True
     shapes: bool = False
@@ -71,8 +71,7 @@ class Query:
     def __post_init__(self) -> None:
         for mode in self.modes:
             heur_mode(mode)
-        if isinstance(self.engine, str):
-            EngineChoice.parse(self.engine)
+        make_selection("A", self.engine, None, None)  # which checks it
         profile = read_target(self.target)
         setup = self.version if isinstance(self.version, JudgingEnvironment) else read_judging_environment(self.version)
         values = {
@@ -95,7 +94,7 @@ class Query:
             return None
         import hashlib  # which only stored answers need
 
-        options = [self.modes, self.build, self.execute, self.causes, self.shapes, self.every_engine]
+        options: list[Any] = [self.modes, self.build, self.execute, self.causes, self.shapes, self.every_engine]
         options += [] if self.engine is None else [self.engine]
         parts = [SCHEMA_VERSION, graph_text(self.graph), self.device, self.setup.key(), *options]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -297,7 +297,7 @@ def _search_remedies_of_verdict(
 ) -> Remedies:
     """Search changes of a verdict's graph with its version, with plans if the verdict has them."""
     settings = RemedySearchSettings.from_verdict(verdict, question)
-    build = question.build or verdict.stage in STAGES_AFTER_CHECK
+    build = bool(question.build) or verdict.stage in STAGES_AFTER_CHECK
     settings = replace(settings, version=question.setup.version, build=build)
     return _search_remedies(question.graph, settings, judge, None, limit, other_versions=other_versions)
 

@@ -285,6 +285,12 @@ class Verdict(HtmlDisplay):
         return code in ("pattern-removed", CRASH_CODE, ENGINES_MISSING_CODE) or code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
 
     @property
+    def has_version_remedy(self) -> bool:
+        """Whether the remedy is another cuDNN version, judged, as its cause is one that depends on the version."""
+        judged = self.cause is not None and self.cause.has_judged_remedy
+        return judged and self.outcome is Outcome.NOT_SUPPORTED and self.may_differ_by_version
+
+    @property
     def lacks_remedy(self) -> bool:
         """Whether cuDNN refuses a valid graph and the cause names no remedy."""
         if self.outcome is not Outcome.NOT_SUPPORTED or self.cause is None:

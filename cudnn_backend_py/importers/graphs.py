@@ -93,7 +93,7 @@ class LoggedGraph:
         How often it was made an operation graph, and how often it ran.
     source
         ``json`` (cuDNN's), ``descriptors``, ``frontend`` (the JSON of cuDNN's frontend) or ``own`` (graph JSON, or a
-        plan file, of this package).
+        plan file, of this package); without a graph ``none``, or ``error`` if cuDNN's error belongs to none.
     modes
         Heuristics modes that were queried.
     configs
@@ -103,7 +103,7 @@ class LoggedGraph:
     device
         What the log says of the GPU: ``deviceName``, ``deviceVer``, ``multiProcessorCount`` and the like.
     notes
-        What of the graph the log does not say.
+        What of the graph the log does not say; for the first graph, cuDNN's errors that belong to no graph.
     plans, plan_s, run_s
         How many plans were requested; the seconds by the log's clock from the operation graph to each plan (the first
         ``MAX_GRAPHS`` of them; to its announcement where the log does not have the answer), and from the first
@@ -153,6 +153,7 @@ def read_graphs(source: GraphSource) -> Iterator[LoggedGraph]:
     """Yield the graphs of a log in order; equal graphs of one cuDNN version are counted as one.
 
     They come when the log has been read to its end, or, with more than ``MAX_GRAPHS``, when one has to make room.
+    Errors before the first graph are in its notes; if the log has no graph, they are an entry without a graph.
 
     Parameters
     ----------
@@ -183,6 +184,9 @@ def read_records_and_foreign_json(source: GraphSource) -> Iterator[LogRecord | F
             yield item
         else:
             yield from scan_log(cast("Iterable[str | bytes]", chain([item], items)))
+
+
+_ERROR = "error"  # the source of an entry for errors that belong to no graph
 
 
 def _make_log_graph_error(headline: str, fix: str | None = None) -> GraphError:
@@ -226,7 +230,8 @@ class _GraphReader:
         while len(self.graphs) > MAX_GRAPHS or (self.operations > MAX_OPERATIONS and len(self.graphs) > 1):
             oldest = self.graphs.popitem(last=False)[1]
             self.operations -= len(oldest.graph.ops) if oldest.graph is not None else 0
-            yield _name_by_pattern(oldest)
+            if oldest.source != _ERROR:
+                yield _name_by_pattern(oldest)
 
     def finish(self) -> Iterator[LoggedGraph]:
         for thread in list(self.threads.items.values()):
@@ -237,7 +242,12 @@ class _GraphReader:
                     _make_log_graph_error("the log has this sub-graph, but not the graph that contains it"),
                     "json",
                 )
-        yield from map(_name_by_pattern, sorted(self.graphs.values(), key=lambda graph: graph.line))
+        found = sorted(self.graphs.values(), key=lambda entry: entry.line)
+        graphs = [entry for entry in found if entry.source != _ERROR]
+        for entry in found if graphs else ():
+            if entry.source == _ERROR:
+                graphs[0].notes += tuple(f"line {entry.line}, of no graph: {reason}" for reason in entry.reasons)
+        yield from map(_name_by_pattern, graphs or found)
 
     def add_record_or_foreign_json(self, item: LogRecord | ForeignJson) -> None:
         if isinstance(item, ForeignJson):
@@ -469,7 +479,8 @@ class _GraphReader:
             else:
                 text = "the log has reasons of cuDNN, but not the graph that they refer to"
             fix = None if self.has_calls else "set CUDNN_LOGLEVEL_DBG=3"
-            entry = self.graphs[self._add_graph(record, _make_log_graph_error(text, fix), "none", made=False)]
+            source = _ERROR if self.has_calls else "none"
+            entry = self.graphs[self._add_graph(record, _make_log_graph_error(text, fix), source, made=False)]
         for refusal in read_refusals("\n".join(lines)):
             config = thread.asked
             if refusal.engine is not None:

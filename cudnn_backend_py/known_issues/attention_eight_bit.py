@@ -26,6 +26,11 @@ def _is_block_scaled_decoding(use: AttentionUse) -> bool:
     return is_decoding(use) and p.mx and not p.sink and p.page_size is None
 
 
+def _is_fp8_decoding_without_stats(use: AttentionUse) -> bool:
+    p = use.problem
+    return is_decoding(use) and p.is_fp8 and not p.mx and not p.stats
+
+
 def _has_large_block_scaled_head_dims(use: AttentionUse) -> bool:
     """Whether block-scaled attention has head dims above 192 for Q and K, or 128 for V."""
     p = use.problem
@@ -154,16 +159,17 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "fp8-one-query",
-        what="a forward pass in 8-bit floats, not block-scaled, with s_q of 1",
-        effect="the support check passes and no plan can be built",
-        fix="repeat the query row (s_q of 2), or use float16 or bfloat16",
+        what="a forward pass in 8-bit floats, not block-scaled, with s_q of 1 and without stats",
+        effect="the support check passes and no plan can be built: up to s_kv of 512 always, above it often",
+        fix="write stats, or repeat the query row (s_q of 2), or use float16 or bfloat16",
         source=MEASURED_WITHOUT_GPU,
         evidence=(
-            "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless, composite and unified"
+            "measured with 9.14.0, 9.17.0, 9.19.0, 9.20.0 and 9.22.0 to 9.28.0 on sm_100 and sm_103, deviceless, "
+            "composite and unified; with s_kv of 4096 no plan of 1 x 64 heads from 9.17.0, a plan of 1 x 74 from 9.19.0"
         ),
         sm=(100, 103),
         versions=VersionRange(since=(9, 14, 0)),
-        attention=lambda use: is_decoding(use) and use.problem.is_fp8 and not use.problem.mx,
+        attention=_is_fp8_decoding_without_stats,
         step="build",
     ),
     KnownIssue(

@@ -316,7 +316,7 @@ def _find_missing_sublibraries(path: str, version: Version | None) -> Iterator[E
             "cudnn-sublibrary-missing",
             f"libcudnn_{name}.so.9 is missing next to libcudnn.so.9",
             f"in {folder}; {lost}" + (f", which the JIT wheel of {version} does not include" if never_there else ""),
-            "install the full wheel (nvidia-cudnn-cu12 or -cu13) of this version, or a JIT wheel of 9.13 or later"
+            f"install the full wheel (cudnn-backend cudnn install {version} --full), or a JIT wheel of 9.13 or later"
             if never_there
             else _make_reinstall_command(path),
             blocks,

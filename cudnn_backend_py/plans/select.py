@@ -57,7 +57,8 @@ def _find_enum_member_by_name(kind: type[_Enum], name: str | int) -> _Enum:
     known = kind.__members__
     found = known.get(str(name).upper())
     if found is None:
-        raise UsageError(f"{name!r} is not a {kind.__name__}, known are {', '.join(known)}", code="unknown-enumerator")
+        known_text = f"{min(kind)} to {max(kind)}" if type(name) is int else ", ".join(known)
+        raise UsageError(f"{name!r} is not a {kind.__name__}, known are {known_text}", code="unknown-enumerator")
     return found
 
 
@@ -346,20 +347,45 @@ def _try_engine_choice(
         yield question.config(choice.engine, choice.knobs, origin=origin)
     except CudnnStatusError as error:
         text = error.last_error or question.read_refusal(choice.engine, choice.knobs)
-        _add_refused_config(found, origin, choice, error, text)
+        _add_refused_config(found, origin, choice, error, text, _describe_invalid_knobs(question, choice))
+
+
+def _describe_invalid_knobs(question: OperationGraph, choice: EngineChoice) -> str:
+    """Return text on the knobs that the engine does not have, or not with this value; empty if there are none."""
+    if choice.engine >= question.engine_count:
+        return ""
+    try:
+        known = {knob.type: knob for knob in question.knobs(choice.engine)}
+    except CudnnStatusError:  # the engine itself refuses the graph
+        return ""
+    said = []
+    for knob, value in choice.knobs.items():
+        if (info := known.get(knob)) is None:
+            names = ", ".join(map(_name_knob, known)) or "none"
+            said.append(f"engine {choice.engine} has no knob {_name_knob(knob)}, its knobs are {names}")
+        elif value not in range(info.minimum, info.maximum + 1, info.stride or 1):
+            steps = f" in steps of {info.stride}" if info.stride > 1 else ""
+            span = f"{info.minimum} to {info.maximum}{steps}"
+            said.append(f"knob {_name_knob(knob)} is {value}, engine {choice.engine} takes {span}")
+    return "; ".join(said)
+
+
+def _name_knob(knob: KnobType | int) -> str:
+    return f"{knob.name} (k{int(knob)})" if isinstance(knob, KnobType) else f"k{knob}"
 
 
 def _add_refused_config(
-    found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError, text: str = ""
+    found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError, text: str = "", own: str = ""
 ) -> None:
-    """Add a refused config, with cuDNN's reasons from its last-error text, or from `text` if that is empty."""
+    """Add a refused config with the reason `own`, then those of cuDNN's last-error text, or of `text` without one."""
     from .candidate import Candidate
-    from .refusals import read_error_reasons, read_refusals
+    from .refusals import Reason, read_error_reasons, read_refusals
 
     text = error.last_error or text
     engine, knobs = (None, {}) if choice is None else (choice.engine, choice.c_knobs)
     reasons = tuple(reason for refusal in read_refusals(text) for reason in refusal.reasons)
-    found.by_status.append(Candidate(origin, engine, knobs, "refused", reasons or read_error_reasons(error)))
+    reasons = (*([Reason("", own)] if own else ()), *(reasons or read_error_reasons(error)))
+    found.by_status.append(Candidate(origin, engine, knobs, "refused", reasons))
     found.texts.append(text)
 
 

@@ -83,7 +83,7 @@ def _judge(graph: Graph, target: str, version: str | None, build: bool, limit_s:
     """Return the verdict; errors are raised without traceback frames of this package."""
     __tracebackhide__ = True
     try:
-        return judge(Query(graph, target, version, build=build), limit_s=limit_s)
+        return judge(Query(graph, target, version, build=build or None), limit_s=limit_s)
     except CudnnBackendError as error:
         raise error.with_traceback(None) from None
 

@@ -186,15 +186,15 @@ def install(
     flavor
         ``"jit"`` for the small wheel, without the engines compiled ahead of time, or ``"full"``, some 1 GB; both may
         be installed next to each other. Not given, what is installed will do, else the jit wheel where there is one; a
-        jit wheel that judges nothing (``JIT_SINCE``) is taken only where it is requested.
+        jit wheel that judges nothing (``JIT_SINCE``) is refused.
 
     Raises
     ------
     UsageError
         ``cudnn-version-malformed``, ``cuda-major-unknown``, ``cache-folder-name``.
     EnvironmentNotReady
-        ``cudnn-version-not-found``, ``cudnn-index-empty``, ``wheel-download-failed``, ``wheel-damaged``,
-        ``cache-folder-foreign``, ``cache-not-private``, ``cache-folder-unusable``, ``pip-missing``.
+        ``cudnn-version-not-found``, ``jit-wheel-incomplete``, ``cudnn-index-empty``, ``wheel-download-failed``,
+        ``wheel-damaged``, ``cache-folder-foreign``, ``cache-not-private``, ``cache-folder-unusable``, ``pip-missing``.
 
     Notes
     -----
@@ -557,6 +557,13 @@ def _choose_wheel(request: VersionRequest, cuda: Cuda, index: Mapping[Flavor, Se
             fix="\n".join([*fixes, "all are listed by: cudnn-backend cudnn list --available"]),
         )
     exact = max(matching, key=parse_version_numbers)
+    if not _can_judge_without_gpu(flavor_of[exact], exact):
+        raise EnvironmentNotReady(
+            f"the JIT wheel of {exact} lacks a library without which cuDNN judges no graph",
+            code="jit-wheel-incomplete",
+            fix=f"full wheel: cudnn-backend cudnn install {VersionRequest(wanted, 'full', cuda).arguments}\n"
+            f"or the JIT wheel of {format_version_numbers(JIT_SINCE)} or later",
+        )
     return exact, flavor_of[exact]
 
 

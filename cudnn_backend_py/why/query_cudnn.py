@@ -146,7 +146,7 @@ def query_cudnn(
         return CallVerdict("no graph", error.headline, error.sections.get("fix", ""), target=name)
     started = time.perf_counter()
     try:
-        verdicts = [judge.run_query(Query(graph, target, build=build)) for graph in graphs]
+        verdicts = [judge.run_query(Query(graph, target, build=build or None)) for graph in graphs]
     except CudnnBackendError as error:
         return CallVerdict("could not be judged", error.headline, error.sections.get("fix", ""), target=name)
     took = time.perf_counter() - started

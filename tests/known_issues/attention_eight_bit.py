@@ -70,8 +70,8 @@ ATTENTION_EIGHT_BIT: dict[str, Examples] = {
     ),
     "fp8-one-query": Examples(
         reproductions={"": Reproduction(False, _HEAD_DIM_128_OPTIONS | {"seq_q": 1, "seq_kv": 512})},
-        unaffected=Reproduction(False, _HEAD_DIM_128_OPTIONS | {"seq_q": 2, "seq_kv": 512}),
-        fixed=Reproduction(False, _HEAD_DIM_128_OPTIONS | {"seq_q": 2, "seq_kv": 512}),
+        unaffected=Reproduction(False, _HEAD_DIM_128_OPTIONS | {"seq_q": 1, "seq_kv": 512, "stats": True}),
+        fixed=Reproduction(False, _HEAD_DIM_128_OPTIONS | {"seq_q": 1, "seq_kv": 512, "stats": True}),
     ),
     "fp8-paged-prefill": Examples(
         reproductions={

@@ -14,7 +14,7 @@ from ...rewrite.changes import Change, iterate_changes
 from ..verdict import Basis, Cause
 from .case import RefusalCase, describe_found_and_needed_values, format_reason_quote, order_reasons
 from .registry import format_supporting_targets_remedy
-from .together import OPTION_CHANGE_KINDS
+from .together import OPTION_CHANGE_KINDS, format_option_name
 
 __all__ = ["BUILD_CHANGE_KINDS", "explain_build_failure"]
 
@@ -105,7 +105,7 @@ def _list_graph_variations(graph: Graph) -> Iterator[_GraphVariation]:
             continue
         title, found = f"with {change.title}", describe_found_and_needed_values(graph, change)
         if change.title.startswith("without "):
-            title, found = change.title, f"with {change.title.removeprefix('without ')}"
+            title, found = change.title, f"with {format_option_name(change.title)}"
         elif change.kind == "deterministic":
             found = f"{change.tensors[0]} is {'summed in float32' if '=True' in title else 'written by its matmul'}"
         elif change.kind == "smaller_head_dim":

@@ -19,6 +19,7 @@ __all__ = [
     "blame_combined_options",
     "blame_options_if_named_one_is_supported",
     "blame_refused_attention_options",
+    "format_option_name",
 ]
 
 # Kinds of changes that leave out an option of attention.
@@ -176,14 +177,14 @@ def _blame_options_to_remove(case: RefusalCase) -> Cause | None:
     named = [change for change in cures if blame is not None and change.title in blame.options]
     remedy = " or ".join(f"{change.title} ({change.effect})" for change in (named or cures)[:3])
     if blame is None or not blame.options:
-        names = " or ".join(_format_option_name(change.title) for change in cures[:3])
+        names = " or ".join(format_option_name(change.title) for change in cures[:3])
         headline = f"without {names} the graph is supported on sm_{case.target.sm}"
         detail = "whether it is refused alone is not known"
         return Cause("option", headline + _format_first_specific_quote(case), Basis.MEASURED, detail, remedy)
     parts = []
     for one in blame.sets:
         beside = ", though each alone is" if blame.alone and len(one) > 1 else ""
-        names = " together with ".join(map(_format_option_name, one))
+        names = " together with ".join(map(format_option_name, one))
         parts.append(f"{names}: not supported in this graph on sm_{case.target.sm}{beside}")
     single = all(len(one) == 1 for one in blame.sets)
     left_out = (
@@ -217,5 +218,6 @@ def _remove_options(graph: Graph, kept: frozenset[str]) -> Graph | None:
     return None
 
 
-def _format_option_name(title: str) -> str:
-    return title.removeprefix("without ").removesuffix(" (the others are the same)")
+def format_option_name(title: str) -> str:
+    """Return the option that a change with this title removes."""
+    return title.removeprefix("without ").removesuffix(" (the other outputs are the same)")

@@ -62,14 +62,7 @@ def format_error_summary(error: CudnnBackendError) -> list[str]:
 
 
 def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
-    where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
-    by_others = "" if verdict.only_fallback is not None else verdict.support_note
-    only = " by FALLBACK only" if verdict.only_fallback is not None else by_others
-    outcome = f"{verdict.outcome.value.upper()}{only}{verdict.build_note}"
-    where = f"on {where}, cuDNN {verdict.cudnn}"
-    left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{outcome}: graph '' {where}"))
-    name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."
-    yield shorten_text(f"{outcome}: graph {name!r} {where}", MAX_COLUMNS)
+    yield _make_first_line(verdict)
     rows = dict(_list_summary_rows(verdict))
     names = _find_long_names(verdict.graph_text)
     texts = {label: _clean_text(text) for label, text in rows.items()}
@@ -84,6 +77,23 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
             lines[label] += max(0, min(free, needed - 1, most - 1))
     for label, text in texts.items():
         yield from _format_row(label, text, lines[label])
+
+
+def _make_first_line(verdict: Verdict) -> str:
+    """Return outcome, graph, GPU and cuDNN version in one line; the version is never cut, rather names and origin."""
+    places = [f"{verdict.target_title} (sm_{verdict.sm})", f"sm_{verdict.sm}"] if verdict.sm else [verdict.target_title]
+    only = " by FALLBACK only" if verdict.only_fallback is not None else verdict.support_note
+    line = ""
+    for origin in dict.fromkeys((only, "")):
+        for place in places:
+            start = f"{verdict.outcome.value.upper()}{origin}{verdict.build_note}: graph "
+            end = f" on {place}, cuDNN {verdict.cudnn}"
+            left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{start}''{end}"))
+            name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."
+            line = f"{start}{name!r}{end}"
+            if len(line) <= MAX_COLUMNS:
+                return shorten_text(line, MAX_COLUMNS)
+    return shorten_text(line, MAX_COLUMNS)
 
 
 def _list_summary_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:

@@ -210,8 +210,8 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     ]
     if verdict.cause is not None:
         parts.append(make_line(f"cause: {verdict.cause.headline}"))
-        if verdict.cause.code == ENGINES_MISSING_CODE:
-            parts.append(make_line(f"remedy: {verdict.cause.remedy}"))
+        if verdict.cause.code == ENGINES_MISSING_CODE or verdict.has_version_remedy:
+            parts.append(make_line(f"remedy: {verdict.cause.advice}"))
     for label, said in (("known issue", verdict.hazards), ("remark", verdict.remarks)):
         parts += [Text.assemble((f"{label}: ", "bold yellow"), make_line(one)) for one in said]
     if verdict.supported:
@@ -220,7 +220,8 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
         parts.append(make_line(f"the search was not finished: {remedies.extent.stopped}; {remedies.extent}", "yellow"))
         parts += [make_line(f"continue with: {again}")] if again else []
     elif not remedies:
-        parts.append(make_line(f"no change was found with which it is supported: {remedies.extent}", "yellow"))
+        other = " other" if verdict.has_version_remedy else ""
+        parts.append(make_line(f"no{other} change was found with which it is supported: {remedies.extent}", "yellow"))
     for number, remedy in enumerate(remedies, 1):
         note = f"  [{remedy.effect_with_check}; {_describe_remedy_check(remedy)}]"
         parts.append(Text.assemble(f"\n{number}. ", make_line(remedy.title, "bold"), note))
@@ -271,12 +272,12 @@ def render_supporting_version_range(since: Since) -> Group:
     ]
     if since.first == since.versions[0]:
         more = "'cudnn-backend cudnn list --available' names older ones"
-        lines.append(Text(f"{since.first} is the oldest installed version: support may be older; {more}", "dim"))
+        lines.append(Text(f"{since.first} is the oldest of the versions here: support may be older; {more}", "dim"))
     elif since.first is not None:
         before = since.versions[since.versions.index(since.first) - 1]
         lines.append(
             Text(
-                f"{before} is the installed version before {since.first}: support may have begun in between"
+                f"{before} is the version before {since.first} here: support may have begun in between"
                 f"{_format_versions_between(before, since.first)}",
                 "dim",
             )

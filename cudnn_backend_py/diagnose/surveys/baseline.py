@@ -301,7 +301,7 @@ def _compare_verdict(baseline: Baseline, triple: CellKey, cell: Cell) -> Checked
     if cell.stage == "file":
         why = "cannot be judged"
     elif expected is None:
-        why = f"nothing is expected of it in {baseline.path.name}"
+        why = f"{cell.outcome.value}, and nothing is expected of it in {baseline.path.name}"
     else:
         why = _describe_difference(expected, cell)
     if why and cell.headline:

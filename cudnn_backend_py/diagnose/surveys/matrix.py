@@ -268,7 +268,7 @@ def matrix(
                 f"there are no {what} to judge", code="matrix-empty", fix=f"give at least one of the {what}"
             )
     questions = {
-        (graph, target, version): Query(named[graph], profile, setup, build=build)
+        (graph, target, version): Query(named[graph], profile, setup, build=build or None)
         for version, setup in setups.items()
         for graph in named
         for target, profile in profiles.items()

@@ -217,7 +217,7 @@ def since(
 
         def is_supported_by(version: str) -> bool | None:
             if version not in asked:
-                question = Query(graph, profile, setups[version], build=build)
+                question = Query(graph, profile, setups[version], build=build or None)
                 asked[version] = answers.get_or_judge(question, children)
             outcome = asked[version].outcome
             return None if outcome is Outcome.NOT_JUDGED else outcome is Outcome.SUPPORTED

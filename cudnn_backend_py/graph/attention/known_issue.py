@@ -113,5 +113,11 @@ class KnownIssue(FrozenValue):
         """The affected cuDNN versions as text."""
         return str(self.versions)
 
+    @property
+    def excludes_plans(self) -> bool:
+        """Whether it says that no plan can be built, which a plan that was built disproves."""
+        return "no plan can be built" in self.effect
+
     def __str__(self) -> str:
-        return f"{self.what} ({self.code}, {self.version_range_text}): {self.effect}; {self.fix}; {self.source}"
+        source = self.source if self.source.startswith("https://") else self.evidence
+        return f"{self.what} ({self.code}, {self.version_range_text}): {self.effect}; {self.fix}; {source}"

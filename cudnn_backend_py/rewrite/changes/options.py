@@ -47,14 +47,18 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
                 continue
             if _is_per_row_or_scalar_output(op, tensor):
                 yield from _drop_output(graph, op, tensor, "drop_stats", results)
-    yield from _drop_attention_fields(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
+    yield from _drop_attention_fields(
+        graph, "drop_stats", ("stats",), "without output stats (the other outputs are the same)"
+    )
     for op in graph.ops:
         if isinstance(op, Operation) and isinstance(op.fields.get("softmax"), Operation):
             yield from _remove_statistics(graph, op, op.fields["softmax"])
     for op in find_operations(graph.ops, _D.OPERATION_SOFTMAX):
         names = [name for name in _STATISTICS if name in op.fields]
         if names:
-            title = f"without output {', '.join(op.fields[name].name for name in names)} (the others are the same)"
+            title = (
+                f"without output {', '.join(op.fields[name].name for name in names)} (the other outputs are the same)"
+            )
             yield from _remove_fields_of_operation(graph, op, names, "drop_stats", title, "exact")
 
 
@@ -78,7 +82,7 @@ def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str, results: Colle
     """Yield the graph without one output, unless the operation writes all outputs of the graph."""
     if len(results) == sum(one.uid in results for one in op.outputs().values()):
         return
-    title = f"without output {tensor.name} (the others are the same)"
+    title = f"without output {tensor.name} (the other outputs are the same)"
     yield from yield_change(
         kind, title, "exact", [tensor], lambda: keep_only_ops(graph, (o for o in graph.ops if o is not op))
     )
@@ -143,7 +147,9 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
                 gradients.append(op)
                 if not isinstance(op, Operation):
                     yield from _drop_output(graph, op, tensor, "drop_bias", results)
-    yield from _drop_attention_fields(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
+    yield from _drop_attention_fields(
+        graph, "drop_bias", ("dbias",), "without output dbias (the other outputs are the same)"
+    )
     if gradients and (build_rest := try_to_make_graph(lambda: _remove_operations(graph, gradients))) is not None:
         names = [tensor for op in gradients for tensor in op.outputs().values()]
         for change in _drop_bias(build_rest):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, UsageError
+from cudnn_backend_py import DataType, Graph, GraphBuilder, UsageError, library
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, explain, render_text, whatif
 from cudnn_backend_py.diagnose.causes.case import PlanBuildBudget, RefusalCase, is_supported, try_build
@@ -21,6 +21,7 @@ from cudnn_backend_py.target import use_target
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import make_backward, make_forward
 from tests.support.child import measure_children_cpu_s
+from tests.support.logs import LOG_FOLDER
 from tests.support.varied_graphs import VARIED_GRAPHS
 
 HEURISTICS_MODES = ("A", "FALLBACK")
@@ -245,6 +246,18 @@ def test_unbuilt_remedies_are_marked_as_unbuilt(tmp_path: Path) -> None:
     assert "built]" not in done.stdout.replace("not built]", "")
 
 
+def test_whatif_changes_version_and_target_together(tmp_path: Path) -> None:
+    """Versions before 9.25 support attention that keeps S, with more shared memory than sm_89 has."""
+    if library().version < (9, 25, 0):
+        pytest.skip("supports the pattern")
+    done = CliRunner().invoke(
+        main, ["explain", "--whatif", str(LOG_FOLDER / "forum-9.1.1.log.gz"), "--target", "sm89", "--no-build"]
+    )
+    assert done.exit_code == 0
+    assert re.search(r"^remedy: use cuDNN 9\..* \(--cudnn 9.*\), and there: judge for sm_", done.stdout, re.MULTILINE)
+    assert "no other change was found" in done.stdout
+
+
 def test_whatif_queries_only_the_given_modes(judge: Judge, tmp_path: Path) -> None:
     """FALLBACK alone supports no forward attention; each remedy is judged with the given modes."""
     assert whatif(make_forward(), "sm90", modes=("A",)) == []
@@ -257,6 +270,12 @@ def test_whatif_queries_only_the_given_modes(judge: Judge, tmp_path: Path) -> No
     assert done.stdout.startswith("NOT SUPPORTED")
     with pytest.raises(UsageError, match="unknown-enumerator"):
         whatif(make_forward(), "sm90", modes=("C",))
+
+
+def test_an_unknown_knob_of_an_engine_is_one_error(tmp_path: Path) -> None:
+    options = ("explain", "--target", "sm90", "--engine", "eng1_k24=3_k99=2")
+    done = run_command_on_graph_file(tmp_path, *options, graph="make_forward()")
+    assert done.stderr.splitlines() == ["unknown-enumerator: 99 is not a KnobType, known are 0 to 46"]
 
 
 # only FALLBACK

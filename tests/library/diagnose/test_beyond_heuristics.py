@@ -121,6 +121,7 @@ def test_a_refusal_reports_how_many_configs_were_checked() -> None:
     assert f"of {engines} engines checked: 0 pass the support check" in verdict.every_engine
     assert verdict.every_engine.removeprefix("all ")[0].isdigit()
     assert verdict.every_engine in format_summary(verdict)
+    assert verdict.every_engine.endswith("; one knob at a time: engine 1")
     assert [check.engine for check in verdict.engines] == list(range(engines))
     assert f"{sum(check.configs for check in verdict.engines):,} configs of" in verdict.every_engine
     assert all(check.reason is not None and check.reason.status for check in verdict.engines)

@@ -86,7 +86,7 @@ def test_a_baseline_update_omits_cells_that_timed_out(baseline_file: Path, tmp_p
     assert compute_baseline_exit_code(update_baseline(baseline_file, limit_s=0.001, **options)) == 2
     assert read_baseline(baseline_file).expected == {}
     [one] = check_baseline(baseline_file, **options)
-    assert one.why == "nothing is expected of it in verdicts.toml"
+    assert one.why.endswith("supported, and nothing is expected of it in verdicts.toml")
 
 
 def test_a_broken_graph_file_is_one_entry_and_the_others_are_judged(baseline_file: Path, tmp_path: Path) -> None:
@@ -103,6 +103,8 @@ def test_a_broken_graph_file_is_one_entry_and_the_others_are_judged(baseline_fil
     assert [one.changed for one in again] == [False, True, True]
     assert compute_baseline_exit_code(again) == 2
     odd = results[0].format_change_lines()
-    assert odd[0] == f"odd on sm90, cuDNN {OLDER_VERSION}: nothing is expected of it in verdicts.toml"
+    assert (
+        odd[0] == f"odd on sm90, cuDNN {OLDER_VERSION}: not supported, and nothing is expected of it in verdicts.toml"
+    )
     assert [line.split()[0] for line in odd if not line.startswith(" ")][1:] == ["cause", "remedy", "graph", "configs"]
     assert max(map(len, odd)) <= 100

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from cudnn_backend_py import DataType, GraphBuilder, attention, library
-from cudnn_backend_py.diagnose import Judge, Query, explain
+from cudnn_backend_py.diagnose import Judge, Query, explain, render_text
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.graph import Graph
@@ -41,6 +42,25 @@ def test_a_known_issue_of_plans_is_confirmed_by_a_build() -> None:
     assert verdict.cause is not None
     assert verdict.cause.advice.endswith("[a plan of it was built]")
     assert "no plan of them can be built" in format_summary(verdict)
+
+
+def test_a_built_plan_outweighs_a_known_issue_that_says_there_is_none() -> None:
+    """The heads and batches of 8-bit decoding for which plans can be built follow no simple rule."""
+    if library().version < (9, 21, 0):
+        pytest.skip("plans need NVRTC")
+    options = {"batch": 2, "heads": 4, "seq_q": 1, "head_dim": 128, "data_type": DataType.FP8_E4M3}
+    long, short = (attention.sdpa_forward(seq_kv=seq_kv, **options) for seq_kv in (4096, 256))
+    built, unbuilt = explain(long, "b200"), explain(long, "b200", build=False)
+    assert (built.outcome, built.stage) == (Outcome.SUPPORTED, "plan")
+    assert (unbuilt.outcome, unbuilt.stage) == (Outcome.SUPPORTED, "heuristics")
+    assert "no plan can be built" not in render_text(built)
+    assert re.search(r"\(fp8-one-query, .*: the support check passes and no plan can be built", render_text(unbuilt))
+    verdicts = [explain(short, "b200", build=build) for build in (None, False)]
+    assert [one.outcome for one in verdicts] == [Outcome.NOT_SUPPORTED, Outcome.SUPPORTED]
+    assert format_summary(verdicts[1]).startswith("SUPPORTED, not built: ")
+    assert verdicts[0].cause is not None
+    assert verdicts[0].cause.headline.startswith("with output amax_s: on sm_100 no plan can be built")
+    assert verdicts[0].cause.remedy == "without output amax_s (the other outputs are the same)"
 
 
 EXPLAIN_PROGRAM = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -154,6 +155,23 @@ def test_a_knob_value_that_cudnn_refuses_is_reported_with_its_message(operation_
     assert refused.words
     assert refused.refused_by_cudnn
     assert all(reason.text in caught.value.last_error for reason in refused.reasons)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({KnobType.KERNEL_CFG: 10**6}, r"knob KERNEL_CFG \(k24\) is 1000000, engine \d+ takes 0 to \d+$"),
+        ({KnobType.TILE_SIZE: 1}, r"has no knob TILE_SIZE \(k2\), its knobs are .*KERNEL_CFG \(k24\)"),
+    ],
+)
+def test_a_knob_that_an_engine_does_not_have_so_is_reported_with_its_range(
+    operation_graph: OperationGraph, knobs: dict[KnobType, int], said: str
+) -> None:
+    engine = operation_graph.heuristics("A").configs[0].engine
+    with pytest.raises(NothingSelected) as caught:
+        select(operation_graph, engine=engine, knobs=knobs)
+    (refused,) = caught.value.refused
+    assert re.search(said, refused.reason), refused.reason
 
 
 def test_a_refused_engine_config_is_reported_with_the_reason_in_cudnns_log() -> None:

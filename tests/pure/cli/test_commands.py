@@ -27,7 +27,7 @@ from cudnn_backend_py import command_line as group
 from cudnn_backend_py.audit.__main__ import _parse_command as audit_program
 from cudnn_backend_py.cli import options, output
 from cudnn_backend_py.cli.commands import HELP_SECTIONS, main
-from cudnn_backend_py.cli.graph_file import load_graph_file
+from cudnn_backend_py.cli.graph_file import load_graph_file, load_graph_files
 from cudnn_backend_py.cli.wheels import _install_missing_version, _replace_version_option
 from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.graph import graph_to_json
@@ -472,6 +472,20 @@ def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> Non
             said = run_command([*command.split(), name]).stderr
             assert f"{name} is C or C++ source code" in said
             assert "CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log" in said
+
+
+def test_graphs_of_equal_names_get_their_files_into_their_names(folder: Path) -> None:
+    source = "from cudnn_backend_py import attention\ndef graph():\n"
+    for name, dim in (("one.py", 64), ("two.py", 32)):
+        Path(name).write_text(
+            f"{source}    return attention.sdpa_forward(batch=1, heads=1, seq_q=64, head_dim={dim})\n"
+        )
+    found = load_graph_files(["one.py", "two.py"])
+    assert [(path, graph.name) for path, graph in found] == [
+        ("one.py", "one.py:sdpa_forward"),
+        ("two.py", "two.py:sdpa_forward"),
+    ]
+    assert [graph.name for _, graph in load_graph_files(["one.py"])] == ["sdpa_forward"]
 
 
 def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:

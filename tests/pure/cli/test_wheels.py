@@ -37,21 +37,22 @@ def version_store(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_a_jit_wheel_that_cannot_judge_graphs_is_installed_only_on_request(
+def test_a_jit_wheel_that_cannot_judge_graphs_is_not_installed(
     wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(wheel_index, version="9.12.0.46")
     make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.12.0.46", FULL_FILES)
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
     requested = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--jit", "--quiet"])
-    assert requested.exit_code == 0, requested.output
-    assert "the JIT wheel of 9.12.0+cu12 cannot judge graphs" in requested.stderr
-    assert versions.list_judging_versions() == []
+    assert requested.exit_code == 2, requested.output
+    assert "jit-wheel-incomplete: the JIT wheel of 9.12.0.46 lacks a library" in requested.stderr
+    assert "full wheel: cudnn-backend cudnn install 9.12.0 --cuda 12 --full\n" in requested.stderr
+    assert versions.list_installed() == []
     taken = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--quiet"])
     assert "of no use" not in taken.stderr
     [full] = versions.list_judging_versions()
     assert (full.name, full.can_judge) == ("9.12.0.46+cu12-full", True)
-    assert len(versions.list_installed()) == 2
+    assert len(versions.list_installed()) == 1
     assert versions.install("9.12", cuda="12", progress=False) == full
 
 

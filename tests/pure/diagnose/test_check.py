@@ -66,7 +66,7 @@ def compare_verdict_with_baseline(expected: ExpectedVerdict | None, cell: Cell) 
             1,
             "the cause was architecture, now refused: head dim 20 is no multiple of 8",
         ),
-        (None, SUPPORTED_CELL, 1, "nothing is expected of it in b.toml"),
+        (None, SUPPORTED_CELL, 1, "supported, and nothing is expected of it in b.toml"),
         (
             ExpectedVerdict(Outcome.SUPPORTED),
             CRASHED_CELL,

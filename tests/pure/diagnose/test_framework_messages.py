@@ -62,6 +62,13 @@ def test_the_name_of_a_status_alone_gives_the_meaning_of_that_status(name: str) 
     assert not own or entry.title == f"CUDNN_STATUS_{name}"
 
 
+def test_a_warning_of_torch_is_not_explained_as_a_failed_step() -> None:
+    said = (
+        "cuDNN SDPA backward got grad_output.strides() != output.strides(), ... (Triggered internally at MHA.cpp:674.)"
+    )
+    assert [one.code for one in explain_message(said)] == ["sdpa-gradient-strides"]
+
+
 def test_shared_memory_is_not_explained_as_gpu_memory() -> None:
     [entry] = explain_message("CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT")
     assert "shared memory per block" in entry.meaning

@@ -218,6 +218,14 @@ def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
     assert "supported since" not in text
 
 
+def test_the_oldest_judged_version_is_not_called_the_oldest_installed() -> None:
+    """Versions may be named, and others installed."""
+    found = Since("g", "sm90", ("9.19.0", "9.28.0"), {"9.19.0": CELL_BY_LETTER["S"]})
+    text = render_as_text(render_supporting_version_range(found))
+    assert "9.19.0 is the oldest of the versions here: support may be older" in text
+    assert "installed" not in text
+
+
 def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
     found = make_since_result_with_known_issues(())
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)

@@ -221,6 +221,19 @@ def test_a_long_graph_name_is_shortened_before_target_and_version() -> None:
     assert first.endswith(f"..' on {verdict.target_title} (sm_{verdict.sm}), cuDNN {verdict.cudnn}")
 
 
+def test_the_version_is_in_the_first_line_though_a_tag_is_long() -> None:
+    long = Candidate("named", 1, {KnobType(number).c_name: 1 for number in (24, 27, 38, 40, 41)}, "supported", ())
+    for candidate in (long, dataclasses.replace(long, knobs={KnobType.KERNEL_CFG.c_name: 1})):
+        verdict = dataclasses.replace(SUPPORTED_VERDICT, candidates=(candidate,), graph="attention forward")
+        first, *_, last = format_summary(verdict).splitlines()
+        assert len(first) <= MAX_COLUMNS
+        assert (
+            first.endswith(f"(sm_{verdict.sm}), cuDNN {verdict.cudnn}")
+            or f" on sm_{verdict.sm}, cuDNN {verdict.cudnn}" in first
+        )
+        assert candidate.tag in last
+
+
 def test_the_hint_after_the_engine_configs_is_not_truncated() -> None:
     long = Candidate("A", 1, {KnobType(number): 1 for number in (24, 27, 38, 40, 41)}, "supported", ())
     refused = Candidate("A", 2, {}, "refused", (Reason("CUDNN_STATUS_NOT_SUPPORTED", "no"),))

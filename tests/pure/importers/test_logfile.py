@@ -272,6 +272,16 @@ def test_a_log_of_all_calls_without_a_graph_shows_cudnns_error() -> None:
         assert untrue not in text
 
 
+def test_an_error_that_belongs_to_no_graph_is_a_note_of_the_first_graph() -> None:
+    line = "Error: CUDNN_STATUS_NOT_INITIALIZED; Reason: cudaGetDeviceCount(&count) != cudaSuccess"
+    before = format_record("cudnnCreate") + format_record("cudnnCreate", line, letter="E", thread=8)
+    [graph] = read_log_graphs(text := read_log_text("forum-9.1.1.log.gz"))
+    [found] = read_log_graphs(before + text)
+    assert found.graph == graph.graph
+    assert (*graph.notes, found.notes[-1]) == found.notes
+    assert re.fullmatch(r"line \d+, of no graph: CUDNN_STATUS_NOT_INITIALIZED: cuda.*", found.notes[-1])
+
+
 def test_graphs_of_attention_are_named_by_their_pattern() -> None:
     found = read_log_graphs(TORCH)
     assert [one.graph and one.graph.name for one in found] == ["attention forward", "attention backward"]

@@ -91,6 +91,10 @@ def test_every_row_has_effect_evidence_and_source() -> None:
     assert EXAMPLES.keys() == {row.code for row in FAULTS}
 
 
+def test_the_text_of_an_issue_names_no_file_of_the_repository() -> None:
+    assert not [row.code for row in FAULTS if "tests/" in str(row)]
+
+
 def test_rows_are_hashable_and_distinct() -> None:
     assert len(set(FAULTS)) == len(FAULTS)
 

@@ -25,7 +25,7 @@ def test_missing_sublibrary_of_the_9_12_jit_wheel_is_reported(tmp_path: Path) ->
     assert problem.code == "cudnn-sublibrary-missing"
     assert problem.headline == "libcudnn_engines_precompiled.so.9 is missing next to libcudnn.so.9"
     assert problem.detail.endswith("the JIT wheel of 9.12.0 does not include")
-    assert "full wheel" in problem.repair
+    assert "(cudnn-backend cudnn install 9.12.0 --full)" in problem.repair
     assert "driver" not in problem.repair
     assert list(_find_missing_sublibraries(library, Version(9, 13, 0))) == []
 
