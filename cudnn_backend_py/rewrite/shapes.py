@@ -171,7 +171,8 @@ def reshape_rows_to_matrix(graph: Graph) -> Iterator[Graph]:
     that are row-major and have all or none of their first axes, and all or none of the others.
     """
     ops = [op for op in graph.ops if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.axis is None)]
-    if len(ops) < len(graph.ops) or len({tensor.dims for tensor in graph.tensors if math.prod(tensor.dims) > 1}) < 2:
+    sizes = {tensor.dims for tensor in graph.tensors if math.prod(tensor.dims) > 1}
+    if len(ops) < len(graph.ops) or (len(sizes) < 2 and not any(isinstance(op, Reduction) for op in ops)):
         return
     ranks = {tensor.rank for tensor in graph.tensors}
     if len(ranks) != 1 or any(t.strides != packed_strides(t.dims) for t in graph.tensors if not t.virtual):

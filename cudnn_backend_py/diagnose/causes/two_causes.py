@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...graph import Graph
 from ...rewrite.changes import iterate_changes
 from ..verdict import Basis, Cause
-from .case import RefusalCase, describe_found_and_needed_values
+from .case import RefusalCase, describe_found_and_needed_values, get_data_type_word
 
 __all__ = ["blame_change_and_other_cause"]
 
@@ -40,7 +40,7 @@ def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase]
         judged.append(change.graph)
         rest = case.judge_changed_graph(change.graph)
         other = find(rest) if rest is not None and case.has_no_reason_in_common(rest) else None
-        if rest is None or other is None:
+        if rest is None or other is None or _is_new_type_named(case.graph, change.graph, other.headline):
             continue
         accepted = case.is_operation_graph_refused and not rest.is_operation_graph_refused
         if other.basis is not Basis.MEASURED and not accepted:  # cuDNN may only check in another order
@@ -57,3 +57,10 @@ def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase]
         code = _CODES.get(change.kind, change.kind)
         return Cause(code, headline, Basis.MEASURED, detail, "; or ".join(remedies), check)
     return None
+
+
+def _is_new_type_named(graph: Graph, changed: Graph, headline: str) -> bool:
+    """Return whether a headline names a data type that a change introduced: it is then no cause of the graph itself."""
+    old = {tensor.uid: tensor.data_type for tensor in graph.tensors}
+    new = {tensor.data_type for tensor in changed.tensors if old.get(tensor.uid, tensor.data_type) != tensor.data_type}
+    return any(get_data_type_word(kind) in headline for kind in new)

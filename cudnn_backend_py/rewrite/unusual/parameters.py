@@ -184,7 +184,8 @@ def _find_unusual_convolution_parameters(graph: Graph, op: Operation) -> Iterato
     taps = weights.dims[2:]
     if any(max(one, other) >= tap for one, other, tap in zip(before, after, taps, strict=True)) and max(before) > 0:
         none = {"pre_paddings": (0,) * spatial, "post_paddings": (0,) * spatial}
-        found = f"padding {list(before)} as large as the filter {list(taps)}"
+        sides = f"{list(before)}" if before == after else f"{list(before)} before and {list(after)} after,"
+        found = f"padding {sides} as large as the filter {list(taps)}"
         yield _make_unusual_convolution_property(op, "wide padding", found, "none", **none)
 
 

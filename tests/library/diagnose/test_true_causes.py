@@ -529,7 +529,7 @@ def test_no_full_wheel_is_offered_for_block_scales_on_an_architecture_without_th
 
 
 def make_patches(channels: int, gap: int) -> Graph:
-    """Return a convolution of patches with channels-last weights whose rows are `gap` elements apart."""
+    """Return a convolution of patches with channels-last weights, with `gap` elements between filters."""
     g = GraphBuilder("patches", io_type=T.FLOAT)
     x = g.tensor("x", (1, channels, 56, 56), strides=(56 * 56 * channels, 1, 56 * channels, channels))
     rows = 14 * channels
@@ -602,7 +602,7 @@ def test_wrong_dims_of_the_scores_are_named_and_no_other_form(shared_judge: Judg
     assert cause.headline.startswith(f"dims of {scores.name}")
 
 
-def test_two_operands_are_blamed_and_not_an_operation_whose_inputs_would_be_in_memory(shared_judge: Judge) -> None:
+def test_two_operands_are_blamed_and_not_an_operation_that_alone_reads_booleans_in_memory(shared_judge: Judge) -> None:
     g = GraphBuilder("two small operands", io_type=T.HALF)
     dims = (4, 4, 2, 2)
     x, leaf = (g.tensor(name, dims, strides=(16, 1, 8, 4)) for name in ("x", "leaf"))
@@ -637,3 +637,27 @@ def test_no_change_is_offered_that_leads_to_a_known_issue(shared_judge: Judge) -
     assert cause is not None
     assert "rows and columns as 1 x 1 images" in cause.remedy
     assert "without the operation" not in cause.remedy
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_a_matrix_that_is_reduced_to_a_number_is_offered_as_images(shared_judge: Judge) -> None:
+    g = GraphBuilder("all", io_type=T.BFLOAT16)
+    y = g.pointwise(P.ELU_FWD, g.tensor("x", (64, 32)))
+    g.reduction(ReduceTensorOp.ADD, y, dims=(1, 1), name="sum", virtual=False, data_type=T.FLOAT)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm90").cause
+    assert cause is not None
+    assert "x [64, 32] -> [64, 32, 1, 1], sum [1, 1] -> [1, 1, 1, 1]" in cause.remedy
+
+
+def test_no_type_is_offered_that_the_graph_is_then_refused_for(shared_judge: Judge) -> None:
+    g = GraphBuilder("rope of Q alone", io_type=T.BFLOAT16)
+    q, k, v = (g.tensor(name, (1, 1, 128, 128)) for name in ("q", "k", "v"))
+    turned = g.tensor("turned", (1, 1, 128, 128))
+    freqs = g.tensor("freqs", (1, 1, 128, 128), T.FLOAT)
+    g.operation(DescriptorType.OPERATION_ROPE_FWD, x=q, y=turned, freqs=freqs)
+    o = g.tensor("o", (1, 1, 128, 128))
+    g.operation(DescriptorType.OPERATION_SDPA_FWD, q=turned, k=k, v=v, o=o)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm100").cause
+    assert cause is not None
+    assert "float32" not in cause.headline
+    assert "instead" not in cause.remedy
