@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 from ...generated.enums import DescriptorType
 from ...generated.operations import CONVOLUTIONS
@@ -59,12 +60,14 @@ def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
     cause = Cause("operation", headline, Basis.RULE, reason.text, remedy)
     read = find_read_uids(case.graph) - find_written_uids(case.graph)
     inputs = [tensor.name for tensor in case.graph.tensors if tensor.uid in read]
-    made = (try_to_make_graph(lambda name=name: compute_input_by_matmul(case.graph, name)) for name in inputs)  # type: ignore[misc]
-    whole = next(filter(None, made), None) if case.measure else None
-    if whole is None:
+    for name in inputs if case.measure else ():
+        if whole := try_to_make_graph(partial(compute_input_by_matmul, case.graph, name)):
+            remedy = f"put it into the graph of the matmul that writes {name}"
+            break
+    else:
         return cause
     if case.passes_support_check(whole):
-        return dataclasses.replace(cause, asked="support check")
+        return dataclasses.replace(cause, remedy=remedy, asked="support check")
     if not (supporting := dataclasses.replace(case, graph=whole).supporting_architectures):
         return None  # so a missing one is not why
     how = " in the graph of a matmul, and there is none in this graph"

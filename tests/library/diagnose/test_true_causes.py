@@ -494,7 +494,7 @@ def test_an_operation_that_needs_a_matmul_is_also_judged_with_one(shared_judge: 
     g.operation(DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE, x=x, y=y, scale=scale, math_prec=T.FLOAT, block_size=32)
     cause = judge_and_check_refusal(shared_judge, g.graph(), target).cause
     assert cause is not None
-    into = "put it into the graph of the matmul before or after it"
+    into = "put it into the graph of the matmul that writes x"
     if target == "sm100":
         assert cause.headline.startswith("there is no matmul or convolution in the graph")
         assert cause.remedy.endswith(f"; or {into}")
