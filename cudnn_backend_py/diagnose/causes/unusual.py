@@ -173,7 +173,8 @@ def _find_refused_property_sets(case: RefusalCase, options: dict[str, Deviation]
     extra = blame is not None and all(options[key].aspect == "operation" for key in blame.options)
     if of_it and (blame is None or extra):  # whole patterns are known of which no part is
         return RefusedOptions((tuple(of_it[:1]),), tuple(cures))
-    return blame or (RefusedOptions((tuple(cures[:1]),), tuple(cures)) if cures else None)
+    kept = [key for key in cures if OTHER_RESULTS not in options[key].title]  # without others it is another graph
+    return blame or (RefusedOptions((tuple((kept or cures)[:1]),), tuple(cures)) if cures else None)
 
 
 def _find_resized_tensors(graph: Graph, changed: Graph) -> set[str]:

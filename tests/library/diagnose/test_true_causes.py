@@ -661,3 +661,15 @@ def test_no_type_is_offered_that_the_graph_is_then_refused_for(shared_judge: Jud
     assert cause is not None
     assert "float32" not in cause.headline
     assert "instead" not in cause.remedy
+
+
+def test_a_reduction_is_blamed_and_not_an_operation_without_which_it_is_not_read(shared_judge: Judge) -> None:
+    g = GraphBuilder("norm by hand", io_type=T.FLOAT)
+    x, scale = g.tensor("x", (2, 32, 128)), g.tensor("scale", (1, 1, 128))
+    mean = g.reduction(ReduceTensorOp.AVG, g.pointwise(P.MUL, x, x), dims=(2, 32, 1), name="mean")
+    inverse = g.pointwise(P.RSQRT, g.pointwise(P.ADD, mean, g.scalar(1e-3, rank=3)))
+    g.pointwise(P.MUL, g.pointwise(P.MUL, x, inverse), scale, name="y", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm86").cause
+    assert cause is not None
+    assert "mean (reduce_avg)" in cause.headline
+    assert "pointwise mul" not in cause.headline
