@@ -331,10 +331,11 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         "paged-attention-on-ada",
         what="attention with paged K and V",
         effect=(
-            "NVIDIA does not describe it: its own frontend refuses such graphs on these architectures in every version"
+            "NVIDIA's TransformerEngine uses no cuDNN for it on these architectures, on sm_89 because of a numerical "
+            "problem; no version is known to be free of it"
         ),
         fix="leave the pages out",
-        source="https://github.com/NVIDIA/TransformerEngine/pull/2185",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/1776",
         sm=(89, 120),
         versions=VersionRange(since=(9, 4, 0)),
         attention=lambda use: use.problem.page_size is not None,

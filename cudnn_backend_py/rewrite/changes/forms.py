@@ -127,15 +127,15 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
         title += f" ({join_names(repeated)} repeated in memory)" if repeated else ""
         yield Change("flatten", title, "exact", tuple(t.name for t in find_tensors_in_memory(graph)), (changed,))
     memory = find_tensors_in_memory(graph)
+    batched = add_batch_dim(graph)
+    if batched is not None:
+        shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])
+        yield Change("flatten", f"a leading dim of 1: {shown}", "exact", tuple(t.name for t in memory), (batched,))
     for rows in reshape_rows_to_matrix(graph):
         new = {tensor.name: rows.tensor(tensor.name) for tensor in memory[:6]}
         shown = ", ".join(filter(None, (_format_layout_change(t, new[t.name]) for t in memory[:6])))
         title = f"rows and columns as 1 x 1 images, channels last: {shown}"
         yield Change("flatten", title, "exact", tuple(t.name for t in memory), (rows,))
-    batched = add_batch_dim(graph)
-    if batched is not None:
-        shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])
-        yield Change("flatten", f"a leading dim of 1: {shown}", "exact", tuple(t.name for t in memory), (batched,))
     if (wider := add_spatial_dim(graph)) is not None:
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(wider.tensor(t.uid).dims)}" for t in memory[:6])
         title = f"two spatial dims, the first of them 1: {shown}"

@@ -169,7 +169,7 @@ def test_tensors_of_a_reduction_are_reshaped_to_rows_and_columns(
     dims: tuple[int, ...], out: tuple[int, ...], needed: tuple[int, ...]
 ) -> None:
     graph = make_reduction(dims, out)
-    change = find_exact_change(graph, "flatten")
+    change = find_exact_change(graph, "flatten", "rows and columns as 1 x 1 images")
     x = change.graph.tensor("x")
     assert (x.dims, x.strides) == (needed, (needed[1], 1, needed[1], needed[1]))
     values = make_random_array(*dims)
