@@ -60,7 +60,8 @@ def drop_remedy_if_refused(
         changed = try_to_make_graph(make)
         if changed is not None and run_in_fork(partial(is_change_supported, changed), lambda: False, what="the remedy"):
             return replace(cause, remedy=remedy, asked=depth)
-    return replace(cause, remedy="", asked="")
+    end = ", and one alone does not help" if cause.remedy == _NEXT_TO_PRODUCT else ""
+    return replace(cause, headline=cause.headline + end, remedy="", asked="")
 
 
 def _suggest_longer_ragged_offsets(graph: Graph) -> Iterator[_Suggestion]:

@@ -139,7 +139,7 @@ def list_support_table_cells() -> list[TableCell]:
     return [(name, form, target) for name in ATTENTION_ROWS for form in GRAPH_FORMS for target in TARGETS]
 
 
-def make_query_of_table_cell(cell: TableCell, version: str, *, build: bool = False) -> Query | None:
+def make_query_of_table_cell(cell: TableCell, version: str, *, build: bool | None = None) -> Query | None:
     """Return the query of a table cell, or None if the package refuses to build its graph."""
     name, form, target = cell
     own = None if version == library().version_text else version

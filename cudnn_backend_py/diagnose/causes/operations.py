@@ -69,7 +69,7 @@ def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
     if case.passes_support_check(whole):
         return dataclasses.replace(cause, remedy=remedy, asked="support check")
     if not (supporting := dataclasses.replace(case, graph=whole).supporting_architectures):
-        return None  # so a missing one is not why
+        return cause
     how = " in the graph of a matmul, and there is none in this graph"
     headline = format_architecture_support(case, supporting, graph=names, how=how)
     remedy = f"{format_supporting_targets_remedy(supporting)}, and {remedy}"
