@@ -463,9 +463,10 @@ def compare_two_versions(
 ) -> None:
     """Compare two cuDNN versions on each GRAPH.
 
-    OLD and NEW are installed versions, or latest. Compares verdict, engine configs, first plan with its workspace,
-    compiled code and build time, and known issues. GRAPH can be a log with many graphs. A JSON --output is written as
-    it goes. Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged or was left out.
+    OLD and NEW are versions (9.19.0), or latest; a missing one up to 300 MB is installed. Compares verdict, engine
+    configs, first plan with its workspace, compiled code and build time, and known issues. GRAPH can be a log with many
+    graphs. A JSON --output is written as it goes. Exit code 0 if nothing changed, 1 if something did, 2 if something
+    could not be judged or was left out.
     """
     _compare_versions_on_files(files, (old, new), targets or ("gpu",), timed, limit_s, style, output)
 
