@@ -538,7 +538,7 @@ def explain_layout(case: RefusalCase, reason: Reason) -> Cause | None:
     )
 
 
-_MIN_PRODUCT_RANK = 3  # dims of what is multiplied
+_MIN_PRODUCT_RANK = 3  # dims of the factors of a product
 
 
 def _list_tensor_ranks(graph: Graph) -> list[int]:
