@@ -439,14 +439,15 @@ class _Judgement:
 
     def _judge_one_engine(self, control: Control, operation_graph: OperationGraph, wanted: Selection) -> Verdict:
         """Judge the configs of one engine alone; cuDNN's reason for a refusal is the cause, without a remedy."""
-        tag = EngineChoice(cast(int, wanted.engine), wanted.knob_values).tag
+        engine = cast(int, wanted.engine)
+        tag = EngineChoice(engine, wanted.knob_values).tag
         self.step(f"engine config {tag}")
         found = list_configs(operation_graph, wanted)
-        refused = [one for one in found.refused if one.engine == wanted.engine and one.refused_by_cudnn]
+        refused = [one for one in found.refused if one.engine == engine and one.refused_by_cudnn]
         candidates = [*map(Candidate.from_config, found.configs), *refused]
         if found.configs:
             return self._judge_survivors(control, candidates, list(enumerate(found.configs)), ())
-        if (engine := cast(int, wanted.engine)) >= (count := operation_graph.engine_count):
+        if engine >= (count := operation_graph.engine_count):
             headline = f"cuDNN has no engine {engine} for this graph, only 0 to {count - 1}"
             unknown = Cause("engine-unknown", headline, Basis.MEASURED)
             return self._make_verdict(Outcome.NOT_JUDGED, "heuristics", control, candidates, (), unknown)

@@ -583,9 +583,10 @@ def _explain_cudnn_reasons_in_text(text: str, program: str, *, is_reason: bool) 
     flat = " ".join(text.split())
     if not found and (is_reason or _is_bare_reason(flat)):
         found = [("", flat.removeprefix("Reason: "))]
-    by_rule = {find_rule_name_for_reason(status, said): said for status, said in reversed(found)}
-    order = dict.fromkeys(find_rule_name_for_reason(status, said) for status, said in found)
-    known = [name for name in order if name not in ("step", "none")][:MAX_REASONS] or list(order)[:1]
+    by_rule: dict[str, str] = {}  # with the first reason of each
+    for status, said in found:
+        by_rule.setdefault(find_rule_name_for_reason(status, said), said)
+    known = [name for name in by_rule if name not in ("step", "none")][:MAX_REASONS] or list(by_rule)[:1]
     for name in known:
         rule = find_rule_text(name)
         words = describe_condition(by_rule[name])

@@ -18,6 +18,7 @@ from ..target import Profile
 from ..versions.judging_environment import JudgingEnvironment
 from .causes.block_scales import has_block_scales
 from .causes.find import DEVICE_NEEDED_CODE
+from .causes.rules import PATTERNS_REMOVED_IN
 from .engines import (
     WITH_THIS_WHEEL,
     add_remedy_with_jit_wheel,
@@ -207,8 +208,8 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         checked: RemedyCheck = "built" if question.build else "support check"
         name = others.found[0].version or ""
         cause = replace(cause, remedy=_format_use_of_version(name), asked=checked)
-    elif cause.code == "pattern-removed" and all(_parse_version(name) >= _PATTERNS_REMOVED_IN for name in names):
-        major, minor, _ = _PATTERNS_REMOVED_IN
+    elif cause.code == "pattern-removed" and all(_parse_version(name) >= PATTERNS_REMOVED_IN for name in names):
+        major, minor, _ = PATTERNS_REMOVED_IN
         last = f"{major}.{minor - 1}"
         remedy = f"cuDNN {last} supported such patterns, and may support this graph (--cudnn {last} installs it)"
         cause = replace(cause, remedy=remedy)
@@ -233,9 +234,6 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         remedy = f"use cuDNN {version} or newer (--cudnn {version}); it may refuse the graph for other reasons"
         cause = replace(cause, remedy=remedy)
     return replace(verdict, cause=cause)
-
-
-_PATTERNS_REMOVED_IN = (9, 25, 0)  # attention that keeps S: its kernels went with the engine of xmma512
 
 
 def _add_verdict_of_version_with_engines(

@@ -298,9 +298,14 @@ class RefusalCase:
 
     def is_known_issue_added(self, *changed: Graph) -> bool:
         """Return whether changed graphs may have a known issue that the graph does not have."""
-        sm, version = self.target.sm, self.target.library.version
-        own = {issue.code for issue in find_known_issues(self.graph, sm, version)}
-        return any(issue.code not in own for graph in changed for issue in find_known_issues(graph, sm, version))
+        return any(not self._list_issue_codes(graph) <= self._own_issue_codes for graph in changed)
+
+    @cached_property
+    def _own_issue_codes(self) -> set[str]:
+        return self._list_issue_codes(self.graph)
+
+    def _list_issue_codes(self, graph: Graph) -> set[str]:
+        return {issue.code for issue in find_known_issues(graph, self.target.sm, self.target.library.version)}
 
     def _is_supported_after(self, change: Change) -> bool:
         """Return whether cuDNN supports the graphs of a change; if so, store an exact change for verification."""

@@ -44,6 +44,7 @@ from .registry import format_architecture_support, format_supporting_targets_rem
 from .together import blame_combined_options
 
 __all__ = [
+    "PATTERNS_REMOVED_IN",
     "explain_architecture",
     "explain_convolution_dims",
     "explain_pattern_removed",
@@ -128,7 +129,7 @@ def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: 
     return high * _SHARED_MEMORY_STEP_BYTES
 
 
-_FIRST_VERSION_WITHOUT_SMALL_SEQUENCES = (9, 25, 0)  # attention that keeps S, with its F16x16 order
+PATTERNS_REMOVED_IN = (9, 25, 0)  # attention that keeps S, with its F16x16 order and the engine of xmma512
 
 
 def explain_pattern_removed(case: RefusalCase) -> Cause | None:
@@ -151,7 +152,7 @@ def explain_pattern_removed(case: RefusalCase) -> Cause | None:
         "stated by cuDNN",
     )
     reordered = [tensor.name for tensor in case.graph.tensors if tensor.reordering is TensorReordering.F16x16]
-    if found is None and reordered and target.library.version >= _FIRST_VERSION_WITHOUT_SMALL_SEQUENCES:
+    if found is None and reordered and target.library.version >= PATTERNS_REMOVED_IN:
         found = _find_first_reason_with_status(case.refused, "GRAPH_PATTERN", "mha patterns only support")
         detail = f"tensor {reordered[0]!r} is stored in F16x16 order, which only the removed kernels read"
     if found is None:

@@ -230,14 +230,18 @@ def _format_property_replacements(
 
     found = [options[key] for key in blame.remedies if options[key].title not in case.wrong_claims]
     found = [one for one in found if OTHER_RESULTS not in one.title] or found
-    made = [(one, undo_unusual_properties(case.graph, [one])) for one in found]
-    found = [one for one, changed in made if changed is None or not case.is_known_issue_added(changed)]
-    cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
-    for one, changed in made:
-        if changed is not None and one in cures[:_MAX_REMEDIES]:
+    remedies: list[str] = []
+    for one in sorted(found, key=lambda one: EFFECTS.index(one.effect)):
+        changed = undo_unusual_properties(case.graph, [one])
+        if changed is not None:
+            if case.is_known_issue_added(changed):
+                continue
             case.store_result_preserving_change(Change("usual", one.title, one.effect, (), (changed,)))
-    if cures:
-        return "; or ".join(dict.fromkeys(one.format_change_that_undoes_it() for one in cures[:_MAX_REMEDIES]))
+        remedies.append(one.format_change_that_undoes_it())
+        if len(remedies) == _MAX_REMEDIES:
+            break
+    if remedies:
+        return "; or ".join(dict.fromkeys(remedies))
     together = [one[0] for one in sets]
     if any(OTHER_RESULTS in one.title for one in together):
         return ""

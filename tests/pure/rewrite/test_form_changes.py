@@ -341,18 +341,23 @@ def test_alignments_are_first_raised_to_the_element_size() -> None:
     assert (second.graph.tensor("q").alignment, second.graph.tensor("shifted").alignment) == (16, 1)
 
 
-def test_convolution_over_one_dim_becomes_convolution_over_two_dims() -> None:
-    g = GraphBuilder("convolved", io_type=F32)
-    x, w = g.tensor("x", (2, 3, 9)), g.tensor("w", (4, 3, 3))
-    g.pointwise(P.RELU_FWD, g.convolution(x, w, stride=2, padding=1), name="y", virtual=False)
-    graph = g.graph()
-    change = find_exact_change(graph, "flatten", "two spatial dims, the first of them 1: w [4, 3, 3] -> [4, 3, 1, 3]")
-    assert change.graph.tensor("w").dims == (4, 3, 1, 3)
+def find_equal_change_to_two_spatial_dims(graph: Graph, shown: str) -> Change:
+    """Return the change to two spatial dims, the first of size 1, and check that it gives the same result y."""
+    change = find_exact_change(graph, "flatten", f"two spatial dims, the first of them 1: {shown}")
     given = make_random_inputs(graph)
     images = {name: values[:, :, None] for name, values in given.items()}
     np.testing.assert_array_equal(
         interpret_by_tensor_name(change.graph, images)["y"][:, :, 0], interpret_by_tensor_name(graph, given)["y"]
     )
+    return change
+
+
+def test_convolution_over_one_dim_becomes_convolution_over_two_dims() -> None:
+    g = GraphBuilder("convolved", io_type=F32)
+    x, w = g.tensor("x", (2, 3, 9)), g.tensor("w", (4, 3, 3))
+    g.pointwise(P.RELU_FWD, g.convolution(x, w, stride=2, padding=1), name="y", virtual=False)
+    change = find_equal_change_to_two_spatial_dims(g.graph(), "w [4, 3, 3] -> [4, 3, 1, 3]")
+    assert change.graph.tensor("w").dims == (4, 3, 1, 3)
 
 
 @pytest.mark.parametrize("mode", [ResampleMode.MAXPOOL, ResampleMode.AVGPOOL_EXCLUDE_PADDING])
@@ -360,14 +365,8 @@ def test_pooling_over_one_dim_becomes_pooling_over_two_dims(mode: ResampleMode) 
     g = GraphBuilder("pooled", io_type=F32)
     x = g.tensor("x", (2, 3, 9), strides="channels_last")
     g.pointwise(P.RELU_FWD, g.resample(mode, x, window=3, stride=2, padding=1).y, name="y", virtual=False)
-    graph = g.graph()
-    change = find_exact_change(graph, "flatten", "two spatial dims, the first of them 1: x [2, 3, 9] -> [2, 3, 1, 9]")
+    change = find_equal_change_to_two_spatial_dims(g.graph(), "x [2, 3, 9] -> [2, 3, 1, 9]")
     assert change.graph.tensor("x").strides == (27, 1, 27, 3)
-    given = make_random_inputs(graph)
-    images = {name: values[:, :, None] for name, values in given.items()}
-    np.testing.assert_array_equal(
-        interpret_by_tensor_name(change.graph, images)["y"][:, :, 0], interpret_by_tensor_name(graph, given)["y"]
-    )
 
 
 def test_attention_with_a_mask_bound_without_value_is_not_converted() -> None:
