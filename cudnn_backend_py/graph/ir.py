@@ -32,6 +32,7 @@ from .tensor import LEAST, MOST, Tensor, check_name, describe_first_wrong_field_
 
 __all__ = [
     "ACTIVATION_NUMBERS",
+    "BLOCK_SCALES",
     "Graph",
     "Matmul",
     "Op",
@@ -426,6 +427,8 @@ class Operation(Op, FrozenValue):
         object.__setattr__(self, "fields", given)
         if self.kind in CONVOLUTIONS:
             _check_convolution_ranks(self)
+        elif self.kind in BLOCK_SCALES:
+            _check_block_scaled_dims(self)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.name, tuple(self.fields.items())))
@@ -468,6 +471,20 @@ def _check_convolution_ranks(op: Operation) -> None:
                 f"{first} {tensor.name!r} has {tensor.rank} dims, {port} {other.name!r} has {other.rank}: "
                 "a convolution needs as many of all its tensors",
             )
+
+
+BLOCK_SCALES = (
+    DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
+    DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
+)
+
+
+def _check_block_scaled_dims(op: Operation) -> None:
+    """Refuse to scale the blocks of a tensor into one with other dims."""
+    x, y = op.fields["x"], op.fields["y"]
+    if y.dims != x.dims:
+        headline = f"y {y.name!r} has dims {list(y.dims)}, {list(x.dims)} is needed: those of x {x.name!r}"
+        raise _make_shape_error(op, "operation-shape", headline)
 
 
 _STATISTICS = ("mean", "inv_variance")  # of a norm

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
-from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ..graph.ir import BLOCK_SCALES, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ..graph.replace import iterate_all_ops, make_packed_tensor, replace_tensors, try_to_make_graph
-from .relations import BLOCK_SCALES, NORMS, Axis, AxisGroups, find_dim_relation
+from .relations import NORMS, Axis, AxisGroups, find_dim_relation
 
 __all__ = ["EqualDims", "find_sets_of_equal_dims", "keeps_results_when_padded", "resize_dims"]
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from ..errors import GraphError
 from ..generated.enums import DescriptorType, NormMode
 from ..generated.operations import CONVOLUTIONS
-from ..graph.ir import Matmul, Op, Operation, Tensor
+from ..graph.ir import BLOCK_SCALES, Matmul, Op, Operation, Tensor
 from ..graph.shapes import (
     compute_concatenated_dims,
     compute_expert_output_dims,
@@ -28,7 +28,6 @@ from ..graph.shapes import (
 )
 
 __all__ = [
-    "BLOCK_SCALES",
     "NORMS",
     "Axis",
     "AxisGroups",
@@ -46,7 +45,6 @@ Link = tuple[Axis, Axis]  # axes that are one and the same dim
 Dims = tuple[int, ...]
 DimsByUid = Mapping[int, Sequence[int]]
 
-BLOCK_SCALES = (_D.OPERATION_BLOCK_SCALE_DEQUANTIZE, _D.OPERATION_BLOCK_SCALE_QUANTIZE)
 NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)
 
 

@@ -16,7 +16,7 @@ from ..generated.enums import (
     TensorReordering,
 )
 from ..generated.operations import CONVOLUTIONS
-from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+from ..graph.ir import BLOCK_SCALES, Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 from ..graph.replace import (
     iterate_all_ops,
     iterate_unused_uids,
@@ -26,7 +26,7 @@ from ..graph.replace import (
 )
 from ..graph.shapes import compute_scale_dims
 from ..graph.strides import channels_last, packed_strides
-from .relations import BLOCK_SCALES, Dims, find_dim_relation, name_operation_in_errors
+from .relations import Dims, find_dim_relation, name_operation_in_errors
 
 __all__ = [
     "add_batch_dim",

@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Iterator
 
 from ...errors import CudnnBackendError
-from ...graph.ir import Graph, Operation
+from ...graph.ir import BLOCK_SCALES, Graph, Operation
 from ...plans.engine import OperationGraph
 from ...rewrite.changes import Change, iterate_changes
 from ...rewrite.changes.change import yield_field_change
 from ...rewrite.changes.layout import align_tensors_to_element_size
 from ...rewrite.changes.types import change_scale_types
-from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.unusual.blocks import find_packed_strides_of_block_scales
 from ...target import Target
 from ..verdict import Basis, Cause

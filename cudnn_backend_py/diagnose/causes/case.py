@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...errors import CudnnBackendError, CudnnStatusError
 from ...generated.enums import BehaviorNote, DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
-from ...graph.ir import Graph, Tensor, packed_strides
+from ...graph.ir import BLOCK_SCALES, Graph, Tensor, packed_strides
 from ...graph.strides import channels_last
 from ...known_issues import find_issues_failing_before_execution, find_known_issues
 from ...plans.candidate import parse_refused_candidates
@@ -21,7 +21,6 @@ from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error_reasons
 from ...rewrite.changes import Change, iterate_changes, join_names
 from ...rewrite.changes.change import MAX_NAMED_TENSORS
-from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.unusual import Deviation
 from ...target import Target, open_target
 from ..fork import run_in_fork

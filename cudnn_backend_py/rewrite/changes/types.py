@@ -10,7 +10,7 @@ from functools import partial
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import DATA_TYPES, FP8_TYPES, HALF_TYPES, SHORT_TYPES
-from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ...graph.ir import BLOCK_SCALES, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import (
     bypass_ops,
     drop_operation_fields,
@@ -18,7 +18,6 @@ from ...graph.replace import (
     keep_only_ops,
     replace_tensors,
 )
-from ..relations import BLOCK_SCALES
 from ..unusual.deviation import format_type, is_logical_operation
 from .change import (
     ATTENTION,

@@ -11,10 +11,9 @@ from ...generated.enums import (
     TensorReordering,
 )
 from ...graph.data_types import FP8_TYPES
-from ...graph.ir import Graph, Matmul, Op, Operation, Tensor
+from ...graph.ir import BLOCK_SCALES, Graph, Matmul, Op, Operation, Tensor
 from ...graph.replace import make_packed_tensor, replace_tensors_in_ops
 from ...graph.strides import make_strides_in_order
-from ..relations import BLOCK_SCALES
 from .deviation import (
     Deviation,
     find_tensors_computed_from_operation_kind,

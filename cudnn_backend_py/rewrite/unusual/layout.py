@@ -14,10 +14,9 @@ from ...generated.enums import (
 )
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
-from ...graph.ir import Graph, Matmul, Tensor
+from ...graph.ir import BLOCK_SCALES, Graph, Matmul, Tensor
 from ...graph.replace import make_packed_tensor
 from ...graph.strides import channels_last, copy_stride_order, make_column_major_strides, packed_strides
-from ..relations import BLOCK_SCALES
 from .blocks import find_packed_strides_of_block_scales
 from .deviation import (
     IMAGE,

@@ -14,8 +14,8 @@ from ...generated.enums import (
 )
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
-from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from ..relations import BLOCK_SCALES, NORMS
+from ...graph.ir import BLOCK_SCALES, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ..relations import NORMS
 from .blocks import find_usual_block_scaled_type, get_field_name_of_block_scaled_tensor
 from .deviation import (
     Deviation,

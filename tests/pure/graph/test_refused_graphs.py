@@ -329,6 +329,21 @@ OPS: list[Case] = [
         lambda: sdpa_forward(batch=1, heads=6, kv_heads=0, seq_q=8, head_dim=8),
         "kv_heads is 0, an int of 1 or more is needed",
     ),
+    (
+        "operation-shape",
+        lambda: untyped.Operation(
+            D.OPERATION_BLOCK_SCALE_DEQUANTIZE,
+            "d",
+            {
+                "x": X,
+                "scale": make_tensor("s", 4, 1),
+                "y": make_tensor("y", 4, 9),
+                "math_prec": DataType.FLOAT,
+                "block_size": 8,
+            },
+        ),
+        "y 'y' has dims [4, 9], [4, 8] is needed: those of x 'x'",
+    ),
 ]
 
 GRAPHS: list[Case] = [
