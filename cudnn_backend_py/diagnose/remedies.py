@@ -279,7 +279,8 @@ def add_remedy_with_same_cudnn_version(verdict: Verdict, question: Query, judge:
         return one.target != str(question.target) or one.effect == "idea" or OTHER_RESULTS in one.title
 
     own.sort(key=is_weak)
-    if with_wheel and (not own or is_weak(own[0])):
+    has_other = bool(with_wheel) or (is_change and not cause.has_only_weak_remedies)
+    if has_other and (not own or is_weak(own[0])):
         return verdict
     if not own:
         is_line = cause.code == ENGINES_MISSING_CODE and not found

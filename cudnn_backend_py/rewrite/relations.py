@@ -358,6 +358,14 @@ class _AttentionRelation(DimRelation):
         return {inner[name].uid: sizes for name, sizes in needed.items() if name in inner}
 
 
+class _PagedCacheRelation(DimRelation):
+    def compute_required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+        container, table, y = (self.fields[name].uid for name in ("container", "page_table", "y"))
+        pages, heads, _, features = dims[container]
+        rows, rest = divmod(math.prod(dims[y][2:]) // features, dims[table][2])  # y may be transposed
+        return {} if rest else {container: (pages, heads, rows, features)}
+
+
 class _BroadcastRelation(DimRelation):
     """Relations of an operation that broadcasts: each dim is 1 or equals the largest tensor's dim."""
 
@@ -406,6 +414,7 @@ _RELATIONS: dict[DescriptorType, type[DimRelation]] = {
     _D.OPERATION_MOE_GROUPED_MATMUL: _MoeGroupedMatmulRelation,
     _D.OPERATION_MOE_GROUPED_MATMUL_BWD: _MoeGroupedMatmulBackwardRelation,
     **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _AttentionRelation),
+    _D.OPERATION_PAGED_CACHE_LOAD: _PagedCacheRelation,
     **dict.fromkeys(NORMS, _NormRelation),
     **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _BroadcastRelation),
     **dict.fromkeys((_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_SIGNAL), _BroadcastRelation),

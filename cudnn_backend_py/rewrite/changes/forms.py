@@ -206,6 +206,7 @@ def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
     given = {
         **dict.fromkeys(ATTENTION, "Q, K and V"),
         _D.OPERATION_RESAMPLE_FWD: "image, window, stride and padding",
+        _D.OPERATION_PAGED_CACHE_LOAD: "the cache and its table of pages",
         _D.OPERATION_MOE_GROUPED_MATMUL: "tokens and weights",
         _D.OPERATION_MOE_GROUPED_MATMUL_BWD: "tokens and gradient",
     }

@@ -57,13 +57,21 @@ def _make_unusual_parameter_property(
     )
 
 
-_OF_ABSOLUTE_VALUES = {ReduceTensorOp.NORM1: ReduceTensorOp.ADD, ReduceTensorOp.AMAX: ReduceTensorOp.MAX}
+# Reductions of what a pointwise operation makes of the elements: that mode, and the plain operator.
+_OF_CHANGED_ELEMENTS = {
+    ReduceTensorOp.NORM1: (PointwiseMode.ABS, ReduceTensorOp.ADD),
+    ReduceTensorOp.AMAX: (PointwiseMode.ABS, ReduceTensorOp.MAX),
+    ReduceTensorOp.NORM2: (PointwiseMode.MUL, ReduceTensorOp.ADD),
+}
 
 
 def _make_unusual_reduction_property(op: Reduction) -> Deviation:
     """Return the :class:`Deviation` for a reduction other than a sum, with the operator to use instead."""
     key, found = get_operation_key(op), op.operator.name
-    if (plain := _OF_ABSOLUTE_VALUES.get(op.operator)) is not None:
+    mode, plain = _OF_CHANGED_ELEMENTS.get(op.operator, (None, ReduceTensorOp.ADD))
+    if op.operator is ReduceTensorOp.NORM2:
+        usual, effect, more = "MUL and ADD", "idea", "MUL of x by itself, then ADD (the root of its result outside)"
+    elif mode is not None:
         usual, effect, more = f"ABS and {plain.name}", "exact", f"ABS, then {plain.name}"
     elif op.operator is ReduceTensorOp.AVG:
         usual, effect, more = "ADD", "idea", "ADD (its result divided by their number)"
@@ -77,28 +85,61 @@ def _make_unusual_reduction_property(op: Reduction) -> Deviation:
         f"{op.name}: reduction {found} -> {more}",
         effect,  # type: ignore[arg-type]
         (op.name,),
-        (lambda graph: _insert_absolute_value_before_reduction(graph, key, plain))
-        if plain is not None
-        else make_graph_change_of_operation(op, lambda one: replace(one, operator=ReduceTensorOp.ADD)),
+        make_graph_change_of_operation(op, lambda one: replace(one, operator=plain))
+        if mode is None
+        else lambda graph: _insert_pointwise_before_reduction(graph, key, mode, plain),
     )
 
 
-def _insert_absolute_value_before_reduction(graph: Graph, key: int, operator: ReduceTensorOp) -> Graph:
-    """Return the graph where a pointwise operation takes the absolute values that a reduction reads."""
+def _insert_pointwise_before_reduction(graph: Graph, key: int, mode: PointwiseMode, operator: ReduceTensorOp) -> Graph:
+    """Return the graph where a reduction reads its elements' absolute values, or their squares (MUL)."""
     op = next((one for one in graph.ops if get_operation_key(one) == key), None)
     if op is None:
         return graph
     assert isinstance(op, Reduction)
-    name, uid = f"{op.x.name}_abs", next(iterate_unused_uids(graph))
+    name, uid = f"{op.x.name}_{mode.name.lower()}", next(iterate_unused_uids(graph))
     made = replace(make_packed_tensor(op.x, op.x.dims), name=name, uid=uid, virtual=True)
-    absolute = Pointwise(name=name, mode=PointwiseMode.ABS, x=op.x, y=made, compute_type=op.compute_type)
-    changed = insert_unary_operation_before(graph, op, absolute)
+    factor = op.x if mode is PointwiseMode.MUL else None
+    before = Pointwise(name=name, mode=mode, x=op.x, b=factor, y=made, compute_type=op.compute_type)
+    changed = insert_unary_operation_before(graph, op, before)
     return replace_operation_by_key(changed, key, lambda one: replace(one, operator=operator))
+
+
+def _make_floor_mod_property(op: Pointwise) -> Deviation:
+    """Return the :class:`Deviation` for FLOOR_MOD, which no engine has: x - floor(x / b) * b instead."""
+    key = get_operation_key(op)
+    return Deviation(
+        f"mode {key}",
+        "parameter",
+        f"{op.name} has mode FLOOR_MOD",
+        "DIV, FLOOR, MUL and SUB",
+        f"{op.name}: FLOOR_MOD -> x - floor(x / b) * b by DIV, FLOOR, MUL and SUB",
+        "exact",
+        (op.name,),
+        lambda graph: _compute_floor_mod_by_parts(graph, key),
+    )
+
+
+def _compute_floor_mod_by_parts(graph: Graph, key: int) -> Graph:
+    op = next((one for one in graph.ops if get_operation_key(one) == key), None)
+    if not isinstance(op, Pointwise) or op.x is None or op.b is None or op.y is None:
+        return graph
+    uids, parts, last = iterate_unused_uids(graph), [], op.x
+    for mode, other in ((PointwiseMode.DIV, op.b), (PointwiseMode.FLOOR, None), (PointwiseMode.MUL, op.b)):
+        name = f"{op.name}_{mode.name.lower()}"
+        made = replace(op.y, name=name, uid=next(uids), data_type=op.compute_type, virtual=True)
+        parts.append(Pointwise(name=name, mode=mode, x=last, b=other, y=made, compute_type=op.compute_type))
+        last = made
+    parts.append(replace(op, mode=PointwiseMode.SUB, b=last))
+    at = graph.ops.index(op)
+    return Graph((*graph.ops[:at], *parts, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)
 
 
 def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
     """Yield factors, modes and other parameters of operations with values that kernels rarely support."""
     for op in graph.ops:
+        if isinstance(op, Pointwise) and op.mode is PointwiseMode.FLOOR_MOD:
+            yield _make_floor_mod_property(op)
         if isinstance(op, Reduction) and op.operator is not ReduceTensorOp.ADD:
             yield _make_unusual_reduction_property(op)
         if not isinstance(op, Operation):

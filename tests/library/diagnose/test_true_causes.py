@@ -24,7 +24,7 @@ from cudnn_backend_py.graph.strides import packed_strides
 from cudnn_backend_py.native import library
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.versions.store import list_judging_versions, parse_version_numbers
-from examples import batch_norm, layer_norm, mha_fprop, moe_layer
+from examples import batch_norm, layer_norm, mha_fprop, moe_layer, rope_attention
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
 from tests.support.refused_graphs import make_block_scaled_matmul, make_convolution_graph
 
@@ -107,6 +107,25 @@ def test_a_norm1_reduction_has_an_exact_replacement(shared_judge: Judge) -> None
     assert cause is not None
     assert cause.remedy == "y: reduction NORM1 -> ABS, then ADD"
     assert "(idea)" not in cause.remedy
+
+
+def test_a_norm2_reduction_is_computed_from_squares(shared_judge: Judge) -> None:
+    cause = judge_and_check_refusal(shared_judge, make_reduction(R.NORM2), "sm80").cause
+    assert cause is not None
+    assert cause.remedy.startswith("y: reduction NORM2 -> MUL of x by itself, then ADD (the root")
+    assert cause.has_judged_remedy
+
+
+@pytest.mark.parametrize("target", ["sm80", "sm100"])
+def test_floor_mod_is_computed_from_operations_that_engines_have(shared_judge: Judge, target: str) -> None:
+    g = GraphBuilder("rest", io_type=T.FLOAT)
+    strides = (1024, 1, 64, 16)
+    x = g.tensor("x", (16, 16, 16, 4), strides=strides)
+    g.pointwise(P.FLOOR_MOD, x, g.tensor("b", (1, 16, 1, 1)), name="y", virtual=False, strides=strides)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), target).cause
+    assert cause is not None
+    assert cause.headline.startswith("y has mode FLOOR_MOD: not supported in this graph")
+    assert cause.remedy == "y: FLOOR_MOD -> x - floor(x / b) * b by DIV, FLOOR, MUL and SUB"
 
 
 def test_a_mul_no_zeros_reduction_has_no_exact_replacement(shared_judge: Judge) -> None:
@@ -431,6 +450,28 @@ def test_strides_of_one_cache_of_pages_are_named_alone(shared_judge: Judge, targ
     assert "paged_cache_load" not in cause.headline
     assert f"{list(wrong)} -> {list(loaded.strides)}" in cause.remedy
     assert ("sm_75 does not support the graph" in cause.headline) is (target == "sm75")
+
+
+def test_rows_of_pages_follow_from_the_table_of_pages(shared_judge: Judge) -> None:
+    options: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 1, "seq_kv": 128, "head_dim": 64, "page_size": 16}
+    graph = sdpa_forward(**options, padding=True, version=library().version, implementation="composite")
+    pages = graph.tensor("k").dims
+    wrong = replace_tensor_fields(graph, "k", dims=(*pages[:2], 23, pages[3]))
+    cause = judge_and_check_refusal(shared_judge, wrong, "sm90").cause
+    assert cause is not None
+    assert cause.remedy.startswith(f"dims of k {[*pages[:2], 23, pages[3]]} -> {list(pages)}, as the cache and")
+    assert "without" not in cause.remedy
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_another_version_is_offered_rather_than_operations_outside_the_graph(shared_judge: Judge) -> None:
+    question = Query(replace_tensor_fields(rope_attention.graph(), "v", data_type=T.FP8_E4M3), "sm103", OLDER)
+    verdict = add_version_remedy(shared_judge.run_query(question), question, shared_judge)
+    cause = add_remedy_with_same_cudnn_version(verdict, question, shared_judge).cause
+    assert cause is not None
+    assert cause.remedy.startswith("use cuDNN ")
+    assert "v f8e4m3 -> f16" in cause.remedy
+    assert "without" not in cause.remedy
 
 
 def test_dims_are_named_where_no_strides_help(shared_judge: Judge) -> None:

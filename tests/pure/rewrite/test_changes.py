@@ -625,6 +625,18 @@ def test_reductions_of_absolute_values_have_an_exact_replacement(operator: Reduc
     np.testing.assert_allclose(new, old, rtol=1e-6)
 
 
+def test_floor_mod_by_other_operations_gives_the_same_results() -> None:
+    g = GraphBuilder("rest", io_type=DataType.FLOAT)
+    g.pointwise(PointwiseMode.FLOOR_MOD, g.tensor("x", (2, 3, 4)), g.tensor("b", (1, 3, 1)), name="y", virtual=False)
+    graph = g.graph()
+    [one] = [item for item in find_unusual_properties(graph) if item.aspect == "parameter"]
+    changed = one.undo(graph)
+    assert changed is not None
+    assert PointwiseMode.FLOOR_MOD not in [op.mode for op in changed.ops if isinstance(op, Pointwise)]
+    values = {"x": make_random_array(2, 3, 4), "b": make_random_array(1, 3, 1)}
+    np.testing.assert_array_equal(interpret(changed, values)["y"], interpret(graph, values)["y"])
+
+
 def test_replacing_an_integer_io_type_keeps_the_compute_type() -> None:
     g = GraphBuilder("integers", io_type=DataType.INT64, compute_type=DataType.INT32)
     g.pointwise(PointwiseMode.MUL, g.tensor("x", (1, 2, 4)), g.tensor("y", (1, 2, 4)), name="z", virtual=False)
