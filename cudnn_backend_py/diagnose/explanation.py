@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
-from ..generated.enums import DataType, DescriptorType, HeurMode, Status
+from ..generated.enums import CudnnEnum, DataType, DescriptorType, HeurMode, Status
 from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.shape_class import make_shape_class_graph_or_reason
@@ -48,6 +48,7 @@ from .engines import (
 from .verdict import (
     CRASH_CODE,
     DEFAULT_MODES,
+    NEWER_THAN_LIBRARY_SUFFIX,
     NO_GPU_ENGINE_REMARKS,
     NO_GPU_REMARK,
     STAGE_NAMES,
@@ -260,24 +261,29 @@ class _Judgement:
             cause = self._explain_invalid_graph(error)
             return self._make_verdict(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
+            if error.refuses and (newer := find_newer_features(self.graph, self.target.library.version)):
+                cause = self._explain_newer_features(newer)  # with what cuDNN refuses changed, it would still lack them
+                return self._make_verdict(Outcome.NOT_SUPPORTED, "graph", control, (), read_error_reasons(error), cause)
             return self._judge_refused_graph(control, error)
         return self._judge_operation_graph(control, operation_graph)
 
     def _explain_invalid_graph(self, error: CudnnBackendError) -> Cause:
         """Return why the package refuses to lower the graph; for an old library, every feature that it lacks."""
-        headline, fix = error.headline, error.sections.get("fix", "")
-        library, detail = self.target.library, _REFUSED_BY_PACKAGE
-        newer = find_newer_features(self.graph, library.version) if error.code.endswith("newer-than-library") else {}
-        if len(newer) > 1:
-            name, newest = next((name, format_version_numbers(since)) for name, since in newer.items())
-            others = len(newer) - 1
-            headline = (
-                f"{name} and {others} other feature{'s' if others > 1 else ''} need cuDNN {newest}, "
-                f"the loaded library is {library.version_text}"
-            )
-            detail += "".join(f"; {name} needs {format_version_numbers(since)}" for name, since in newer.items())
-            fix = f"load a cuDNN of at least {newest} (cudnn-backend cudnn install {newest})"
-        return Cause(error.code, headline, Basis.RULE, detail, fix, "not asked")
+        if error.code.endswith(NEWER_THAN_LIBRARY_SUFFIX):
+            return self._explain_newer_features(find_newer_features(self.graph, self.target.library.version))
+        return Cause(
+            error.code, error.headline, Basis.RULE, _REFUSED_BY_PACKAGE, error.sections.get("fix", ""), "not asked"
+        )
+
+    def _explain_newer_features(self, newer: Sequence[CudnnEnum]) -> Cause:
+        """Return as the cause that the library is older than features of the graph, newest first."""
+        error = self.target.library.make_too_new_error(newer[0])
+        headline, detail, others = error.headline, _REFUSED_BY_PACKAGE, len(newer) - 1
+        if others:
+            features = f"and {others} other feature{'s' if others > 1 else ''} need"
+            headline = headline.replace("needs", features, 1)
+            detail += "".join(f"; {one.c_name} needs {format_version_numbers(one.since)}" for one in newer)
+        return Cause(error.code, headline, Basis.RULE, detail, error.sections.get("fix", ""), "not asked")
 
     @cached_property
     def missing_engine_libraries(self) -> tuple[str, ...]:

@@ -193,7 +193,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         return _add_verdict_of_version_with_engines(verdict, question, asked, names[:most], judge)
     needed = (0, 0, 0)
     if newer:
-        needed = max(find_newer_features(question.graph, _parse_version(used)).values(), default=needed)
+        needed = max((one.since for one in find_newer_features(question.graph, _parse_version(used))), default=needed)
         names = [
             name for name in sorted(names, key=parse_version_numbers, reverse=True) if _parse_version(name) >= needed
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..generated.enums import DataType, DescriptorType, PointwiseMode
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES, HALF_TYPES
-from ..graph.ir import Graph, Pointwise
+from ..graph.ir import Graph, Matmul, Pointwise
 from ..system.version import VersionRange
 from . import graph_queries
 from .crashes import get_crash_versions, make_crash_predicate
@@ -76,6 +76,18 @@ def _has_block_scaled_matmul_times_scalar(graph: Graph) -> bool:
             and any(tensor is not None and set(tensor.dims) == {1} for tensor in (by.x, by.b))
             for by in graph_queries.find_pointwise_of_mode(graph, PointwiseMode.MUL)
         )
+    )
+
+
+def _writes_bfloat16_from_float16(graph: Graph) -> bool:
+    """Whether a matmul or convolution of float16 tensors writes bfloat16 to memory."""
+    products = (
+        op for op in graph.ops if isinstance(op, Matmul) or op.kind is DescriptorType.OPERATION_CONVOLUTION_FORWARD
+    )
+    return any(
+        {tensor.data_type for tensor in op.inputs().values()} == {DataType.HALF}
+        and any(tensor.data_type is DataType.BFLOAT16 and not tensor.virtual for tensor in op.outputs().values())
+        for op in products
     )
 
 
@@ -163,6 +175,20 @@ MATMUL: tuple[KnownIssue, ...] = (
         sm=(80, 86, 87, 89, 90, 100, 103, 110, 120, 121),
         engines=(1,),
         graph=_is_float32_matmul_of_rank_not_3_or_4,
+        step="build",
+    ),
+    KnownIssue(
+        "bfloat16-product-on-turing",
+        what="a matmul or convolution of float16 tensors into bfloat16",
+        effect="engine configs pass their support check, and no plan of them compiles",
+        fix="write float16 or float32",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured deviceless with the JIT wheels of 9.14.0, 9.19.0 and 9.24.0, and all engines of 9.28.0: matmuls "
+            "with each, convolutions with the first three, which 9.28.0 refuses; float16 and float32 build"
+        ),
+        sm=(75,),
+        graph=_writes_bfloat16_from_float16,
         step="build",
     ),
     KnownIssue(

@@ -26,12 +26,12 @@ def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
     return _Lowering().lower_ops(graph)
 
 
-def find_newer_features(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
-    """Return the features of a graph newer than cuDNN `version`: C name to first version, newest first.
+def find_newer_features(graph: Graph, version: VersionTuple) -> list[CudnnEnum]:
+    """Return the features of a graph newer than cuDNN `version`, newest first.
 
     Of the attributes of a descriptor that came together, one.
     """
-    found: dict[CudnnEnum, VersionTuple] = {}
+    found: dict[str, CudnnEnum] = {}  # by C name: enumerators of two enums with one number are equal
     waiting: deque[Any] = deque(lower(graph))
     seen: set[int] = set()
     while waiting:
@@ -39,10 +39,10 @@ def find_newer_features(graph: Graph, version: VersionTuple) -> dict[str, Versio
         if isinstance(value, tuple):
             waiting += value
         elif isinstance(value, CudnnEnum):
-            found[value] = value.since
+            found[value.c_name] = value
         elif isinstance(value, d.DescriptorValue) and id(value) not in seen:
             seen.add(id(value))
-            found[value.kind] = value.kind.since
+            found[value.kind.c_name] = value.kind
             told = {since for since in (value.kind.since,) if since > version}
             for facts in value.attributes:
                 content = None if facts.role == "output" else getattr(value, facts.field)
@@ -51,9 +51,9 @@ def find_newer_features(graph: Graph, version: VersionTuple) -> dict[str, Versio
                 waiting.append(content)
                 if facts.since not in told:
                     told.add(facts.since)
-                    found[facts.attribute] = facts.since
-    newer = [(since, one.c_name) for one, since in found.items() if since > version]
-    return {name: since for since, name in sorted(newer, reverse=True)}
+                    found[facts.attribute.c_name] = facts.attribute
+    newer = [one for one in found.values() if one.since > version]
+    return sorted(newer, key=lambda one: (one.since, one.c_name), reverse=True)
 
 
 class _Lowering:

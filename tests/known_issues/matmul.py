@@ -127,6 +127,11 @@ MATMUL: dict[str, Examples] = {
         unaffected=lambda: _make_float_matmul(1),
         fixed=lambda: _make_float_matmul(4),
     ),
+    "bfloat16-product-on-turing": Examples(
+        reproductions={"": lambda: _make_matmul_with_output_type(DataType.HALF, DataType.BFLOAT16)},
+        unaffected=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.HALF),
+        fixed=lambda: _make_matmul_with_output_type(DataType.HALF, DataType.FLOAT),
+    ),
     "matmul-on-two-gpus": Examples(
         reproductions={"": lambda: _make_batched_matmul(DataType.HALF)},
         unaffected=lambda: make_convolution(DataType.HALF, (4, 64, 56, 56), (64, 64, 3, 3)),

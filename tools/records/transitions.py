@@ -152,8 +152,7 @@ def explain_support_change(graph: Graph, sm: int, supporting: Version, refusing:
         The two versions, one right after the other, of which one supports the graph and one refuses it.
     """
     if newer := find_newer_features(graph, refusing):
-        name, since = next(iter(newer.items()))
-        return f"rule: {name} since cuDNN {format_version_numbers(since)}"
+        return f"rule: {newer[0].c_name} since cuDNN {format_version_numbers(newer[0].since)}"
     selection = find_engine_selection(graph, supporting, sm)
     if selection is not None and find_engine_selection(graph, refusing, sm) is None:
         return f"rule: {selection.by} selects engine {selection.engine} for {selection.what}, {selection.versions}"

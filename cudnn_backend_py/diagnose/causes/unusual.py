@@ -189,10 +189,12 @@ def _find_smallest_refused_sets(
     needs = find_operations_causing_unusual_properties(case.graph, list(options.values()))
     if run_query(frozenset()) is True:
         return find_refused_options(options, needs, run_query)
-    for natural in reversed(options):  # that the rest of the graph cannot be without
-        if not needs.get(natural) and run_query(frozenset([natural])) is True:
-            rest = [key for key in options if key != natural]
-            return find_refused_options(rest, needs, lambda kept, natural=natural: run_query(kept | {natural}))  # type: ignore[misc]
+    operations = [key for key in options if options[key].aspect == "operation"]
+    alone = ([key] for key in reversed(options) if not needs.get(key))
+    for natural in (operations, *alone):  # that the rest of the graph cannot be without
+        if natural and run_query(frozenset(natural)) is True:
+            rest = [key for key in options if key not in natural]
+            return find_refused_options(rest, needs, lambda kept, natural=natural: run_query(kept | {*natural}))  # type: ignore[misc]
     return None
 
 

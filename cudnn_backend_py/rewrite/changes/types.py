@@ -45,23 +45,36 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
     yield from _compute_integers_in_int32(graph)
     yield from change_scale_types(graph)
     yield from _change_to_most_frequent_type(graph, memory)
+    unscaled = _drop_fp8_scales(graph)
     for old, facts in DATA_TYPES.items():
         groups = _group_tensors_to_change_from_type(graph, memory, old) if facts.others else []
         for new in facts.others:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
             for group in groups:
                 chosen = _add_virtual_tensors_of_same_type(graph, group, old, new)
-                make = partial(_change_types_of_tensors, graph, old, new, effect)
+                make = partial(
+                    _change_types_of_tensors, graph, unscaled if old in FP8_TYPES else graph, old, new, effect
+                )
                 yield from yield_narrowable_changes(make, chosen, operands)
 
 
 def _change_types_of_tensors(
-    graph: Graph, old: DataType, new: DataType, effect: Effect, chosen: list[Tensor]
+    graph: Graph, unscaled: Graph, old: DataType, new: DataType, effect: Effect, chosen: list[Tensor]
 ) -> Iterator[Change]:
+    """Yield the graph with these tensors of another type, also without the scales that only 8-bit floats need."""
     title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
-    if old in FP8_TYPES and any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in graph.ops):
-        title += ", without block scales"
-    yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(graph, chosen, old, new))
+    dropped = [] if unscaled is graph else _list_dropped_tensors(graph, unscaled)
+    if not dropped or not any(op.kind in (*BLOCK_SCALES, *ATTENTION) for op in graph.ops):
+        yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(graph, chosen, old, new))
+    if dropped:
+        title += f", without {join_names(dropped)}"
+        yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(unscaled, chosen, old, new))
+
+
+def _list_dropped_tensors(graph: Graph, smaller: Graph) -> list[Tensor]:
+    """Return the tensors in memory that a smaller graph lacks."""
+    kept = {tensor.uid for tensor in smaller.tensors}
+    return [tensor for tensor in find_tensors_in_memory(graph) if tensor.uid not in kept]
 
 
 def _group_tensors_to_change_from_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
@@ -137,8 +150,6 @@ def _add_virtual_tensors_of_same_type(graph: Graph, group: list[Tensor], old: Da
 
 
 def _change_type(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -> Graph | None:
-    if old in FP8_TYPES:
-        graph = _drop_fp8_scales(graph)
     if old is _T.DOUBLE:
         graph = Graph(tuple(_set_compute_type(op, _T.DOUBLE, _T.FLOAT) for op in graph.ops), graph.name)
     kept = {tensor.uid: tensor for tensor in graph.tensors}

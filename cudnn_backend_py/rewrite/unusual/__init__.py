@@ -81,8 +81,8 @@ _LOOKS: tuple[Callable[[Graph], Iterator[Deviation]], ...] = (
     find_unusual_layouts,
     find_unusual_tensor_reorderings,
     find_low_alignments,
+    find_broadcast_operands,  # with the dims of now: before sizes, which change these
     find_unusual_sizes,
     find_stored_intermediates,
-    find_broadcast_operands,
     find_operations_except_main_one,
 )

@@ -121,7 +121,7 @@ def find_broadcast_operands(graph: Graph) -> Iterator[Deviation]:
         for tensor in op.inputs().values():
             partly = tensor.rank == len(whole) and tensor.dims != whole and not _is_vector(tensor)
             if partly and not tensor.virtual and not tensor.by_value:
-                yield make_unusual_dims_property(tensor, whole, "repeated in memory", "exact")
+                yield make_unusual_dims_property(tensor, whole, "repeated in memory", "exact", outputs[0].strides)
 
 
 def _is_vector(tensor: Tensor) -> bool:

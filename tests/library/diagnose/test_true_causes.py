@@ -474,6 +474,33 @@ def test_another_version_is_offered_rather_than_operations_outside_the_graph(sha
     assert "without" not in cause.remedy
 
 
+def test_two_broadcast_operands_that_are_refused_alone_are_both_named(shared_judge: Judge) -> None:
+    g = GraphBuilder("selected", io_type=T.FLOAT)
+    strides = (768, 1, 256, 32, 4)
+    x, bias = g.tensor("x", (4, 4, 3, 8, 8), strides=strides), g.tensor("bias", (1, 1, 1, 1, 8))
+    t = g.pointwise(P.CMP_NEQ, x, bias, data_type=T.BOOLEAN, compute_type=T.FLOAT)
+    other = g.tensor("other", (1, 1, 1, 1, 8))
+    g.pointwise(P.BINARY_SELECT, x, other, t=t, name="y", virtual=False, strides=strides)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm89").cause
+    assert cause is not None
+    assert "bias [1, 1, 1, 1, 8]" in cause.headline
+    assert "other [1, 1, 1, 1, 8]" in cause.headline
+    assert cause.has_judged_remedy
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_a_newer_operation_is_named_before_a_tensor_that_this_version_refuses(shared_judge: Judge) -> None:
+    graph = replace_tensor_fields(rope_attention.graph(), "o", alignment=1)
+    question = Query(graph, "sm100", OLDER)
+    cause = add_version_remedy(shared_judge.run_query(question), question, shared_judge).cause
+    assert cause is not None
+    assert cause.headline == (
+        "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0, the loaded library is 9.14.0"
+    )
+    assert "o has alignment 1 byte, 2 is needed" in cause.versions
+    assert ", and there: alignment of o 1 -> 2" in cause.remedy
+
+
 def test_dims_are_named_where_no_strides_help(shared_judge: Judge) -> None:
     g = GraphBuilder("batched", io_type=T.BFLOAT16)
     a, b = g.tensor("a", (2, 2, 64, 64)), g.tensor("b", (1, 2, 64, 64))

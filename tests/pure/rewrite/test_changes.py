@@ -572,8 +572,21 @@ def make_block_scaled_matmul(scale_type: DataType) -> Graph:
 @pytest.mark.parametrize("scale_type", [FP8, DataType.FP8_E8M0])
 def test_changing_the_type_of_block_scaled_data_removes_its_scales(scale_type: DataType) -> None:
     change = find_change(make_block_scaled_matmul(scale_type), "data_type", "a, b: f8e4m3 -> f16")
-    assert change.title == "a, b: f8e4m3 -> f16, without block scales"
+    assert change.title == "a, b: f8e4m3 -> f16, without a_scale, b_scale"
     assert {tensor.name for tensor in change.graph.tensors} == {"a", "b", "c"}
+
+
+def test_changing_the_type_of_scaled_fp8_data_keeps_the_factors_or_names_them() -> None:
+    g = GraphBuilder("scaled", io_type=FP8)
+    c = g.matmul(g.tensor("a", (1, 32, 32)), g.tensor("b", (1, 32, 32)))
+    g.pointwise(P.MUL, c, g.tensor("factor", (1, 1, 1), F32), name="y", virtual=False, data_type=F32)
+    titles = {
+        change.title: {tensor.name for tensor in change.graph.tensors}
+        for change in iterate_changes(g.graph(), ("data_type",))
+        if change.title.startswith("a, b: f8e4m3 -> f16")
+    }
+    assert "factor" in titles["a, b: f8e4m3 -> f16"]
+    assert "factor" not in titles["a, b: f8e4m3 -> f16, without factor"]
 
 
 def test_block_scales_change_to_the_type_that_their_block_size_needs() -> None:

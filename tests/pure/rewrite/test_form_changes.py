@@ -426,9 +426,19 @@ def test_channels_of_a_grouped_convolution_are_padded_in_each_group(per_group: i
 def test_features_newer_than_the_library_are_listed_newest_first() -> None:
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "causal": True}
     graph = sdpa_forward(**options, implementation="unified", version=(9, 28, 0), allow_hazards=True)
-    assert find_newer_features(graph, (9, 28, 0)) == {}
+    assert find_newer_features(graph, (9, 28, 0)) == []
     found = find_newer_features(graph, (9, 19, 0))
-    assert list(found.values()) == sorted(found.values(), reverse=True)
-    assert found["CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH"] == (9, 21, 0)
-    assert found["CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR"] == (9, 20, 0)
-    assert find_newer_features(graph, (9, 20, 0)).keys() < found.keys()
+    assert [one.since for one in found] == sorted((one.since for one in found), reverse=True)
+    since = {one.c_name: one.since for one in found}
+    assert since["CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH"] == (9, 21, 0)
+    assert since["CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR"] == (9, 20, 0)
+    assert {one.c_name for one in find_newer_features(graph, (9, 20, 0))} < since.keys()
+
+
+def test_features_of_two_enums_with_one_number_are_both_found() -> None:
+    g = GraphBuilder("angle", io_type=DataType.HALF)
+    x, w = g.tensor("x", (2, 8, 16)), g.tensor("w", (2, 8, 16))
+    assert int(PointwiseMode.ATAN2) == int(DataType.FP8_E5M3)
+    g.pointwise(PointwiseMode.ATAN2, x, w, name="y", virtual=False, data_type=DataType.FP8_E5M3)
+    found = {one.c_name for one in find_newer_features(g.graph(), (9, 0, 0))}
+    assert {"CUDNN_POINTWISE_ATAN2", "CUDNN_DATA_FP8_E5M3"} <= found
