@@ -220,8 +220,9 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
         parts.append(make_line(f"the search was not finished: {remedies.extent.stopped}; {remedies.extent}", "yellow"))
         parts += [make_line(f"continue with: {again}")] if again else []
     elif not remedies:
-        other = " other" if verdict.has_version_remedy else ""
-        parts.append(make_line(f"no{other} change was found with which it is supported: {remedies.extent}", "yellow"))
+        other, rest = (" other", "") if verdict.has_version_remedy else ("", ", none with another version")
+        line = f"no{other} change was found with which it is supported: {remedies.extent}{rest}"
+        parts.append(make_line(line, "yellow"))
     for number, remedy in enumerate(remedies, 1):
         note = f"  [{remedy.effect_with_check}; {_describe_remedy_check(remedy)}]"
         parts.append(Text.assemble(f"\n{number}. ", make_line(remedy.title, "bold"), note))
