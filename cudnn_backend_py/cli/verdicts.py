@@ -138,6 +138,7 @@ def read_log(
                     code="log-file",
                     cause="the program uses another API or no cuDNN at all, ended before its first call, or has a "
                     "cuDNN older than 9",
+                    fix=_format_library_path_command(program),
                 )
             _write_log_report(
                 file, keep, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
@@ -150,6 +151,18 @@ def read_log(
     _write_log_report(
         log_file, log_file if log_file != "-" else None, targets, explained, breakdown, verbose, style, output
     )
+
+
+def _format_library_path_command(program: Sequence[str]) -> str | None:
+    """Return how a program finds the cuDNN and the NVRTC that this process would load; None if there is no cuDNN."""
+    from ..versions.judging_environment import read_judging_environment
+
+    setup = read_judging_environment(None)
+    folders = dict.fromkeys(os.path.dirname(path) for path in (setup.library, setup.nvrtc) if path)
+    if not setup.library:
+        return None
+    words = shlex.join([f"LD_LIBRARY_PATH={':'.join(folders)}", "cudnn-backend", "log", "--", *program])
+    return f"if it did not find libcudnn.so.9: {words}"
 
 
 def _has_gpu() -> bool | None:
