@@ -6,12 +6,13 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from cudnn_backend_py import library, save_graph
+from cudnn_backend_py import EnvironmentNotReady, attention, library, save_graph
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
@@ -175,6 +176,29 @@ def test_the_command_that_log_prints_for_a_refused_graph_works_as_printed(tmp_pa
     found = CliRunner().invoke(main, [*shlex.split(printed)[1:], "--no-build"])
     assert (found.exit_code, found.stdout.partition(":")[0]) == (0, "NOT SUPPORTED")
     assert "1. sm_90 (" in found.stdout
+
+
+def test_since_installs_the_version_in_the_middle_until_the_first_one_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = attention.sdpa_forward(
+        batch=2, heads=8, seq_q=512, head_dim=128, data_type="fp8_e4m3", output_type="bf16", mx=True
+    )
+    save_graph(graph, tmp_path / "mx.json")
+    requested: list[str] = []
+
+    def install(versions: Iterable[str]) -> None:
+        requested.extend(versions)
+        if requested[-1] == "9.21":
+            raise EnvironmentNotReady("no network", code="cudnn-version-not-installed")
+
+    monkeypatch.setattr("cudnn_backend_py.cli.verdicts.install_missing_versions", install)
+    words = ["matrix", str(tmp_path / "mx.json"), "--target", "b200", "--cudnn", "9.14.0", "--cudnn", "9.24.0"]
+    done = CliRunner().invoke(main, [*words, "--since"])
+    assert "not judged is 9.15 to 9.23; --install installs up to 4 of these" in done.stdout
+    done = CliRunner().invoke(main, [*words, "--since", "--install"])
+    assert (done.exit_code, requested) == (2, ["9.14.0", "9.24.0"] * 2 + ["9.19", "9.21"])
+    assert "--install applies only with --since" in CliRunner().invoke(main, [*words, "--install"]).stderr
 
 
 @pytest.mark.parametrize(("target", "remedy"), [("h100", r""), ("sm89", r", and\s+there:\s+judge\s+for\s+sm_90 .*")])
