@@ -320,23 +320,26 @@ def _describe_missing_versions(minors: Sequence[str]) -> str:
 def render_baseline_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
     """Return the comparison with a baseline: for each changed verdict the lines of ``explain``, then the counts.
 
-    `updated` is the baseline file that the changes were written into.
+    `updated` is the baseline file that the changes were written into: of those only the first line is shown.
     """
     changed = [one for one in checked if one.changed]
-    counts = f"{len(checked)} verdicts checked, {len(changed)} changed"
-    if updated is not None:
-        unjudged = sum(not one.can_be_recorded for one in checked)
-        counts += f"; {updated} is updated" if any(one.can_be_recorded for one in changed) else ""
-        counts += f"; {unjudged} could not be judged, and {updated} keeps what it had" if unjudged else ""
+    recordable = [one for one in changed if one.can_be_recorded]
+    new, unjudged = sum(not one.expected for one in recordable), len(changed) - len(recordable)
+    counts = f"{len(checked)} {'verdict' if len(checked) == 1 else 'verdicts'} checked, {len(recordable) - new} changed"
+    counts += f", {new} new" if new else ""
+    counts += f"; {updated} is updated" if recordable and updated is not None else ""
+    if unjudged:
+        counts += f"; {unjudged} could not be judged" + (f", and {updated} keeps what it had" if updated else "")
     if not changed:
         return Group(make_line(counts, "green"))
     parts: list[RenderableType] = []
     for one in changed:
         head, *rest = one.format_change_lines()
         parts.append(make_line(head, _LETTER_STYLES[one.cell.letter]))
-        parts += [*map(make_line, rest), make_line("")]
+        if updated is None or not one.can_be_recorded:
+            parts += [*map(make_line, rest), make_line("")]
     parts.append(make_line(counts, "red" if updated is None else "yellow"))
-    if updated is None and any(one.can_be_recorded and not one.expected for one in changed):
+    if updated is None and new:
         parts.append(make_line("fix: 'cudnn-backend check --update FILE' writes verdicts that FILE does not have yet"))
     from ..causes.find import DEVICE_NEEDED_CODE  # only here
 
