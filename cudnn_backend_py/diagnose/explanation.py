@@ -796,7 +796,8 @@ def _read_refused_candidates_and_reasons(answer: Heuristics, mode: HeurMode) -> 
     if answer.answer.truncated:
         unnamed.append(Reason("", "cuDNN's explanation exceeds 64 KiB and is truncated here"))
     if missing > 0:
-        text = f"{missing} of {answer.candidates} candidates of mode {mode.name} were neither returned nor explained"
+        counted = f"cuDNN counted {answer.candidates} candidates of mode {mode.name}"
+        text = f"{counted}, and neither returned {missing} of them nor said why"
         unnamed.append(Reason("", text))
     return refused, unnamed
 

@@ -215,7 +215,12 @@ def _format_configs(verdict: Verdict) -> str | None:
     """Return how many engine configs are supported and which comes first; None where cuDNN listed none."""
     if verdict.every_engine:
         counts = verdict.every_engine
-        return f"{counts.partition(';')[0]}; -v: their tags" if verdict.supported else counts
+        if verdict.supported:
+            return f"{counts.partition(';')[0]}; -v: their tags"
+        if len(counts) <= MAX_COLUMNS - _LABEL_COLUMNS:
+            return counts
+        pattern = r"; one knob at a time: engine ([\d, ]+)"
+        return re.sub(pattern, lambda found: f"; of {found[1].count(',') + 1} one knob at a time", counts) + " (-v)"
     if not verdict.candidates:
         return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None
     good = sum(one.state in ("supported", "built") for one in verdict.candidates)

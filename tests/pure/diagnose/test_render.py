@@ -244,6 +244,14 @@ def test_the_hint_after_the_engine_configs_is_not_truncated() -> None:
     assert format_summary(verdict).splitlines()[-1].endswith("first eng1_k24=1_k27=1_k38=1_k40=1_k41=1; -v: the others")
 
 
+def test_engines_that_do_not_fit_in_the_short_line_are_counted_only() -> None:
+    engines = ", ".join(map(str, range(10)))
+    counts = f"557 configs of 22 engines checked: 0 pass the support check; one knob at a time: engine {engines}"
+    verdict = dataclasses.replace(NOT_SUPPORTED_VERDICT, every_engine=counts)
+    assert format_summary(verdict).splitlines()[-1].endswith(" check; of 10 one knob at a time (-v)")
+    assert counts in render_text(verdict)
+
+
 def test_verdict_data_contains_the_engine_config_tags() -> None:
     data = json.loads(json.dumps(NOT_SUPPORTED_VERDICT.to_dict()))
     assert [item["tag"] for item in data["candidates"]] == ["eng0_k24=0", ""]
