@@ -27,7 +27,7 @@ from ...rewrite.shapes import add_missing_norm_tensors, set_dims
 from ...system.version import format_cuda_version_number
 from ...target import Target, open_target
 from ..engines import find_missing_engine_libraries
-from ..verdict import PATTERN_REMOVED_CODE, Basis, Candidate, Cause
+from ..verdict import Basis, Candidate, Cause
 from .case import (
     SILENT_TEXT,
     RefusalCase,
@@ -159,7 +159,7 @@ def explain_pattern_removed(case: RefusalCase) -> Cause | None:
     version = target.library.version_text
     headline = f"the pattern was removed from cuDNN and is not in {version}: {found[1].statement}"
     remedy = "older versions supported such patterns; 'cudnn-backend explain GRAPH' judges with those installed"
-    return Cause(PATTERN_REMOVED_CODE, headline, Basis.RULE, detail, remedy)
+    return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
 
 
 @register_rule
