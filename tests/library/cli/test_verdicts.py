@@ -16,7 +16,7 @@ from cudnn_backend_py import EnvironmentNotReady, attention, library, save_graph
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
-from cudnn_backend_py.diagnose.surveys.inputs import find_exact_version_name
+from cudnn_backend_py.diagnose.surveys.inputs import available_versions, find_exact_version_name
 from cudnn_backend_py.testing import assert_supported
 from examples import flash_forward
 from tests.library.diagnose.test_attention_support import TABLE_FILES, TABLES, assert_equals_stored_table
@@ -203,8 +203,10 @@ def test_since_installs_the_version_in_the_middle_until_the_first_one_is_known(
 
 @pytest.mark.parametrize(("target", "remedy"), [("h100", r""), ("sm89", r", and\s+there:\s+judge\s+for\s+sm_90 .*")])
 def test_log_assertion_and_baseline_show_the_judged_older_version_as_explain_does(
-    target: str, remedy: str, tmp_path: Path
+    target: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    versions = (*available_versions(), "9.27.0+cu12")  # which has no such pattern either, so it is not judged
+    monkeypatch.setattr("cudnn_backend_py.diagnose.other_versions.available_versions", lambda: versions)
     graph = load_graph_file(str(ROOT / "examples" / "forum_two_matmul.py"))
     file = str(tmp_path / "forum.json")
     save_graph(graph, file)
