@@ -138,6 +138,7 @@ def read_log(
                     code="log-file",
                     cause="the program uses another API or no cuDNN at all, ended before its first call, or has a "
                     "cuDNN older than 9",
+                    fix=_format_library_path_command(program),
                 )
             _write_log_report(
                 file, keep, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
@@ -150,6 +151,18 @@ def read_log(
     _write_log_report(
         log_file, log_file if log_file != "-" else None, targets, explained, breakdown, verbose, style, output
     )
+
+
+def _format_library_path_command(program: Sequence[str]) -> str | None:
+    """Return how a program finds the cuDNN and the NVRTC that this process would load; None if there is no cuDNN."""
+    from ..versions.judging_environment import read_judging_environment
+
+    setup = read_judging_environment(None)
+    folders = dict.fromkeys(os.path.dirname(path) for path in (setup.library, setup.nvrtc) if path)
+    if not setup.library:
+        return None
+    words = shlex.join([f"LD_LIBRARY_PATH={':'.join(folders)}", "cudnn-backend", "log", "--", *program])
+    return f"if it did not find libcudnn.so.9: {words}"
 
 
 def _has_gpu() -> bool | None:
@@ -257,6 +270,7 @@ def run_frontend_program(arguments: tuple[str, ...]) -> None:
 @click.option("--build/--no-build", default=False, show_default=True, help=BUILD_HELP)
 @click.option("--since", "boundaries", is_flag=True, help="Find the first and last version that supports each GRAPH.")
 @click.option("--every", is_flag=True, help="With --since, judge with all versions and infer nothing.")
+@click.option("--install", is_flag=True, help="With --since, also install and judge versions in between.")
 @click.option("--workers", type=click.IntRange(min=1), help="Judging processes; the number of cores if not given.")
 @click.option("--fresh", is_flag=True, help="Judge again instead of using stored answers.")
 @add_format_options("text", "json", "html", "markdown")
@@ -269,6 +283,7 @@ def show_verdict_matrix(
     build: bool,
     boundaries: bool,
     every: bool,
+    install: bool,
     workers: int | None,
     fresh: bool,
     style: str,
@@ -283,12 +298,13 @@ def show_verdict_matrix(
     if boundaries:
         if style in ("html", "markdown") or workers is not None:
             raise click.UsageError("--since cannot be combined with --format html or markdown, or --workers")
-    elif every:
-        raise click.UsageError("--every applies only with --since: add --since, or leave --every out")
+    elif every or install:
+        option = "--every" if every else "--install"
+        raise click.UsageError(f"{option} applies only with --since: add --since, or leave {option} out")
     if not fresh:
         warn_that_cached_verdicts_log_nothing()
     if boundaries:
-        _show_supporting_version_ranges(graphs.values(), targets, versions, build, every, fresh, style, output)
+        _show_supporting_version_ranges(graphs.values(), targets, versions, build, every, install, fresh, style, output)
     from ..diagnose.report.tables import format_verdict_matrix_markdown, render_as_text, render_verdict_matrix
     from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import choose_wheels, find_exact_version_name, read_targets
@@ -333,6 +349,7 @@ def _show_supporting_version_ranges(
     versions: Sequence[str],
     build: bool,
     every: bool,
+    install: bool,
     fresh: bool,
     style: str,
     output: str | None,
@@ -346,7 +363,7 @@ def _show_supporting_version_ranges(
     _install_missing_named_versions(versions)
     names = tuple(map(find_exact_version_name, versions)) or list_available_versions()
 
-    def find_supporting_version_range(graph: Graph, target: str) -> Since:
+    def judge_available_versions(graph: Graph, target: str) -> Since:
         def find_supporting_version_boundaries(wheels: dict[str, str]) -> Since:
             with show_progress_line() as step:
                 step(f"{len(names)} versions")
@@ -357,6 +374,17 @@ def _show_supporting_version_ranges(
             lambda answer: find_cell_versions_without_engines(answer.asked.items()),
             names,
         )
+
+    def find_supporting_version_range(graph: Graph, target: str) -> Since:
+        nonlocal names
+        while True:
+            answer = judge_available_versions(graph, target)
+            missing = answer.missing_before or answer.missing_after
+            if not install or not missing:
+                return answer
+            middle = missing[(len(missing) - 1) // 2]
+            install_missing_versions([middle])
+            names = (*names, find_exact_version_name(middle))
 
     found = [find_supporting_version_range(graph, target) for graph in graphs for target in targets or TARGETS]
     if style == "json":

@@ -453,13 +453,13 @@ class _Judgement:
         candidates = [*map(Candidate.from_config, found.configs), *refused]
         if found.configs:
             return self._judge_survivors(control, candidates, list(enumerate(found.configs)), ())
+        fix = "leave --engine out: -v lists the engine configs that are supported"
         if engine >= (count := operation_graph.engine_count):
             headline = f"cuDNN has no engine {engine} for this graph, only 0 to {count - 1}"
-            unknown = Cause("engine-unknown", headline, Basis.MEASURED)
-            return self._make_verdict(Outcome.NOT_JUDGED, "heuristics", control, candidates, (), unknown)
-        said = refused[-1].reason if refused else "it lists no config of it"
-        fix = "leave --engine out: -v lists the engine configs that are supported"
-        cause = Cause("engine-config-refused", f"cuDNN refuses {tag}: {said}", Basis.RULE, "", fix)
+            cause, candidates = Cause("engine-unknown", headline, Basis.MEASURED, "", fix), []
+        else:
+            said = refused[-1].reason if refused else "it lists no config of it"
+            cause = Cause("engine-config-refused", f"cuDNN refuses {tag}: {said}", Basis.RULE, "", fix)
         return self._make_verdict(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, (), cause)
 
     def _judge_survivors(
@@ -802,7 +802,8 @@ def _read_refused_candidates_and_reasons(answer: Heuristics, mode: HeurMode) -> 
     if answer.answer.truncated:
         unnamed.append(Reason("", "cuDNN's explanation exceeds 64 KiB and is truncated here"))
     if missing > 0:
-        text = f"{missing} of {answer.candidates} candidates of mode {mode.name} were neither returned nor explained"
+        counted = f"cuDNN counted {answer.candidates} candidates of mode {mode.name}"
+        text = f"{counted}, and neither returned {missing} of them nor said why"
         unnamed.append(Reason("", text))
     return refused, unnamed
 

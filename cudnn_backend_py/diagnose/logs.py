@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..graph import Graph
 from ..importers.graphs import UNNAMED, GraphSource, LoggedGraph, read_graphs, read_records_and_foreign_json
 from ..importers.records import ForeignJson
 from ..native.log import LogRecord
 from ..printable import make_lines_printable, printable
 from ..system.version import DESCRIBED_GPUS_SINCE, parse_version_numbers
 from .explanation import explain
+from .judges import GPU, Judge, Query
+from .other_versions import add_version_remedy
 from .report.summary import format_graph_line, format_summary
 from .report.text import render_text
 from .verdict import Outcome, Verdict
@@ -70,7 +73,7 @@ class LogReport:
                 parts[-1] += _format_graph_summary(item)
             for one in verdicts:
                 parts.append(render_text(one) if verbose else format_summary(one))
-                if search and one.outcome is Outcome.NOT_SUPPORTED:
+                if search and one.outcome is Outcome.NOT_SUPPORTED and not one.has_version_remedy:
                     chosen = f" --graph {number}" * (len(self.graphs) > 1)
                     parts[-1] += f"{search}{chosen} --target {shlex.quote(one.target)}\n"
         if note := self._compare_versions():
@@ -125,9 +128,16 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
 
     graphs = tuple(read_graphs(read_and_count_items()))
     asked: Sequence[str | None] = (targets or (None,)) if explained or (explained is None and targets) else ()
-    verdicts = tuple(
-        tuple(explain(item.graph, name) for name in asked) if item.graph is not None else () for item in graphs
-    )
+    with Judge() as judge:  # which starts no process until a verdict may differ by version
+
+        def explain_with_version_remedy(graph: Graph, name: str | None) -> Verdict:
+            verdict = explain(graph, name)
+            return add_version_remedy(verdict, Query(graph, name or GPU), judge)
+
+        verdicts = tuple(
+            tuple(explain_with_version_remedy(item.graph, name) for name in asked) if item.graph is not None else ()
+            for item in graphs
+        )
     return LogReport(graphs, verdicts, finalized if not graphs else 0)
 
 

@@ -29,7 +29,16 @@ from .fork import TIMEOUT_REMARK
 from .judges import GPU, TIMEOUT_CODE, Judge, Query
 from .remedy import Remedy
 from .surveys.inputs import available_versions, read_judging_environments
-from .verdict import CRASH_CODE, ENGINES_MISSING_CODE, NEWER_THAN_LIBRARY_SUFFIX, Cause, Outcome, RemedyCheck, Verdict
+from .verdict import (
+    CRASH_CODE,
+    ENGINES_MISSING_CODE,
+    NEWER_THAN_LIBRARY_SUFFIX,
+    PATTERN_REMOVED_CODE,
+    Cause,
+    Outcome,
+    RemedyCheck,
+    Verdict,
+)
 
 __all__ = [
     "AND_THERE",
@@ -189,6 +198,8 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     asked = RemedySearchSettings.from_verdict(verdict, question)
     used = _find_version_used_for_verdict(question.graph, asked, judge)
     names = _order_other_versions(used) if used else []
+    if cause.code == PATTERN_REMOVED_CODE:  # the newest that had such patterns says what else is needed
+        names = [name for name in names if _parse_version(name) < PATTERNS_REMOVED_IN]
     if cause.code == ENGINES_MISSING_CODE:
         return _add_verdict_of_version_with_engines(verdict, question, asked, names[:most], judge)
     needed = (0, 0, 0)
@@ -208,7 +219,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
         checked: RemedyCheck = "built" if question.build else "support check"
         name = others.found[0].version or ""
         cause = replace(cause, remedy=_format_use_of_version(name), asked=checked)
-    elif cause.code == "pattern-removed" and all(_parse_version(name) >= PATTERNS_REMOVED_IN for name in names):
+    elif cause.code == PATTERN_REMOVED_CODE and not names:
         major, minor, _ = PATTERNS_REMOVED_IN
         last = f"{major}.{minor - 1}"
         remedy = f"cuDNN {last} supported such patterns, and may support this graph (--cudnn {last} installs it)"

@@ -23,6 +23,7 @@ __all__ = [
     "NEWER_THAN_LIBRARY_SUFFIX",
     "NO_GPU_ENGINE_REMARKS",
     "NO_GPU_REMARK",
+    "PATTERN_REMOVED_CODE",
     "STAGE_NAMES",
     "Basis",
     "Candidate",
@@ -33,6 +34,7 @@ __all__ = [
     "RemedyCheck",
     "Stage",
     "Verdict",
+    "is_cause_of_version",
 ]
 
 SCHEMA = "cudnn-backend-py/verdict"
@@ -41,6 +43,7 @@ SCHEMA_VERSION = 1
 DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)  # of the heuristics
 CRASH_CODE = "cudnn-crashed"  # codes of causes
 ENGINES_MISSING_CODE = "engines-absent"
+PATTERN_REMOVED_CODE = "pattern-removed"
 NEWER_THAN_LIBRARY_SUFFIX = "-newer-than-library"  # how codes of causes end that another cuDNN may not have
 
 #: The limit of every verdict for a described GPU; the others are remarks about one graph, library or machine.
@@ -144,6 +147,11 @@ class Cause:
     def __post_init__(self) -> None:
         for name in ("headline", "detail", "versions"):
             object.__setattr__(self, name, mask_memory_addresses(getattr(self, name)))
+
+
+def is_cause_of_version(code: str) -> bool:
+    """Return whether another cuDNN version may decide differently where this is the code of the cause."""
+    return code in (PATTERN_REMOVED_CODE, CRASH_CODE, ENGINES_MISSING_CODE) or code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +289,7 @@ class Verdict(HtmlDisplay):
     @property
     def may_differ_by_version(self) -> bool:
         """Whether another cuDNN version may decide differently, as when engines are missing."""
-        code = "" if self.cause is None else self.cause.code
-        return code in ("pattern-removed", CRASH_CODE, ENGINES_MISSING_CODE) or code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
+        return self.cause is not None and is_cause_of_version(self.cause.code)
 
     @property
     def has_version_remedy(self) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
     "FloatFormat",
     "find_member",
     "find_type",
+    "get_data_type_word",
     "suggest_enumerator",
 ]
 
@@ -256,3 +257,8 @@ def suggest_enumerator(enum: type[CudnnEnum], name: object, prefix: str = "") ->
     """Return the enumerator with the most similar name, to append to an error text; empty if none."""
     near = enum.find_nearest(name)
     return "" if near is None else f"; did you mean {prefix}{near.name}?"
+
+
+def get_data_type_word(kind: DataType) -> str:
+    """Return the usual name of a data type, such as "float16"."""
+    return DATA_TYPES[kind].word or kind.name.lower()

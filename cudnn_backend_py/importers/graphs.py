@@ -479,6 +479,11 @@ class _GraphReader:
             else:
                 text = "the log has reasons of cuDNN, but not the graph that they refer to"
             fix = None if self.has_calls else "set CUDNN_LOGLEVEL_DBG=3"
+            if "cudaGetDeviceCount" in record.text:
+                fix = (
+                    "no GPU was found: 'cudnn-backend log -- PROGRAM' runs it with the driver stub, with which it can "
+                    "make graphs for a described GPU; cudnnCreate needs a GPU"
+                )
             source = _ERROR if self.has_calls else "none"
             entry = self.graphs[self._add_graph(record, _make_log_graph_error(text, fix), source, made=False)]
         for refusal in read_refusals("\n".join(lines)):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..diagnose import Outcome, Verdict
-from ..diagnose.judges import Query, judge
+from ..diagnose.judges import Judge, Query, judge
+from ..diagnose.other_versions import add_version_remedy
 from ..diagnose.report.summary import format_summary
 from ..errors import CudnnBackendError
 from ..graph import Graph
@@ -37,9 +38,9 @@ def assert_supported(
         ``cudnn-version-not-installed``.
     """
     __tracebackhide__ = True
-    verdict = _judge(graph, target, version, build, limit_s)
+    question, verdict = _judge(graph, target, version, build, limit_s)
     if not verdict.supported:
-        raise AssertionError(_format_verdict(verdict))
+        raise AssertionError(_format_verdict(verdict, question, limit_s))
     return verdict
 
 
@@ -70,23 +71,25 @@ def assert_not_supported(
         As for :func:`assert_supported`.
     """
     __tracebackhide__ = True
-    verdict = _judge(graph, target, version, build, limit_s)
+    question, verdict = _judge(graph, target, version, build, limit_s)
     if verdict.outcome is not Outcome.NOT_SUPPORTED:
-        raise AssertionError(f"expected: not supported\n{_format_verdict(verdict)}")
+        raise AssertionError(f"expected: not supported\n{_format_verdict(verdict, question, limit_s)}")
     found = verdict.cause.code if verdict.cause is not None else "none"
     if cause not in (None, found):
-        raise AssertionError(f"expected cause: {cause}, found: {found}\n{_format_verdict(verdict)}")
+        raise AssertionError(f"expected cause: {cause}, found: {found}\n{_format_verdict(verdict, question, limit_s)}")
     return verdict
 
 
-def _judge(graph: Graph, target: str, version: str | None, build: bool, limit_s: float) -> Verdict:
-    """Return the verdict; errors are raised without traceback frames of this package."""
+def _judge(graph: Graph, target: str, version: str | None, build: bool, limit_s: float) -> tuple[Query, Verdict]:
+    """Return the query and its verdict; errors are raised without traceback frames of this package."""
     __tracebackhide__ = True
     try:
-        return judge(Query(graph, target, version, build=build or None), limit_s=limit_s)
+        question = Query(graph, target, version, build=build or None)
+        return question, judge(question, limit_s=limit_s)
     except CudnnBackendError as error:
         raise error.with_traceback(None) from None
 
 
-def _format_verdict(verdict: Verdict) -> str:
-    return format_summary(verdict).rstrip()
+def _format_verdict(verdict: Verdict, question: Query, limit_s: float) -> str:
+    with Judge(limit_s=limit_s) as others:
+        return format_summary(add_version_remedy(verdict, question, others)).rstrip()

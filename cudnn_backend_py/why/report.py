@@ -19,6 +19,7 @@ __all__ = ["Finding", "WhyReport"]
 
 SCHEMA = "cudnn-backend-py/why"
 SCHEMA_VERSION = 1
+NO_BACKEND_ERROR = "No available kernel. Aborting execution."  # torch's, of the dispatch of the attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,15 @@ class Finding:
     def uses_cudnn(self) -> bool:
         """Whether cuDNN computes the call, by torch's own answer if available."""
         return self.blocker is None
+
+    @property
+    def fails(self) -> bool:
+        """Whether torch would end the call with an error on a GPU: only cuDNN is allowed, or nothing."""
+        allowed = self.call.switches
+        is_only_cudnn_allowed = not (allowed.flash or allowed.efficient or allowed.math)
+        is_answered = self.answer.choice is not None or bool(self.answer.error)
+        is_sure = self.blocker is not None and self.blocker.sure
+        return is_sure and is_only_cudnn_allowed and not is_answered and self.call.kind == "sdpa"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain data."""
@@ -163,6 +173,8 @@ def _list_labels_and_texts_of_finding(one: Finding) -> list[tuple[str, str]]:
         facts += [("torch's message", word) for word in one.blocker.words]
         facts += [("remedy", one.blocker.cure)] if one.blocker.cure else []
         facts.append(("source", one.blocker.source))
+    if one.fails:
+        facts.append(("fails on this GPU", f"no other backend is allowed, so torch raises {NO_BACKEND_ERROR!r}"))
     facts += [(f"also excluded by ({gate.gate})", f"{gate}; {gate.cure}") for gate in one.also]
     facts += [("known issue of torch", fault) for fault in find_torch_issues(one.call)] if one.uses_cudnn else []
     if one.side is not None:

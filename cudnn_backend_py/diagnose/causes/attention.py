@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...generated.enums import DataType
-from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
+from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES, get_data_type_word
 from ...graph.ir import Graph
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, find_attention_dims, join_names
@@ -19,7 +19,6 @@ from .case import (
     blame_result_preserving_change,
     format_reason_quote,
     format_reason_statement,
-    get_data_type_word,
 )
 from .registry import format_supporting_targets_remedy, register_phrase_rule
 from .rules import _is_tensor_named, format_head_dim_names

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ...errors import CudnnBackendError
+from ...graph.data_types import get_data_type_word
 from ...graph.ir import BLOCK_SCALES, Graph, Operation
 from ...plans.engine import OperationGraph
 from ...rewrite.changes import Change, iterate_changes
@@ -15,7 +16,7 @@ from ...rewrite.changes.types import change_scale_types
 from ...rewrite.unusual.blocks import find_packed_strides_of_block_scales
 from ...target import Target
 from ..verdict import Basis, Cause
-from .case import RefusalCase, describe_found_and_needed_values, get_data_type_word
+from .case import RefusalCase, describe_found_and_needed_values
 from .registry import format_supporting_targets_remedy
 
 __all__ = ["FIRST_SM_WITH_BLOCK_SCALES", "explain_block_scale", "explain_scale_dims", "has_block_scales"]

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...errors import CudnnBackendError, CudnnStatusError
-from ...generated.enums import BehaviorNote, DataType, DescriptorType
-from ...graph.data_types import DATA_TYPES
+from ...generated.enums import BehaviorNote, DescriptorType
+from ...graph.data_types import get_data_type_word
 from ...graph.ir import BLOCK_SCALES, Graph, Tensor, packed_strides
 from ...graph.strides import channels_last
 from ...known_issues import find_issues_failing_before_execution, find_known_issues
@@ -42,7 +42,6 @@ __all__ = [
     "format_most_readable_reason_quote",
     "format_reason_quote",
     "format_reason_statement",
-    "get_data_type_word",
     "is_known_to_fail_building",
     "is_supported",
     "order_reasons",
@@ -407,11 +406,6 @@ FORM_CHANGES = {
 }
 _COMPUTE_TYPE_TITLE = re.compile(r"(?:(.+): )?computation in (.+) -> (.+)")
 _PADDING_TITLE = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
-
-
-def get_data_type_word(kind: DataType) -> str:
-    """Return the usual name of a data type, such as "float16"."""
-    return DATA_TYPES[kind].word or kind.name.lower()
 
 
 def describe_found_and_needed_values(graph: Graph, change: Change) -> str:

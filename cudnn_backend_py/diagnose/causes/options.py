@@ -17,7 +17,7 @@ from ...graph import Graph
 from ...graph.attention import AttentionUse, sdpa_backward, sdpa_forward
 from ...graph.attention.problem import Attention
 from ...graph.attention.recognize import read_attention
-from ...graph.data_types import DATA_TYPES, HALF_TYPES
+from ...graph.data_types import HALF_TYPES, get_data_type_word
 from ...graph.strides import make_strides_in_order
 from ...system.version import VersionTuple
 
@@ -204,7 +204,7 @@ def _list_data_type_options(p: Attention) -> _KeyedOptions:
 
 
 def _format_data_type(kind: DataType | None) -> str:
-    return "" if kind is None else DATA_TYPES[kind].word or kind.name.lower()
+    return "" if kind is None else get_data_type_word(kind)
 
 
 def _list_size_options(p: Attention) -> _KeyedOptions:

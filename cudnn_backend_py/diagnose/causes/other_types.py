@@ -6,10 +6,10 @@ import dataclasses
 import re
 
 from ...generated.enums import DataType
-from ...graph.data_types import SHORT_TYPES
+from ...graph.data_types import get_data_type_word
 from ...graph.replace import replace_tensors
 from ..verdict import Basis, Cause
-from .case import RefusalCase, get_data_type_word
+from .case import RefusalCase
 
 __all__ = ["NEEDED_TYPE_PATTERN", "name_other_supported_types"]
 
@@ -50,6 +50,6 @@ def name_other_supported_types(case: RefusalCase, cause: Cause) -> Cause:
     headline = cause.headline.replace(f"{found['new']} is needed", f"{needed} is needed", 1)
     remedy = cause.remedy.replace(", as the others", "")
     if DataType.FLOAT in others:
-        title = f"{found['names']}: {SHORT_TYPES[old.pop()]} -> {SHORT_TYPES[DataType.FLOAT]} (changes numerics)"
+        title = f"{found['names']}: {get_data_type_word(old.pop())} -> float32 (changes numerics)"
         remedy = f"{title}; or {remedy}" if remedy else title
     return dataclasses.replace(cause, headline=headline, remedy=remedy)

@@ -14,7 +14,7 @@ from enum import Enum
 
 from ...generated.enums import DataType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
-from ...graph.data_types import LOW_PRECISION_TYPES
+from ...graph.data_types import LOW_PRECISION_TYPES, get_data_type_word
 from ...graph.ir import Graph, Matmul, Operation, Tensor
 from ...graph.replace import try_to_make_graph
 from ...graph.strides import has_interleaved_dims, has_overlapping_elements
@@ -37,7 +37,6 @@ from .case import (
     format_reason_quote,
     format_reason_quote_for_cause_code,
     format_reason_statement,
-    get_data_type_word,
     is_supported,
 )
 from .registry import format_architecture_support, format_supporting_targets_remedy, register_phrase_rule, register_rule
@@ -159,9 +158,7 @@ def explain_pattern_removed(case: RefusalCase) -> Cause | None:
         return None
     version = target.library.version_text
     headline = f"the pattern was removed from cuDNN and is not in {version}: {found[1].statement}"
-    remedy = (
-        "older versions supported such patterns; 'cudnn-backend explain GRAPH --whatif' judges with those installed"
-    )
+    remedy = "older versions supported such patterns; 'cudnn-backend explain GRAPH' judges with those installed"
     return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
 
 

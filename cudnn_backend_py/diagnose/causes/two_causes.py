@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...graph import Graph
+from ...graph.data_types import get_data_type_word
 from ...rewrite.changes import iterate_changes
 from ..verdict import Basis, Cause
-from .case import RefusalCase, describe_found_and_needed_values, get_data_type_word
+from .case import RefusalCase, describe_found_and_needed_values
 
 __all__ = ["blame_change_and_other_cause"]
 

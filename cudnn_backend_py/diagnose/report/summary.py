@@ -80,20 +80,29 @@ def _make_summary_lines(verdict: Verdict) -> Iterator[str]:
 
 
 def _make_first_line(verdict: Verdict) -> str:
-    """Return outcome, graph, GPU and cuDNN version in one line; the version is never cut, rather names and origin."""
-    places = [f"{verdict.target_title} (sm_{verdict.sm})", f"sm_{verdict.sm}"] if verdict.sm else [verdict.target_title]
+    """Return outcome, graph, GPU and version in one line; what does not fit is left out, the version never."""
     only = " by FALLBACK only" if verdict.only_fallback is not None else verdict.support_note
-    line = ""
-    for origin in dict.fromkeys((only, "")):
-        for place in places:
-            start = f"{verdict.outcome.value.upper()}{origin}{verdict.build_note}: graph "
-            end = f" on {place}, cuDNN {verdict.cudnn}"
-            left = max(_MIN_NAME_COLUMNS, MAX_COLUMNS - len(f"{start}''{end}"))
+    lines = [
+        line
+        for origin in dict.fromkeys((only, ""))
+        for line in _list_first_lines(verdict, f"{verdict.outcome.value.upper()}{origin}{verdict.build_note}: ")
+    ]
+    return shorten_text(next((line for line in lines if len(line) <= MAX_COLUMNS), lines[-1]))
+
+
+def _list_first_lines(verdict: Verdict, start: str) -> Iterator[str]:
+    """Yield forms of the first line with this start: the name is shortened first, then left out, then the GPU."""
+    brief, end = verdict.target_title.removeprefix("NVIDIA "), f", cuDNN {verdict.cudnn}"
+    sm = f" (sm_{verdict.sm})" if verdict.sm else ""
+    for most in (len(verdict.graph), _MIN_NAME_COLUMNS):
+        for place in (verdict.target_title, brief):
+            left = max(most, MAX_COLUMNS - len(f"{start}graph '' on {place}{sm}{end}"))
             name = verdict.graph if len(verdict.graph) <= left else f"{verdict.graph[: left - 3]}..."
-            line = f"{start}{name!r}{end}"
-            if len(line) <= MAX_COLUMNS:
-                return shorten_text(line, MAX_COLUMNS)
-    return shorten_text(line, MAX_COLUMNS)
+            yield f"{start}graph {name!r} on {place}{sm}{end}"
+    yield f"{start}{brief}{sm}{end}"
+    yield f"{start}{brief}{end}"
+    if verdict.sm:
+        yield f"{start}sm_{verdict.sm}{end}"
 
 
 def _list_summary_rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -206,7 +215,12 @@ def _format_configs(verdict: Verdict) -> str | None:
     """Return how many engine configs are supported and which comes first; None where cuDNN listed none."""
     if verdict.every_engine:
         counts = verdict.every_engine
-        return f"{counts.partition(';')[0]}; -v: their tags" if verdict.supported else counts
+        if verdict.supported:
+            return f"{counts.partition(';')[0]}; -v: their tags"
+        if len(counts) <= MAX_COLUMNS - _LABEL_COLUMNS:
+            return counts
+        pattern = r"; one knob at a time: engine ([\d, ]+)"
+        return re.sub(pattern, lambda found: f"; of {found[1].count(',') + 1} one knob at a time", counts) + " (-v)"
     if not verdict.candidates:
         return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None
     good = sum(one.state in ("supported", "built") for one in verdict.candidates)

@@ -12,7 +12,6 @@ from rich.text import Text
 from ...graph import Graph
 from ...printable import printable
 from ...system.streams import format_markdown_table
-from ...system.version import parse_leading_numbers
 from ...terminal import BorderlessTextTable, render_as_text
 from ..remedy import Remedies, Remedy
 from ..surveys.attention import SupportTable
@@ -220,8 +219,9 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
         parts.append(make_line(f"the search was not finished: {remedies.extent.stopped}; {remedies.extent}", "yellow"))
         parts += [make_line(f"continue with: {again}")] if again else []
     elif not remedies:
-        other = " other" if verdict.has_version_remedy else ""
-        parts.append(make_line(f"no{other} change was found with which it is supported: {remedies.extent}", "yellow"))
+        other, rest = (" other", "") if verdict.has_version_remedy else ("", ", none with another version")
+        line = f"no{other} change was found with which it is supported: {remedies.extent}{rest}"
+        parts.append(make_line(line, "yellow"))
     for number, remedy in enumerate(remedies, 1):
         note = f"  [{remedy.effect_with_check}; {_describe_remedy_check(remedy)}]"
         parts.append(Text.assemble(f"\n{number}. ", make_line(remedy.title, "bold"), note))
@@ -271,22 +271,20 @@ def render_supporting_version_range(since: Since) -> Group:
         Text.assemble(make_line(f"graph {since.graph!r} on {since.target}: "), make_line(span + refused, style))
     ]
     if since.first == since.versions[0]:
-        more = "'cudnn-backend cudnn list --available' names older ones"
-        lines.append(Text(f"{since.first} is the oldest of the versions here: support may be older; {more}", "dim"))
+        older = _describe_missing_versions(since.missing_before)
+        more = older or "; 'cudnn-backend cudnn list --available' names older ones"
+        lines.append(Text(f"{since.first} is the oldest version judged: support may be older{more}", "dim"))
     elif since.first is not None:
         before = since.versions[since.versions.index(since.first) - 1]
         lines.append(
             Text(
-                f"{before} is the version before {since.first} here: support may have begun in between"
-                f"{_format_versions_between(before, since.first)}",
+                f"{before} is the version judged before {since.first}: support may have begun in between"
+                f"{_describe_missing_versions(since.missing_before)}",
                 "dim",
             )
         )
-    if since.last is not None and since.first_after is not None:
-        between = _format_versions_between(since.last, since.first_after)
-        lines += [Text(f"support may have ended between {since.last} and {since.first_after}{between}", "dim")] * bool(
-            between
-        )
+    if between := _describe_missing_versions(since.missing_after):
+        lines.append(Text(f"support may have ended between {since.last} and {since.first_after}{between}", "dim"))
     lines += [Text.assemble(("repaired issue: ", "bold"), make_line(issue)) for issue in since.repaired]
     if since.repaired:
         sound = f"{since.sound} supports the graph without it" if since.sound else "no version supports it without it"
@@ -309,37 +307,39 @@ def render_supporting_version_range(since: Since) -> Group:
     return Group(*lines, table, *remarks, *_format_full_wheel_commands(lacking))
 
 
-def _format_versions_between(older: str, newer: str) -> str:
-    """Return the minor versions between two, and the command that installs the middle one; empty if there are none."""
-    before, after = (parse_leading_numbers(one)[:2] for one in (older, newer))
-    if len(before) < 2 or before[:1] != after[:1] or after[1] - before[1] < 2:
+def _describe_missing_versions(minors: Sequence[str]) -> str:
+    """Return the versions that are not judged, and the option that installs those needed; empty if there are none."""
+    if not minors:
         return ""
-    (major, low), high = before, after[1]
-    names = f"{major}.{low + 1}" + f" to {major}.{high - 1}" * (high - low > 2)
-    middle = f"{major}.{(low + high) // 2}"
-    return f": not judged is {names}. 'cudnn-backend cudnn install {middle}', then --since again, halves the range"
+    names = minors[0] + f" to {minors[-1]}" * (len(minors) > 1)
+    count = len(minors).bit_length()
+    which = f"up to {count} of these, some 60 MB each," if count > 1 else "it, some 60 MB,"
+    return f": not judged is {names}; --install installs {which} and judges again"
 
 
 def render_baseline_check(checked: Sequence[CheckedVerdict], updated: str | None = None) -> Group:
     """Return the comparison with a baseline: for each changed verdict the lines of ``explain``, then the counts.
 
-    `updated` is the baseline file that the changes were written into.
+    `updated` is the baseline file that the changes were written into: of those only the first line is shown.
     """
     changed = [one for one in checked if one.changed]
-    counts = f"{len(checked)} verdicts checked, {len(changed)} changed"
-    if updated is not None:
-        unjudged = sum(not one.can_be_recorded for one in checked)
-        counts += f"; {updated} is updated" if any(one.can_be_recorded for one in changed) else ""
-        counts += f"; {unjudged} could not be judged, and {updated} keeps what it had" if unjudged else ""
+    recordable = [one for one in changed if one.can_be_recorded]
+    new, unjudged = sum(not one.expected for one in recordable), len(changed) - len(recordable)
+    counts = f"{len(checked)} {'verdict' if len(checked) == 1 else 'verdicts'} checked, {len(recordable) - new} changed"
+    counts += f", {new} new" if new else ""
+    counts += f"; {updated} is updated" if recordable and updated is not None else ""
+    if unjudged:
+        counts += f"; {unjudged} could not be judged" + (f", and {updated} keeps what it had" if updated else "")
     if not changed:
         return Group(make_line(counts, "green"))
     parts: list[RenderableType] = []
     for one in changed:
         head, *rest = one.format_change_lines()
         parts.append(make_line(head, _LETTER_STYLES[one.cell.letter]))
-        parts += [*map(make_line, rest), make_line("")]
+        if updated is None or not one.can_be_recorded:
+            parts += [*map(make_line, rest), make_line("")]
     parts.append(make_line(counts, "red" if updated is None else "yellow"))
-    if updated is None and any(one.can_be_recorded and not one.expected for one in changed):
+    if updated is None and new:
         parts.append(make_line("fix: 'cudnn-backend check --update FILE' writes verdicts that FILE does not have yet"))
     from ..causes.find import DEVICE_NEEDED_CODE  # only here
 

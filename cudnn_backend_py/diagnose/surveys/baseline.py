@@ -32,10 +32,12 @@ from ...errors import CudnnBackendError, GraphError, UsageError
 from ...graph import Graph, load_graph
 from ...printable import format_in_angle_brackets
 from ...system.untrusted_files import read_text
+from ..judges import Judge, Query
+from ..other_versions import add_version_remedy
 from ..report.ci import VerdictTestCase
 from ..report.summary import shorten_text
-from ..verdict import CRASH_CODE, ENGINES_MISSING_CODE, Outcome
-from .inputs import DEFAULT_VERSION, choose_wheels
+from ..verdict import CRASH_CODE, ENGINES_MISSING_CODE, Outcome, is_cause_of_version
+from .inputs import DEFAULT_VERSION, choose_wheels, read_judging_environments
 from .matrix import Cell, Matrix, matrix
 
 __all__ = [
@@ -344,8 +346,23 @@ def _judge_baseline(baseline: Baseline, load: Callable[[str], Graph], options: B
     cells: dict[CellKey, Cell] = {}
     if graphs:
         cells |= matrix(graphs, baseline.targets, places, build=baseline.build, **settings).cells
+        _add_version_remedies(baseline, cells, graphs, places)
     cells |= {(name, baseline.targets[0], baseline.versions[0]): cell for name, cell in broken.items()}
     return Matrix(tuple(baseline.graphs), baseline.targets, baseline.versions, cells)
+
+
+def _add_version_remedies(
+    baseline: Baseline, cells: dict[CellKey, Cell], graphs: Mapping[str, Graph], places: Mapping[str, str | None]
+) -> None:
+    """Judge with other versions where a verdict is not the expected one, and its cause depends on the version."""
+    setups = read_judging_environments(places)
+    with Judge() as judge:  # which starts no process until it is needed
+        for (name, target, version), cell in cells.items():
+            expected = baseline.expected.get((name, target, version))
+            if is_cause_of_version(cell.cause) and (expected is None or _describe_difference(expected, cell)):
+                question = Query(graphs[name], target, setups[version], build=baseline.build or None)
+                verdict = add_version_remedy(judge.run_query(question), question, judge)
+                cells[name, target, version] = replace(cell, summary=Cell.from_verdict(verdict).summary)
 
 
 def _load_baseline_graph(baseline: Baseline, name: str, file: Path, load: Callable[[str], Graph]) -> Graph:

@@ -13,7 +13,7 @@ from ...graph import Graph
 from ...graph.ir import check_graph
 from ...printable import format_in_angle_brackets
 from ...system.notebook import HtmlDisplay
-from ...system.version import parse_leading_numbers
+from ...system.version import JIT_SINCE, parse_leading_numbers
 from ..judges import Judge
 from ..query import GPU, Query, read_target
 from ..verdict import Outcome
@@ -124,6 +124,19 @@ class Since(HtmlDisplay):
         )
 
     @property
+    def missing_before(self) -> tuple[str, ...]:
+        """Minor versions just before ``first`` that are not among the versions: support may have begun with one."""
+        if self.first is None:
+            return ()
+        place = self.versions.index(self.first)
+        return self._list_missing_versions(self.versions[place - 1] if place else "", self.first)
+
+    @property
+    def missing_after(self) -> tuple[str, ...]:
+        """Minor versions just after ``last`` that are not among the versions: support may have ended with one."""
+        return () if self.last is None else self._list_missing_versions(self.last, self.first_after or "")
+
+    @property
     def inferred_versions(self) -> tuple[str, ...]:
         """Versions that were not judged: their verdict is inferred by bisection."""
         return tuple(one for one in self.versions if one not in self.asked)
@@ -154,6 +167,16 @@ class Since(HtmlDisplay):
             "versions": list(self.versions),
             "asked": {version: asdict(cell) for version, cell in self.asked.items()},
         }
+
+    def _list_missing_versions(self, older: str, newer: str) -> tuple[str, ...]:
+        """Return the minor versions between two; those from the first with a JIT wheel on if `older` is empty."""
+        before = parse_leading_numbers(older)[:2] if older else (JIT_SINCE[0], JIT_SINCE[1] - 1)
+        after = parse_leading_numbers(newer)[:2]
+        if len(before) < 2 or len(after) < 2 or before[0] != after[0]:
+            return ()
+        there = {parse_leading_numbers(version)[:2] for version in self.versions}
+        minors = ((after[0], minor) for minor in range(before[1] + 1, after[1]))
+        return tuple(f"{major}.{minor}" for major, minor in minors if (major, minor) not in there)
 
     def _list_known_issues(self, version: str) -> tuple[str, ...]:
         return self.asked[version].hazards

@@ -9,7 +9,7 @@ from functools import partial
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
-from ...graph.data_types import DATA_TYPES, FP8_TYPES, HALF_TYPES, SHORT_TYPES
+from ...graph.data_types import DATA_TYPES, FP8_TYPES, HALF_TYPES, get_data_type_word
 from ...graph.ir import BLOCK_SCALES, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import (
     bypass_ops,
@@ -18,7 +18,7 @@ from ...graph.replace import (
     keep_only_ops,
     replace_tensors,
 )
-from ..unusual.deviation import format_type, is_logical_operation
+from ..unusual.deviation import is_logical_operation
 from .change import (
     ATTENTION,
     Change,
@@ -62,7 +62,7 @@ def _change_types_of_tensors(
     graph: Graph, unscaled: Graph, old: DataType, new: DataType, effect: Effect, chosen: list[Tensor]
 ) -> Iterator[Change]:
     """Yield the graph with these tensors of another type, also without the scales that only 8-bit floats need."""
-    title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
+    title = f"{join_names(chosen)}: {get_data_type_word(old)} -> {get_data_type_word(new)}"
     dropped = [] if unscaled is graph else _list_dropped_tensors(graph, unscaled)
     if not dropped or not any(op.kind in (*BLOCK_SCALES, *ATTENTION) for op in graph.ops):
         yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(graph, chosen, old, new))
@@ -131,9 +131,9 @@ def _change_to_most_frequent_type(graph: Graph, memory: list[Tensor]) -> Iterato
     odd = [tensor for tensor in floats if tensor.data_type is not usual]
     odd += [t for t in memory if t.data_type in _BYTES or (t.uid in operands and t.data_type in _INTEGERS)]
     for chosen in [[tensor] for tensor in odd] + ([odd] if len(odd) > 1 else []):
-        found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in chosen[:6])
+        found = ", ".join(f"{t.name} {get_data_type_word(t.data_type)}" for t in chosen[:6])
         rest = {tensor.data_type for tensor in floats if tensor not in chosen}
-        title = f"{found} -> {SHORT_TYPES[usual]}, as {'the others' if rest == {usual} else 'most others'}"
+        title = f"{found} -> {get_data_type_word(usual)}, as {'the others' if rest == {usual} else 'most others'}"
         yield from yield_field_change("data_type", title, "changes numerics", graph, chosen, data_type=usual)
 
 
@@ -187,17 +187,17 @@ def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
     yield from _match_operand_types(graph)
     yield from _store_virtual_numbers_in_float(graph)
     if doubles := [t for t in graph.tensors if t.virtual and t.data_type is _T.DOUBLE]:
-        title = f"virtual tensor{'s' if doubles[1:] else ''} {join_names(doubles)}: f64 -> f32"
+        title = f"virtual tensor{'s' if doubles[1:] else ''} {join_names(doubles)}: float64 -> float32"
         yield from yield_field_change(
             "intermediate_type", title, "changes numerics", graph, doubles, data_type=_T.FLOAT
         )
     virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *HALF_TYPES)]
     for new in (_T.FLOAT, *HALF_TYPES):
         chosen = [tensor for tensor in virtual if tensor.data_type is not new]
-        title = f"virtual tensors {join_names(chosen)} -> {SHORT_TYPES[new]}"
+        title = f"virtual tensors {join_names(chosen)} -> {get_data_type_word(new)}"
         yield from yield_field_change("intermediate_type", title, "changes numerics", graph, chosen, data_type=new)
         for tensor in chosen if new is _T.FLOAT and len(chosen) > 1 else ():
-            title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[new]}"
+            title = f"virtual tensor {tensor.name}: {get_data_type_word(tensor.data_type)} -> {get_data_type_word(new)}"
             yield from yield_field_change(
                 "intermediate_type", title, "changes numerics", graph, [tensor], data_type=new
             )
@@ -211,7 +211,7 @@ def _store_virtual_numbers_in_float(graph: Graph) -> Iterator[Change]:
         kinds = (*_INTEGERS, *FP8_TYPES, *(() if is_logical_operation(op) else (_T.BOOLEAN,)))
         for tensor in op.outputs().values() if inputs else ():
             if tensor.virtual and tensor.data_type in kinds:
-                title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[_T.FLOAT]}"
+                title = f"virtual tensor {tensor.name}: {get_data_type_word(tensor.data_type)} -> float32"
                 fields = {"data_type": _T.FLOAT}
                 yield from yield_field_change("intermediate_type", title, "changes numerics", graph, [tensor], **fields)
 
@@ -223,8 +223,10 @@ def _match_operand_types(graph: Graph) -> Iterator[Change]:
             continue
         for one, other in ((op.a, op.b), (op.b, op.a)):
             if one.virtual:
-                new = SHORT_TYPES[other.data_type]
-                title = f"virtual tensor {one.name}: {SHORT_TYPES[one.data_type]} -> {new}, the type of {other.name}"
+                new = get_data_type_word(other.data_type)
+                title = (
+                    f"virtual tensor {one.name}: {get_data_type_word(one.data_type)} -> {new}, the type of {other.name}"
+                )
                 fields = {"data_type": other.data_type}
                 yield from yield_field_change("intermediate_type", title, "changes numerics", graph, [one], **fields)
 
@@ -238,7 +240,7 @@ def _change_compute_types(graph: Graph) -> Iterator[Change]:
         ]
         if not found:
             continue
-        title = f"computation in {format_type(old)} -> {format_type(new)}"
+        title = f"computation in {get_data_type_word(old)} -> {get_data_type_word(new)}"
         ids = {id(op) for op in found}
         ops = tuple(_set_compute_type(op, old, new) if id(op) in ids else op for op in graph.ops)
         yield from yield_change(
@@ -261,8 +263,7 @@ def _compute_integers_in_int32(graph: Graph) -> Iterator[Change]:
         if not chosen:
             continue
         factors = [tensor for op in chosen for tensor in op.inputs().values()]
-        word = DATA_TYPES[old].word or old.name.lower()
-        title = f"{join_names(factors)} are int8 and computed in {word} -> computed in int32"
+        title = f"{join_names(factors)} are int8 and computed in {get_data_type_word(old)} -> computed in int32"
         ids = {id(op) for op in chosen}
         ops = tuple(_set_compute_type(op, old, _T.INT32) if id(op) in ids else op for op in graph.ops)
         yield from yield_change("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
@@ -281,8 +282,8 @@ def change_scale_types(graph: Graph) -> Iterator[Change]:
             if new is not None and scale.data_type is not new:
                 wrong.setdefault(new, []).append(scale)
     for new, scales in wrong.items():
-        found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in scales)
-        title = f"block scales {found} -> {SHORT_TYPES[new]}"
+        found = ", ".join(f"{t.name} {get_data_type_word(t.data_type)}" for t in scales)
+        title = f"block scales {found} -> {get_data_type_word(new)}"
         yield from yield_field_change("data_type", title, "changes numerics", graph, scales, data_type=new)
 
 

@@ -10,14 +10,13 @@ from ...generated.enums import (
     DescriptorType,
     TensorReordering,
 )
-from ...graph.data_types import FP8_TYPES
+from ...graph.data_types import FP8_TYPES, get_data_type_word
 from ...graph.ir import BLOCK_SCALES, Graph, Matmul, Op, Operation, Tensor
 from ...graph.replace import make_packed_tensor, replace_tensors_in_ops
 from ...graph.strides import make_strides_in_order
 from .deviation import (
     Deviation,
     find_tensors_computed_from_operation_kind,
-    format_type,
     make_unusual_dims_property,
     make_unusual_property_of_tensors,
     set_tensor_fields,
@@ -106,7 +105,7 @@ def find_unusual_block_scales(graph: Graph) -> Iterator[Deviation]:
         size, kind = _get_standard_block_scale_format(usual) or (0, scale.data_type)
         sizes = op.fields.get("block_size", 0)
         block = max(sizes, default=0) if isinstance(sizes, tuple) else sizes
-        name, type_text = small.name, format_type(small.data_type)
+        name, type_text = small.name, get_data_type_word(small.data_type)
         if size and block != size:
             yield Deviation(
                 f"blocks {small.uid}",
@@ -143,7 +142,7 @@ def find_unusual_block_scales(graph: Graph) -> Iterator[Deviation]:
             why = f"as {small.name} {list(small.dims)} in blocks of {block} needs"
             yield make_unusual_dims_property(scale, dims, why, "idea", inner)
     for (old, kind), scales in wrong.items():
-        uid, words = scales[0].uid, (format_type(old), format_type(kind))
+        uid, words = scales[0].uid, (get_data_type_word(old), get_data_type_word(kind))
         yield make_unusual_property_of_tensors(
             scales, f"type {uid}", "data type", *words, "changes numerics", data_type=kind
         )

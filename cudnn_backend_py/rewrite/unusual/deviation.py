@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from ...generated.enums import DataType, PointwiseMode
 from ...generated.operations import CONVOLUTIONS
-from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Tensor
 from ...graph.replace import find_tensors, make_packed_tensor, replace_tensors
 from ...graph.strides import channels_last, packed_strides
@@ -20,7 +19,6 @@ __all__ = [
     "find_axis_order_name",
     "find_tensors_computed_from_operation_kind",
     "find_tensors_in_memory",
-    "format_type",
     "get_operation_key",
     "has_layout_unlike_strides",
     "is_integer_product",
@@ -84,10 +82,6 @@ class Deviation:
     def format_change_that_undoes_it(self) -> str:
         """Return the text of the change that undoes the deviation, with its effect if the results differ."""
         return self.title if self.effect == "exact" else f"{self.title} ({self.effect})"
-
-
-def format_type(kind: DataType) -> str:
-    return DATA_TYPES[kind].word or kind.name.lower()
 
 
 def find_tensors_in_memory(graph: Graph) -> list[Tensor]:

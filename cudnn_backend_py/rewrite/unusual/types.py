@@ -13,7 +13,7 @@ from ...generated.enums import (
     PointwiseMode,
 )
 from ...generated.operations import CONVOLUTIONS
-from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
+from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES, get_data_type_word
 from ...graph.ir import BLOCK_SCALES, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ..relations import NORMS
 from .blocks import find_usual_block_scaled_type, get_field_name_of_block_scaled_tensor
@@ -21,7 +21,6 @@ from .deviation import (
     Deviation,
     find_tensors_computed_from_operation_kind,
     find_tensors_in_memory,
-    format_type,
     get_operation_key,
     is_integer_product,
     is_logical_operation,
@@ -109,7 +108,7 @@ def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
             yield _make_unusual_data_type_property(tensor, tensor.name, needed, "" if in_port else ", as the others")
     if usual in (_T.DOUBLE, _T.INT64, _T.INT32, _T.BOOLEAN, _T.UINT8):
         same = [tensor for tensor in main if tensor.data_type is usual]
-        old, new = format_type(usual), format_type(_T.FLOAT)
+        old, new = get_data_type_word(usual), get_data_type_word(_T.FLOAT)
         one = make_unusual_property_of_tensors(
             same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT
         )
@@ -122,13 +121,13 @@ _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that ho
 
 def _make_unusual_data_type_property(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
     """Return the :class:`Deviation` for a tensor with another type than `needed`, which its text calls `name`."""
-    found, uid = format_type(tensor.data_type), tensor.uid
+    found, uid = get_data_type_word(tensor.data_type), tensor.uid
     return Deviation(
         f"type {uid}",
         "data type",
         f"{name} has data type {found}",
-        format_type(needed),
-        f"{name}: {found} -> {format_type(needed)}{as_others}",
+        get_data_type_word(needed),
+        f"{name}: {found} -> {get_data_type_word(needed)}{as_others}",
         "changes numerics",
         (tensor.name,),
         lambda graph: set_tensor_fields(graph, uid, data_type=needed),
@@ -243,13 +242,13 @@ def find_unusual_compute_types(graph: Graph) -> Iterator[Deviation]:
         index = isinstance(op, Pointwise) and (op.mode is _P.GEN_INDEX or kinds <= {_T.INT32, _T.BOOLEAN})
         if kind is None or kind is usual or index or (kind is _T.DOUBLE and kinds == {_T.DOUBLE}):
             continue
-        of_types = f" of {', '.join(sorted(map(format_type, kinds)))}" if usual is _T.INT32 else ""
+        of_types = f" of {', '.join(sorted(map(get_data_type_word, kinds)))}" if usual is _T.INT32 else ""
         yield Deviation(
             _make_compute_type_key(op),
             "compute type",
-            f"{op.name} ({op.display_name()}{of_types}) computes in {format_type(kind)}",
-            format_type(usual),
-            f"{op.name}: computation in {format_type(kind)} -> {format_type(usual)}",
+            f"{op.name} ({op.display_name()}{of_types}) computes in {get_data_type_word(kind)}",
+            get_data_type_word(usual),
+            f"{op.name}: computation in {get_data_type_word(kind)} -> {get_data_type_word(usual)}",
             "changes numerics",
             (op.name,),
             make_graph_change_of_operation(op, lambda one, usual=usual: _set_compute_type(one, usual)),  # type: ignore[misc]

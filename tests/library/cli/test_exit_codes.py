@@ -287,7 +287,8 @@ def test_explain_judges_one_engine_config_alone(attention_file: str) -> None:
     assert (code, refused["outcome"], refused["cause"]["code"]) == (1, "not supported", "engine-config-refused")
     assert refused["candidates"][0]["reasons"][0]["text"] in refused["cause"]["headline"]
     code, unknown = explain("--engine", "99")
-    assert (code, unknown["cause"]["code"]) == (2, "engine-unknown")
+    assert (code, unknown["outcome"], unknown["cause"]["code"]) == (1, "not supported", "engine-unknown")
+    assert unknown["candidates"] == []
     code, indexed = explain("--engine", str(first["engine"]))
     assert code == 0
     assert {one["engine"] for one in indexed["candidates"]} == {first["engine"]}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -101,6 +103,10 @@ def test_the_log_command_runs_a_program_with_cudnns_log(tmp_path: Path) -> None:
     assert (missing.code, "program-not-started" in missing.stderr) == (2, True)
     failing = run_cudnn_backend_command("log", "--", sys.executable, "-c", "import sys; sys.exit(7)")
     assert (failing.code, "exit code 7" in failing.stderr) == (2, True)
+    [command] = re.findall(r"if it did not find libcudnn.so.9: (.*)", failing.stderr)
+    folders = shlex.split(command)[0].removeprefix("LD_LIBRARY_PATH=").split(":")
+    assert (Path(folders[0]) / "libcudnn.so.9").samefile(library().path)
+    assert shlex.split(command)[1:5] == ["cudnn-backend", "log", "--", sys.executable]
     for wrong in (("log",), ("log", str(kept), "--", "true"), ("log", str(kept), "--keep", "x")):
         assert run_cudnn_backend_command(*wrong).code == 2
     forgotten = run_cudnn_backend_command("log", "python", "program.py")

@@ -6,15 +6,18 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from cudnn_backend_py import library, save_graph
+from cudnn_backend_py import EnvironmentNotReady, attention, library, save_graph
 from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
-from cudnn_backend_py.diagnose.surveys.inputs import find_exact_version_name
+from cudnn_backend_py.diagnose.surveys.inputs import available_versions, find_exact_version_name
+from cudnn_backend_py.testing import assert_supported
 from examples import flash_forward
 from tests.library.diagnose.test_attention_support import TABLE_FILES, TABLES, assert_equals_stored_table
 from tests.support.child import OLDER_VERSION, ROOT, run_code, run_python
@@ -161,15 +164,65 @@ def test_frontend_command_counts_graphs_built_with_older_cudnn(tmp_path: Path) -
 
 
 def test_the_command_that_log_prints_for_a_refused_graph_works_as_printed(tmp_path: Path) -> None:
-    file = tmp_path / "two graphs.log"
+    file = tmp_path / "three graphs.log"
     file.write_text("".join(read_log_text(name) for name in ("torch-attention-9.19.0.log.gz", "forum-9.1.1.log.gz")))
-    done = CliRunner().invoke(main, ["log", str(file), "--target", "l40s"])
+    done = CliRunner().invoke(main, ["log", str(file), "--target", "t4"])
     lines = done.stdout.splitlines()
-    [printed] = [line for line in lines if line.startswith("cudnn-backend ")]
-    assert shlex.split(printed)[1:4] == ["explain", "--whatif", str(file)]
+    [printed, *_] = [line for line in lines if line.startswith("cudnn-backend ")]
+    assert shlex.split(printed)[1:] == ["explain", "--whatif", str(file), "--graph", "1", "--target", "t4"]
     assert lines[-1].startswith(
         "The log is of cuDNN 9.1.1, 9.19.0, the verdicts are of cuDNN 9.28.0+cu12: --cudnn 9.19.0 "
     )
     found = CliRunner().invoke(main, [*shlex.split(printed)[1:], "--no-build"])
     assert (found.exit_code, found.stdout.partition(":")[0]) == (0, "NOT SUPPORTED")
-    assert "\nremedy: use cuDNN 9." in found.stdout
+    assert "1. sm_90 (" in found.stdout
+
+
+def test_since_installs_the_version_in_the_middle_until_the_first_one_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = attention.sdpa_forward(
+        batch=2, heads=8, seq_q=512, head_dim=128, data_type="fp8_e4m3", output_type="bf16", mx=True
+    )
+    save_graph(graph, tmp_path / "mx.json")
+    requested: list[str] = []
+
+    def install(versions: Iterable[str]) -> None:
+        requested.extend(versions)
+        if requested[-1] == "9.21":
+            raise EnvironmentNotReady("no network", code="cudnn-version-not-installed")
+
+    monkeypatch.setattr("cudnn_backend_py.cli.verdicts.install_missing_versions", install)
+    words = ["matrix", str(tmp_path / "mx.json"), "--target", "b200", "--cudnn", "9.14.0", "--cudnn", "9.24.0"]
+    done = CliRunner().invoke(main, [*words, "--since"])
+    assert "not judged is 9.15 to 9.23; --install installs up to 4 of these" in done.stdout
+    done = CliRunner().invoke(main, [*words, "--since", "--install"])
+    assert (done.exit_code, requested) == (2, ["9.14.0", "9.24.0"] * 2 + ["9.19", "9.21"])
+    assert "--install applies only with --since" in CliRunner().invoke(main, [*words, "--install"]).stderr
+
+
+@pytest.mark.parametrize(("target", "remedy"), [("h100", r""), ("sm89", r", and\s+there:\s+judge\s+for\s+sm_90 .*")])
+def test_log_assertion_and_baseline_show_the_judged_older_version_as_explain_does(
+    target: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = (*available_versions(), "9.27.0+cu12")  # which has no such pattern either, so it is not judged
+    monkeypatch.setattr("cudnn_backend_py.diagnose.other_versions.available_versions", lambda: versions)
+    graph = load_graph_file(str(ROOT / "examples" / "forum_two_matmul.py"))
+    file = str(tmp_path / "forum.json")
+    save_graph(graph, file)
+    baseline = tmp_path / "verdicts.toml"
+    baseline.write_text(
+        f'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["{target}"]\n[graphs]\nforum = "forum.json"\n'
+    )
+    with pytest.raises(AssertionError) as failure:
+        assert_supported(graph, target)
+    texts = [str(failure.value)]
+    for words in (["explain", file, "--target", target], ["log", file, "--target", target], ["check", str(baseline)]):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 1, done.output
+        assert "--whatif" not in done.stdout
+        texts.append(done.stdout)
+    found = {re.search(r"^remedy .*\n(?: .*\n)*", text, re.MULTILINE)[0] for text in texts}  # type: ignore[index]
+    assert len(found) == 1, found
+    pattern = rf"remedy   use cuDNN (9\.\d+\.0\+cu12) \(--cudnn \1\){remedy} \[passes its support check, not built\]\n"
+    assert re.fullmatch(pattern, found.pop(), re.DOTALL)

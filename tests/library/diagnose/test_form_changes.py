@@ -144,11 +144,11 @@ def test_whatif_finds_the_supported_equivalent_graph(shared_judge: Judge, name: 
 def test_an_equivalent_graph_that_does_not_compile_is_not_a_remedy(shared_judge: Judge) -> None:
     verdict = shared_judge.run_query(Query(make_matmul_graph(2, 1, 2), "sm90"))
     changes = iterate_changes(make_matmul_graph(2, 1, 2), ("data_type",))
-    in_float32 = next(one for one in changes if "f16 -> f32" in one.title and len(one.tensors) == 3)
+    in_float32 = next(one for one in changes if "float16 -> float32" in one.title and len(one.tensors) == 3)
     assert shared_judge.run_query(Query(in_float32.graph, "sm90", causes=False)).supported
     assert verdict.cause is not None
     assert "float32" not in f"{verdict.cause.headline} {verdict.cause.remedy}"
-    assert "f32" not in f"{[one.title for one in whatif(make_matmul_graph(2, 1, 2), 'sm90', judge=shared_judge)]}"
+    assert "float32" not in f"{[one.title for one in whatif(make_matmul_graph(2, 1, 2), 'sm90', judge=shared_judge)]}"
 
 
 def test_padding_of_an_image_keeps_a_convolution_supported(shared_judge: Judge) -> None:

@@ -60,7 +60,7 @@ def test_wrong_scales_and_an_old_architecture_are_reported_together() -> None:
         "block-scaled fp8 (e4m3) (block_scale_dequantize) is not supported on sm_75; sm_100"
     )
     assert cause.remedy.startswith(
-        "block scales sa f8e4m3, sb f8e4m3 -> f8e8m0 (changes numerics), and judge for sm_100"
+        "block scales sa fp8 (e4m3), sb fp8 (e4m3) -> fp8_e8m0 (changes numerics), and judge for sm_100"
     )
 
 

@@ -169,5 +169,5 @@ def test_plans_of_a_remedy_for_a_failed_build_are_built() -> None:
         assert refused.stage == "plan"
         cause = search_and_add_remedy(refused, question, judge).cause
     assert cause is not None
-    assert ": bf16 -> f32 (changes numerics)" in cause.remedy
+    assert ": bfloat16 -> float32 (changes numerics)" in cause.remedy
     assert cause.asked == "built"

@@ -75,7 +75,7 @@ def test_an_integer_operand_is_blamed_for_its_type_and_not_for_its_alignment(sha
     cause = judge_and_check_refusal(shared_judge, graph, "sm90").cause
     assert cause is not None
     assert "a has data type int32, float16 is needed" in cause.headline
-    assert cause.remedy.startswith("a i32 -> f16")
+    assert cause.remedy.startswith("a int32 -> float16")
     assert shared_judge.run_query(Query(replace_tensor_fields(graph, "a", data_type=T.HALF), "sm90")).supported
 
 
@@ -368,7 +368,7 @@ def test_each_type_that_helps_is_named_and_the_widest_first(shared_judge: Judge)
     cause = judge_and_check_refusal(shared_judge, graph, "sm75").cause
     assert cause is not None
     assert cause.headline.startswith("scale has data type double (float64), float16 or float32 is needed")
-    assert cause.remedy.startswith("scale: f64 -> f32")
+    assert cause.remedy.startswith("scale: double (float64) -> float32")
     for kind in (T.HALF, T.FLOAT):
         assert shared_judge.run_query(Query(replace_tensor_fields(graph, "scale", data_type=kind), "sm75")).supported
 
@@ -470,7 +470,7 @@ def test_another_version_is_offered_rather_than_operations_outside_the_graph(sha
     cause = add_remedy_with_same_cudnn_version(verdict, question, shared_judge).cause
     assert cause is not None
     assert cause.remedy.startswith("use cuDNN ")
-    assert "v f8e4m3 -> f16" in cause.remedy
+    assert "v fp8 (e4m3) -> float16" in cause.remedy
     assert "without" not in cause.remedy
 
 
@@ -580,7 +580,7 @@ def test_only_tensors_that_need_another_type_are_named(shared_judge: Judge) -> N
     cause = judge_and_check_refusal(shared_judge, g.graph(), "sm75").cause
     assert cause is not None
     assert cause.headline.startswith("a, b have data type float32, float16 is needed")
-    assert cause.remedy.startswith("a, b: f32 -> f16 (changes numerics)")
+    assert cause.remedy.startswith("a, b: float32 -> float16 (changes numerics)")
 
 
 @pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")

@@ -52,7 +52,7 @@ EXPECTED_FIRST_REMEDIES: dict[str, tuple[Callable[[], Graph], str, str, str, str
         "sm90",
         "data_type",
         "changes numerics",
-        "f16",
+        "float16",
     ),
     "images": (make_convolution_relu, "sm90", "layout", "exact", "NHWC"),
     "misaligned": (
@@ -67,7 +67,7 @@ EXPECTED_FIRST_REMEDIES: dict[str, tuple[Callable[[], Graph], str, str, str, str
         "sm90",
         "intermediate_type",
         "",
-        "p: f32",
+        "p: float32",
     ),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,14 @@ def test_the_baseline_update_report_counts_changed_verdicts() -> None:
         compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), LOST_CELL),
     ]
     text = render_as_text(render_baseline_check(unexpected, "b.toml"))
-    assert "2 changed; b.toml is updated; 1 could not be judged, and b.toml keeps what it had" in text
+    explained = replace(REFUSED_CELL, summary=("NOT SUPPORTED", "cause    head dim 20", "graph    g"))
+    refused = compare_verdict_with_baseline(ExpectedVerdict(Outcome.SUPPORTED), explained)
+    assert "graph    g" in render_as_text(render_baseline_check([refused]))
+    assert "graph    g" not in render_as_text(render_baseline_check([refused], "b.toml"))
+    assert (
+        "2 verdicts checked, 0 changed, 1 new; b.toml is updated; 1 could not be judged, and b.toml keeps what it had"
+        in text
+    )
     assert "is updated" not in render_as_text(render_baseline_check([], "b.toml")) + render_as_text(
         render_baseline_check(unexpected)
     )

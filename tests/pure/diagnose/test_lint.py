@@ -58,6 +58,9 @@ def test_a_misaligned_stride_of_attention_is_reported_as_dangerous() -> None:
     ]
     finding = lint(make_attention_graph(layout={"q": (64 * 136, 68, 136, 1)}))[0]
     assert "68 elements (136 bytes)" in finding.headline
+    refused = attention.sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=68)  # cuDNN refuses it, and computes nothing
+    codes = list_codes_tensors_and_severities(refused)
+    assert {severity for code, _, severity in codes if code == "stride-not-16-bytes"} == {"slow"}
     assert "multiples of 8 elements" in finding.fix
 
 

@@ -222,7 +222,7 @@ def test_the_oldest_judged_version_is_not_called_the_oldest_installed() -> None:
     """Versions may be named, and others installed."""
     found = Since("g", "sm90", ("9.19.0", "9.28.0"), {"9.19.0": CELL_BY_LETTER["S"]})
     text = render_as_text(render_supporting_version_range(found))
-    assert "9.19.0 is the oldest of the versions here: support may be older" in text
+    assert "9.19.0 is the oldest version judged: support may be older: not judged is 9.13 to 9.18; --install" in text
     assert "installed" not in text
 
 
@@ -239,14 +239,15 @@ def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
         (
             ("9.19.0", "9.28.0"),
             "-S",
-            "not judged is 9.20 to 9.27. 'cudnn-backend cudnn install 9.23', then --since again",
+            "not judged is 9.20 to 9.27; --install installs up to 4 of these, some 60 MB each, and judges again",
         ),
-        (("9.19.0", "9.21.1+cu12"), "-S", "not judged is 9.20. 'cudnn-backend cudnn install 9.20', then"),
-        (("9.14.0", "9.19.0"), "S-", "may have ended between 9.14.0 and 9.19.0: not judged is 9.15 to 9.18."),
+        (("9.19.0", "9.21.1+cu12"), "-S", "not judged is 9.20; --install installs it, some 60 MB, and"),
+        (("9.14.0", "9.19.0"), "S-", "may have ended between 9.14.0 and 9.19.0: not judged is 9.15 to 9.18; "),
+        (("9.14.0", "9.17.0", "9.19.0"), "S?-", "between 9.14.0 and 9.19.0: not judged is 9.15 to 9.18; --install"),
         (("9.20.0", "9.21.0"), "-S", None),
     ],
 )
-def test_versions_between_the_judged_ones_are_named_with_the_command_to_install_one(
+def test_versions_between_the_judged_ones_are_named_with_the_option_that_installs_them(
     versions: tuple[str, ...], letters: str, said: str | None
 ) -> None:
     cells = {version: CELL_BY_LETTER[letter] for version, letter in zip(versions, letters, strict=True)}

@@ -223,14 +223,17 @@ def test_a_long_graph_name_is_shortened_before_target_and_version() -> None:
 
 def test_the_version_is_in_the_first_line_though_a_tag_is_long() -> None:
     long = Candidate("named", 1, {KnobType(number).c_name: 1 for number in (24, 27, 38, 40, 41)}, "supported", ())
-    for candidate in (long, dataclasses.replace(long, knobs={KnobType.KERNEL_CFG.c_name: 1})):
-        verdict = dataclasses.replace(SUPPORTED_VERDICT, candidates=(candidate,), graph="attention forward")
+    short = dataclasses.replace(long, knobs={KnobType.KERNEL_CFG.c_name: 21})
+    for candidate, name in ((long, ""), (short, "graph 'atten...' on "), (dataclasses.replace(long, knobs={}), "")):
+        verdict = dataclasses.replace(
+            SUPPORTED_VERDICT, candidates=(candidate,), graph="attention forward", target_title="NVIDIA H100 SXM5 80GB"
+        )
+        verdict = dataclasses.replace(verdict, cudnn="9.28.0+cu12")
         first, *_, last = format_summary(verdict).splitlines()
         assert len(first) <= MAX_COLUMNS
-        assert (
-            first.endswith(f"(sm_{verdict.sm}), cuDNN {verdict.cudnn}")
-            or f" on sm_{verdict.sm}, cuDNN {verdict.cudnn}" in first
-        )
+        assert first.startswith(f"SUPPORTED with {candidate.tag}, not built: {name}")
+        assert "H100 SXM5 80GB" in first
+        assert first.endswith(f", cuDNN {verdict.cudnn}")
         assert candidate.tag in last
 
 
@@ -239,6 +242,14 @@ def test_the_hint_after_the_engine_configs_is_not_truncated() -> None:
     refused = Candidate("A", 2, {}, "refused", (Reason("CUDNN_STATUS_NOT_SUPPORTED", "no"),))
     verdict = dataclasses.replace(SUPPORTED_VERDICT, candidates=(long, refused))
     assert format_summary(verdict).splitlines()[-1].endswith("first eng1_k24=1_k27=1_k38=1_k40=1_k41=1; -v: the others")
+
+
+def test_engines_that_do_not_fit_in_the_short_line_are_counted_only() -> None:
+    engines = ", ".join(map(str, range(10)))
+    counts = f"557 configs of 22 engines checked: 0 pass the support check; one knob at a time: engine {engines}"
+    verdict = dataclasses.replace(NOT_SUPPORTED_VERDICT, every_engine=counts)
+    assert format_summary(verdict).splitlines()[-1].endswith(" check; of 10 one knob at a time (-v)")
+    assert counts in render_text(verdict)
 
 
 def test_verdict_data_contains_the_engine_config_tags() -> None:

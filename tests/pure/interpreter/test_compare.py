@@ -135,7 +135,7 @@ def test_converting_integers_to_floats_is_not_exact() -> None:
     g = GraphBuilder("whole", io_type=DataType.INT32)
     g.pointwise(PointwiseMode.ADD, g.tensor("x", (1, 4, 8)), g.tensor("b", (1, 4, 8)), name="y", virtual=False)
     effects = {change.title.rpartition(" ")[2]: change.effect for change in iterate_changes(g.graph(), ("data_type",))}
-    assert effects["f32"] == "changes numerics"
+    assert effects["float32"] == "changes numerics"
 
 
 def test_composite_backward_attention_keeps_the_strides_of_k() -> None:

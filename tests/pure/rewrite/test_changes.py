@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -138,11 +139,19 @@ VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
     ("pad_channels", make_matmul_relu, "K of a, b: 5 -> 8", "exact", "a", "dims", (2, 6, 8)),
     ("pad_channels", make_convolution_graph, "input channels of w, x: 5 -> 8", "exact", "w", "dims", (3, 8, 3, 3)),
     ("pad_channels", make_convolution_graph, "output channels of w, y: 3 -> 4", "exact", "y", "dims", (1, 4, 4, 4)),
-    ("data_type", lambda: make_sdpa_forward(data_type=F32), "f32 -> f16", "changes numerics", "k", "data_type", F16),
+    (
+        "data_type",
+        lambda: make_sdpa_forward(data_type=F32),
+        ": float32 -> float16",
+        "changes numerics",
+        "k",
+        "data_type",
+        F16,
+    ),
     (
         "data_type",
         lambda: make_sdpa_forward(data_type=FP8),
-        "o: f8e4m3 -> f16",
+        "o: fp8 (e4m3) -> float16",
         "changes numerics",
         "o",
         "data_type",
@@ -151,7 +160,7 @@ VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
     (
         "data_type",
         lambda: make_matmul_relu(data_type=DataType.DOUBLE),
-        "y: f64 -> f32",
+        "y: double (float64) -> float32",
         "changes numerics",
         "y",
         "data_type",
@@ -160,13 +169,13 @@ VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
     (
         "data_type",
         lambda: make_sdpa_forward(dropout=0.5, seed_type=DataType.INT32),
-        "dropout_seed, dropout_offset: i32 -> i64",
+        "dropout_seed, dropout_offset: int32 -> int64",
         "exact",
         "dropout_offset",
         "data_type",
         DataType.INT64,
     ),
-    ("intermediate_type", make_matmul_relu, "-> f16", "changes numerics", "mm", "data_type", F16),
+    ("intermediate_type", make_matmul_relu, "-> float16", "changes numerics", "mm", "data_type", F16),
     ("virtual", make_matmul_relu, "mm: virtual -> in memory", "exact", "mm", "virtual", False),
     ("scale", make_sdpa_forward, "scale: by value -> in memory", "exact", "scale", "by_value", False),
     (
@@ -569,10 +578,18 @@ def make_block_scaled_matmul(scale_type: DataType) -> Graph:
     return g.graph()
 
 
+@pytest.mark.parametrize("kind", ["data_type", "intermediate_type", "usual"])
+def test_titles_name_types_as_unusual_properties_do(kind: str) -> None:
+    """Else the same change is offered twice, as bf16 and as bfloat16."""
+    for graph in (make_sdpa_forward(data_type=F32), make_matmul_relu(), make_block_scaled_matmul(FP8)):
+        for change in iterate_changes(graph, (kind,)):
+            assert not re.search(r"\b(b?f16|f32|f8e\dm\d)\b", change.title), change.title
+
+
 @pytest.mark.parametrize("scale_type", [FP8, DataType.FP8_E8M0])
 def test_changing_the_type_of_block_scaled_data_removes_its_scales(scale_type: DataType) -> None:
-    change = find_change(make_block_scaled_matmul(scale_type), "data_type", "a, b: f8e4m3 -> f16")
-    assert change.title == "a, b: f8e4m3 -> f16, without a_scale, b_scale"
+    change = find_change(make_block_scaled_matmul(scale_type), "data_type", "a, b: fp8 (e4m3) -> float16")
+    assert change.title == "a, b: fp8 (e4m3) -> float16, without a_scale, b_scale"
     assert {tensor.name for tensor in change.graph.tensors} == {"a", "b", "c"}
 
 
@@ -583,15 +600,15 @@ def test_changing_the_type_of_scaled_fp8_data_keeps_the_factors_or_names_them() 
     titles = {
         change.title: {tensor.name for tensor in change.graph.tensors}
         for change in iterate_changes(g.graph(), ("data_type",))
-        if change.title.startswith("a, b: f8e4m3 -> f16")
+        if change.title.startswith("a, b: fp8 (e4m3) -> float16")
     }
-    assert "factor" in titles["a, b: f8e4m3 -> f16"]
-    assert "factor" not in titles["a, b: f8e4m3 -> f16, without factor"]
+    assert "factor" in titles["a, b: fp8 (e4m3) -> float16"]
+    assert "factor" not in titles["a, b: fp8 (e4m3) -> float16, without factor"]
 
 
 def test_block_scales_change_to_the_type_that_their_block_size_needs() -> None:
     change = find_change(make_block_scaled_matmul(FP8), "data_type", "block scales")
-    assert change.title == "block scales a_scale f8e4m3, b_scale f8e4m3 -> f8e8m0"
+    assert change.title == "block scales a_scale fp8 (e4m3), b_scale fp8 (e4m3) -> fp8_e8m0"
     standard = iterate_changes(make_block_scaled_matmul(DataType.FP8_E8M0), ("data_type",))
     assert not [change for change in standard if "block scales a_scale" in change.title]
 
@@ -621,7 +638,7 @@ def test_an_integer_operand_can_take_the_type_of_the_float_operand() -> None:
     a = g.tensor("a", (1, 8, 8), data_type=DataType.INT32)
     g.matmul(a, g.tensor("b", (1, 8, 8)), name="c", virtual=False)
     titles = [change.title for change in iterate_changes(g.graph(), ("data_type",))]
-    assert "a i32 -> f16, as the others" in titles
+    assert "a int32 -> float16, as the others" in titles
 
 
 @pytest.mark.parametrize("operator", [ReduceTensorOp.NORM1, ReduceTensorOp.AMAX])

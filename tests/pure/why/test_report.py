@@ -14,8 +14,9 @@ import pytest
 
 from cudnn_backend_py.why import Finding, WhyReport
 from cudnn_backend_py.why.calls import CallSite, Machine, TensorFacts, TorchBackendChoice, TorchCall, TorchSwitches
-from cudnn_backend_py.why.conditions import apply_remedy, find_blocker, find_other_blockers
+from cudnn_backend_py.why.conditions import RELEASES, apply_remedy, find_blocker, find_other_blockers
 from cudnn_backend_py.why.query_cudnn import CallVerdict
+from tests.support.child import ROOT
 
 GOLDEN = Path(__file__).parent / "golden"
 MACHINE = Machine((2, 11, 0), (9, 19, 0), 90, (13, 0), "NVIDIA H200", {}, True)
@@ -77,6 +78,26 @@ def _assert_equals_golden_file(name: str, text: str) -> None:
 
 def test_text_equals_the_golden_file() -> None:
     _assert_equals_golden_file("report.txt", str(REPORT))
+
+
+def test_a_call_that_allows_only_cudnn_fails_where_cudnn_is_excluded() -> None:
+    alone = TorchSwitches(flash=False, efficient=False, math=False)
+    unanswered = TorchBackendChoice()
+    report = replace(REPORT, findings=(make_sdpa_call_finding(make_call(dim=60, switches=alone), unanswered),))
+    text = "no other backend is allowed, so torch raises 'No available kernel. Aborting execution.'"
+    assert f"   fails on this GPU: {text}" in str(report).splitlines()
+    for call, answer in (
+        (make_call(switches=alone), unanswered),  # cuDNN computes it
+        (make_call(dim=60, switches=TorchSwitches(flash=False, efficient=False)), unanswered),
+        (make_call(dim=60, switches=alone), TorchBackendChoice("math", False)),
+    ):
+        assert not make_sdpa_call_finding(call, answer).fails
+
+
+def test_the_page_names_the_versions_of_the_table() -> None:
+    [line] = [line for line in (ROOT / "docs/why.md").read_text().splitlines() if "table covers" in line]
+    for release in RELEASES:
+        assert ".".join(map(str, release.since)) in line
 
 
 def test_json_equals_the_golden_file() -> None:
