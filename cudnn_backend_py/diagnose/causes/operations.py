@@ -96,9 +96,10 @@ def explain_two_graphs(case: RefusalCase, reason: Reason | None = None) -> Cause
     before, after = ({op.name for op in graph.ops} for graph in cut.graphs)
     main = next((op for op in case.graph.ops if not isinstance(op, Pointwise | Reduction)), case.graph.ops[0])
     others = [op for op in case.graph.ops if op.name in (after if main.name in before else before)]
-    names = ", ".join(f"{op.name} ({op.display_name()})" for op in others[:4])
-    names += f" and {len(others) - 4} more" if len(others) > 4 else ""
     where = "after" if main.name in before else "before"
+    nearest = others[:4] if where == "after" else others[:-5:-1]
+    names = ", ".join(f"{op.name} ({op.display_name()})" for op in nearest)
+    names += f" and {len(others) - 4} more" if len(others) > 4 else ""
     said = [one for one in (*([reason] if reason else []), *case.specific_reasons) if not is_vague(one.text)]
     quoted = next(filter(None, map(format_reason_quote, said)), "")
     headline = f"{names} {where} {main.name} ({main.display_name()}): not supported in one graph with it"
