@@ -184,8 +184,9 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="write float16 or float32",
         source=MEASURED_WITHOUT_GPU,
         evidence=(
-            "measured deviceless with the JIT wheels of 9.14.0, 9.19.0 and 9.24.0, and all engines of 9.28.0: matmuls "
-            "with each, convolutions with the first three, which 9.28.0 refuses; float16 and float32 build"
+            "measured deviceless: matmuls with all engines of 9.9.0, 9.10.2, 9.17.0, 9.19.0 and 9.28.0 and the JIT "
+            "wheels of 9.14.0 and 9.24.0, convolutions with the JIT wheels of 9.14.0, 9.19.0 and 9.24.0; into float16 "
+            "and float32 they build"
         ),
         sm=(75,),
         graph=_writes_bfloat16_from_float16,

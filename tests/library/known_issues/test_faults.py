@@ -81,10 +81,16 @@ SHOWN: Mapping[tuple[str, str], str] = {
     ("bilinear-16-bits", "bfloat16"): "not supported at plan",
     ("float32-matmul-dims", ""): "not supported at plan",
     ("float32-matmul-dims", "batches"): "not supported at plan",
+    ("bfloat16-product-on-turing", ""): "not supported at plan",
 }
 READS_BEHIND = {"max-pool-gradient-one-dim"}  # its allocated memory: 0 in the fresh pages of each allocation
 FRESH_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1:glibc.malloc.mmap_max=1000000"}
-NEEDS_ALL_ENGINES = {"bilinear-16-bits", "float32-matmul-dims", "weight-gradient-prologue"}
+NEEDS_ALL_ENGINES = {
+    "bfloat16-product-on-turing",
+    "bilinear-16-bits",
+    "float32-matmul-dims",
+    "weight-gradient-prologue",
+}
 # no version with all engines, or none of those here; no description of the GPU; not every graph, engine or config
 UNSHOWN = {
     "code-of-sm-100",
