@@ -21,6 +21,7 @@ from ..rewrite.change_sequence import find_change_sequence
 from ..rewrite.unusual import OTHER_RESULTS
 from ..system.version import Version
 from ..versions.judging_environment import read_judging_environment
+from .causes.case import format_known_issues
 from .causes.claims import compare_results_with_changed_graph
 from .engines import WITH_THIS_WHEEL, add_remedy_with_jit_wheel
 from .judges import GPU, Judge, Query
@@ -251,7 +252,8 @@ def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Ve
     is_judged = is_judged and (cause.asked, how) != ("support check", "built")
     if is_judged and remedy.effect == "idea":
         return verdict
-    title = f"{remedy.title} ({remedy.effect})"
+    issues = format_known_issues(remedy.graph, verdict.sm, Version.from_text(verdict.cudnn))
+    title = f"{remedy.title} ({remedy.effect}){issues if remedy.target == str(question.target) else ''}"
     return replace(
         verdict, cause=replace(cause, remedy=f"{title}; or {cause.remedy}" if is_judged else title, asked=how)
     )

@@ -304,7 +304,9 @@ class Verdict(HtmlDisplay):
             return False
         if self.cause.asked == "not asked":
             return not self.may_differ_by_version
-        return self.cause.changes_results_with_every_remedy if self.cause.remedy else self.stage != "graph"
+        if self.cause.remedy:
+            return self.cause.changes_results_with_every_remedy
+        return self.stage != "graph" or self.may_differ_by_version  # other graphs of that stage are invalid
 
     @property
     def lacks_good_remedy(self) -> bool:

@@ -168,14 +168,17 @@ def reshape_rows_to_matrix(graph: Graph) -> Iterator[Graph]:
     """Yield a reduction or broadcast of rows or columns with tensors as [rows, columns, 1, 1], in the same memory.
 
     Their strides are those of channels last. For graphs of pointwise operations and reductions with tensors
-    that are row-major and have all or none of their first axes, and all or none of the others.
+    that are row-major and have all or none of their first axes, and all or none of the others. Of tensors with equal
+    dims only where they have one channel.
     """
     ops = [op for op in graph.ops if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.axis is None)]
     sizes = {tensor.dims for tensor in graph.tensors if math.prod(tensor.dims) > 1}
-    if len(ops) < len(graph.ops) or (len(sizes) < 2 and not any(isinstance(op, Reduction) for op in ops)):
+    has_channels = any(dims[1:2] != (1,) for dims in sizes)
+    reduces = any(isinstance(op, Reduction) for op in ops)
+    if len(ops) < len(graph.ops) or (len(sizes) < 2 and has_channels and not reduces):
         return
     ranks = {tensor.rank for tensor in graph.tensors}
-    if len(ranks) != 1 or any(t.strides != packed_strides(t.dims) for t in graph.tensors if not t.virtual):
+    if len(ranks) != 1 or not all(_is_row_major(tensor) for tensor in graph.tensors if not tensor.virtual):
         return
     whole = max((tensor.dims for tensor in graph.tensors), key=math.prod)
     for split in range(1, len(whole)):
@@ -184,6 +187,12 @@ def reshape_rows_to_matrix(graph: Graph) -> Iterator[Graph]:
         if len(known) == len(new) and any(known[t.uid] != t for t in graph.tensors):
             yield replace_tensors(graph, known)
             return
+
+
+def _is_row_major(tensor: Tensor) -> bool:
+    """Return whether a tensor is packed in row-major order, whatever the strides of dims of 1 are."""
+    strides = zip(tensor.dims, tensor.strides, packed_strides(tensor.dims), strict=True)
+    return all(own == packed for dim, own, packed in strides if dim > 1)
 
 
 def _view_as_matrix(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:

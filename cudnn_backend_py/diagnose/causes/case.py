@@ -22,6 +22,7 @@ from ...plans.refusals import Reason, read_error_reasons
 from ...rewrite.changes import Change, iterate_changes, join_names
 from ...rewrite.changes.change import MAX_NAMED_TENSORS
 from ...rewrite.unusual import Deviation
+from ...system.version import VersionTuple
 from ...target import Target, open_target
 from ..fork import run_in_fork
 from ..verdict import ANOTHER_FORM, Basis, Candidate, Cause, RemedyCheck
@@ -149,6 +150,21 @@ def _collect_refusals(graph: Graph, target: Target, modes: Sequence[str]) -> lis
 
 def _list_innermost_texts(refused: Iterable[Candidate]) -> set[str]:
     return {candidate.reasons[0].text for candidate in refused if candidate.reasons}
+
+
+_KNOWN_ISSUE_MARK = "known issue: "  # before the codes of issues that a changed graph has
+
+
+def format_known_issues(graph: Graph, sm: int, version: VersionTuple) -> str:
+    """Return text to append to a remedy: the known issues of a changed graph that no run-time value decides."""
+    codes = ", ".join(issue.code for issue in find_known_issues(graph, sm, version) if not issue.depends_on)
+    return codes and f" ({_KNOWN_ISSUE_MARK}{codes})"
+
+
+def join_remedies(remedies: Iterable[str]) -> str:
+    """Join alternatives, each of which may be several: each once, and last those with a known issue."""
+    each = dict.fromkeys(one for remedy in remedies for one in remedy.split("; or ") if one)
+    return "; or ".join(sorted(each, key=lambda one: _KNOWN_ISSUE_MARK in one))
 
 
 @dataclass
@@ -298,6 +314,10 @@ class RefusalCase:
         """Return whether changed graphs may have a known issue that the graph does not have."""
         return any(not self._list_issue_codes(graph) <= self._own_issue_codes for graph in changed)
 
+    def format_known_issues(self, graph: Graph) -> str:
+        """Return text to append to a remedy: the known issues of a changed graph."""
+        return format_known_issues(graph, self.target.sm, self.target.library.version)
+
     @cached_property
     def _own_issue_codes(self) -> set[str]:
         return self._list_issue_codes(self.graph)
@@ -413,6 +433,8 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
     if change.kind == "ragged_stats":
         return f"{', '.join(change.tensors)} has no ragged offsets, and the sequences are ragged"
     ranks = _find_largest_tensor_rank_per_graph(graph, change.graph)
+    if change.kind == "flatten" and _has_one_channel(graph) and not _has_one_channel(change.graph):
+        return "all tensors have one channel (dim 1), more are needed"
     if change.kind == "flatten" and ranks[0] != ranks[1]:
         return f"tensors have {ranks[0]} dims, {ranks[1]} are needed"
     if said := FORM_CHANGES.get(change.kind):
@@ -440,6 +462,11 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
             f"{_format_other_tensors_with_layout(graph, change, needed)}"
         )
     return "; ".join(parts[:3]) or change.title
+
+
+def _has_one_channel(graph: Graph) -> bool:
+    """Return whether all tensors of several elements have three dims or more, and size 1 in the second."""
+    return all(tensor.rank > 2 and tensor.dims[1] == 1 for tensor in graph.tensors if max(tensor.dims) > 1)
 
 
 def _find_largest_tensor_rank_per_graph(old: Graph, new: Graph) -> tuple[int, ...]:
@@ -558,4 +585,5 @@ def blame_change(code: str, case: RefusalCase, change: Change, reason: Reason | 
         format_reason_quote_for_cause_code(code, reason) if reason else ""
     )
     detail = "with only this changed, cuDNN supports the graph"
-    return Cause(code, headline, Basis.MEASURED, detail, change.advice)
+    remedy = change.advice + case.format_known_issues(change.graph)
+    return Cause(code, headline, Basis.MEASURED, detail, remedy)

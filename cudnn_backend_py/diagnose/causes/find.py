@@ -37,6 +37,7 @@ from .case import (
     blame_change,
     describe_found_and_needed_values,
     format_reason_statement,
+    join_remedies,
 )
 from .claims import verify_changes_preserve_results
 from .operations import explain_no_product, explain_two_graphs
@@ -309,12 +310,12 @@ def _blame_unusual_properties_unless_in_cause(case: RefusalCase, said: Cause | N
         return found
     remedies = (measured.remedy, found.remedy)  # what rules find is more often exact
     if "(idea)" not in found.remedy:
-        return dataclasses.replace(found, remedy="; or ".join(remedies[::-1]))
+        return dataclasses.replace(found, remedy=join_remedies(remedies[::-1]))
     if "(idea)" in measured.remedy or not are_only_operations_refused(case):
-        return dataclasses.replace(found, remedy="; or ".join(remedies))
+        return dataclasses.replace(found, remedy=join_remedies(remedies))
     without = found.remedy.partition("; or ")[0].removesuffix(" (idea)")  # all that helps is to leave operations out
     headline = f"{measured.headline}; supported {without}"
-    return dataclasses.replace(measured, headline=headline, remedy="; or ".join(remedies))
+    return dataclasses.replace(measured, headline=headline, remedy=join_remedies(remedies))
 
 
 def _name_missing_matmul_in_cause(case: RefusalCase, cause: Cause | None) -> Cause | None:
@@ -411,9 +412,7 @@ def _add_alternative_changes_to_measured_cause(case: RefusalCase, cause: Cause) 
         said.append(format_architecture_support(case, others, graph="the graph as it is"))
         remedies.append(format_supporting_targets_remedy(others))
     said = [one for one in said if one not in cause.headline]
-    each = [one for remedy in remedies for one in remedy.split("; or ")]
-    remedy = "; or ".join(dict.fromkeys(filter(None, each)))
-    return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
+    return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=join_remedies(remedies))
 
 
 def _name_order_of_elements_that_helps(case: RefusalCase, cause: Cause) -> tuple[Cause, list[str]]:

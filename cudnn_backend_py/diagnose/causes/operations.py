@@ -131,9 +131,12 @@ def explain_read_reduction(case: RefusalCase, reason: Reason) -> Cause | None:
             continue
         more = [None if one.supports(one.graph) else one.find_remedy("flatten") for one in parts]
         if all(step or one.passes_support_check(one.graph) for one, step in zip(parts, more, strict=True)):
-            steps = [step.advice for step in more if step]
-            forms = dict.fromkeys(step.partition(": ")[0] for step in steps)
-            remedy = "; and ".join([change.title, *(steps if len(steps) == 1 else (f"in them {one}" for one in forms))])
+            steps = [(number, step.advice) for number, step in enumerate(more, 1) if step]
+            if len(steps) > 1:
+                forms = [f"in them {one}" for one in dict.fromkeys(step.partition(": ")[0] for _, step in steps)]
+            else:
+                forms = [f"in graph {number} {step}" for number, step in steps]
+            remedy = "; and ".join([change.title, *forms])
             return Cause("operation", headline, Basis.MEASURED, "each of the graphs was judged by itself", remedy)
     return Cause("operation", headline, Basis.RULE, reason.text)
 

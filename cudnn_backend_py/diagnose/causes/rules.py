@@ -43,6 +43,7 @@ from .registry import format_architecture_support, format_supporting_targets_rem
 from .together import blame_combined_options
 
 __all__ = [
+    "CUDA_TOOLKIT_CODE",
     "PATTERNS_REMOVED_IN",
     "explain_architecture",
     "explain_convolution_dims",
@@ -128,6 +129,7 @@ def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: 
     return high * _SHARED_MEMORY_STEP_BYTES
 
 
+CUDA_TOOLKIT_CODE = "cuda-toolkit"
 PATTERNS_REMOVED_IN = (9, 25, 0)  # attention that keeps S, with its F16x16 order and the engine of xmma512
 
 
@@ -207,7 +209,7 @@ def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
     remedy = f"use its build for CUDA {major} ({install})"
     if not case.target.is_live and "cublaslt" in reason.text.lower():
         remedy = f"use the full wheel for CUDA {major} ({install} --full) on a machine with the GPU"
-    return Cause("cuda-toolkit", headline, Basis.RULE, "stated by cuDNN", remedy)
+    return Cause(CUDA_TOOLKIT_CODE, headline, Basis.RULE, "stated by cuDNN", remedy)
 
 
 @register_phrase_rule

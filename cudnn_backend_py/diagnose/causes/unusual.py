@@ -22,7 +22,7 @@ from ...rewrite.unusual import (
     undo_unusual_properties,
 )
 from ..verdict import Basis, Cause
-from .case import RefusalCase, format_reason_quote, format_reason_statement
+from .case import RefusalCase, format_reason_quote, format_reason_statement, join_remedies
 from .operations import explain_two_graphs
 from .refused_part import RefusedOptions, SupportQuery, find_refused_options
 
@@ -234,16 +234,17 @@ def _format_property_replacements(
     found = [one for one in found if OTHER_RESULTS not in one.title] or found
     remedies: list[str] = []
     for one in sorted(found, key=lambda one: EFFECTS.index(one.effect)):
-        changed = undo_unusual_properties(case.graph, [one])
+        changed, issues = undo_unusual_properties(case.graph, [one]), ""
         if changed is not None:
             if case.is_known_issue_added(changed):
                 continue
             case.store_result_preserving_change(Change("usual", one.title, one.effect, (), (changed,)))
-        remedies.append(one.format_change_that_undoes_it())
+            issues = case.format_known_issues(changed)
+        remedies.append(one.format_change_that_undoes_it() + issues)
         if len(remedies) == _MAX_REMEDIES:
             break
     if remedies:
-        return "; or ".join(dict.fromkeys(remedies))
+        return join_remedies(remedies)
     together = [one[0] for one in sets]
     if any(OTHER_RESULTS in one.title for one in together):
         return ""

@@ -257,7 +257,7 @@ def _remove_each_operation(graph: Graph) -> Iterator[Change]:
         if _is_matmul_conv_norm_or_attention(op) or not outputs:
             continue
         same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims]
-        if same and len(outputs) == 1:
+        if same and len(outputs) == 1 and (outputs[0].virtual or outputs[0].uid not in read):
             first = next((tensor for tensor in same if tensor.virtual), same[0])
             title = format_operation_removal(op, is_bypassed=True)
             yield from _yield_graph_bypassing_operations(graph, "drop_operation", title, outputs, {id(op): first})

@@ -17,6 +17,7 @@ from ...graph.replace import (
     iterate_all_ops,
     keep_only_ops,
     replace_tensors,
+    try_to_make_graph,
 )
 from ..unusual.deviation import is_logical_operation
 from .change import (
@@ -45,7 +46,7 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
     yield from _compute_integers_in_int32(graph)
     yield from change_scale_types(graph)
     yield from _change_to_most_frequent_type(graph, memory)
-    unscaled = _drop_fp8_scales(graph)
+    unscaled = try_to_make_graph(lambda: _drop_fp8_scales(graph)) or graph
     for old, facts in DATA_TYPES.items():
         groups = _group_tensors_to_change_from_type(graph, memory, old) if facts.others else []
         for new in facts.others:

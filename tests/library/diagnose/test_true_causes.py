@@ -16,7 +16,13 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict
 from cudnn_backend_py.diagnose.other_versions import add_newest_version_verdict, add_version_remedy
 from cudnn_backend_py.diagnose.remedies import add_remedy_with_same_cudnn_version
 from cudnn_backend_py.diagnose.report.summary import format_summary
-from cudnn_backend_py.generated.enums import DescriptorType, NormMode, ReduceTensorOp, TensorReordering
+from cudnn_backend_py.generated.enums import (
+    DescriptorType,
+    NormMode,
+    ReduceTensorOp,
+    ResampleMode,
+    TensorReordering,
+)
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul, Pointwise
 from cudnn_backend_py.graph.replace import iterate_all_ops, replace_tensors
@@ -472,6 +478,42 @@ def test_another_version_is_offered_rather_than_operations_outside_the_graph(sha
     assert cause.remedy.startswith("use cuDNN ")
     assert "v fp8 (e4m3) -> float16" in cause.remedy
     assert "without" not in cause.remedy
+
+
+def test_a_change_that_keeps_a_known_issue_says_so_and_comes_last(shared_judge: Judge) -> None:
+    g = GraphBuilder("pooled", io_type=T.FLOAT)
+    x = g.pointwise(P.SWISH_FWD, g.tensor("x", (4, 8, 4, 6, 4)), name="swish")
+    g.resample(ResampleMode.MAXPOOL, x, 2, stride=1, name="y", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm121").cause
+    assert cause is not None
+    first, last = cause.remedy.split("; or ")
+    assert first.startswith("without the operation swish")
+    assert last.endswith("channels last (NHWC) (known issue: pooling-behind-elementwise)")
+
+
+@pytest.mark.parametrize(("dims", "shown"), [((2, 1, 2, 4), "[2, 8, 1, 1]"), ((8, 1, 8, 8, 4), "[8, 256, 1, 1]")])
+def test_tensors_of_one_channel_are_offered_with_more(shared_judge: Judge, dims: tuple[int, ...], shown: str) -> None:
+    g = GraphBuilder("one channel", io_type=T.HALF)
+    strides = (packed_strides(dims)[0], 1, *packed_strides(dims)[2:])
+    x = g.tensor("x", dims, strides=strides)
+    g.pointwise(P.RSQRT, g.pointwise(P.ABS, x), name="y", virtual=False, strides=strides)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm80").cause
+    assert cause is not None
+    assert cause.headline == "all tensors have one channel (dim 1), more are needed"
+    assert f"x {list(dims)} -> {shown}" in cause.remedy
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
+def test_an_operation_that_no_version_supports_here_is_done_outside(shared_judge: Judge) -> None:
+    g = GraphBuilder("rope of Q alone", io_type=T.HALF)
+    dims = (1, 4, 64, 128)
+    q = g.rope_forward(g.tensor("q", dims), g.tensor("freqs", (64, 1, 1, 128), T.FLOAT), name="turned", virtual=False)
+    g.sdpa_forward(q, g.tensor("k", dims), g.tensor("v", dims), name="o", virtual=False)
+    question = Query(g.graph(), "sm90", OLDER)
+    verdict = add_version_remedy(shared_judge.run_query(question), question, shared_judge)
+    cause = add_remedy_with_same_cudnn_version(verdict, question, shared_judge).cause
+    assert cause is not None
+    assert cause.remedy == "without the operation turned (rope_fwd), which is done outside (idea)"
 
 
 def test_two_broadcast_operands_that_are_refused_alone_are_both_named(shared_judge: Judge) -> None:
