@@ -29,7 +29,7 @@ def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
 def find_newer_features(graph: Graph, version: VersionTuple) -> list[CudnnEnum]:
     """Return the features of a graph newer than cuDNN `version`, newest first.
 
-    Of the attributes of a descriptor that came together, one.
+    Of a descriptor, its attributes and their values that came together, one.
     """
     found: dict[str, CudnnEnum] = {}  # by C name: enumerators of two enums with one number are equal
     waiting: deque[Any] = deque(lower(graph))
@@ -46,7 +46,7 @@ def find_newer_features(graph: Graph, version: VersionTuple) -> list[CudnnEnum]:
             told = {since for since in (value.kind.since,) if since > version}
             for facts in value.attributes:
                 content = None if facts.role == "output" else getattr(value, facts.field)
-                if content is None:
+                if content is None or (isinstance(content, CudnnEnum) and content.since in told):
                     continue
                 waiting.append(content)
                 if facts.since not in told:
