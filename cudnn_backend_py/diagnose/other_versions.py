@@ -264,7 +264,9 @@ def _add_verdict_of_version_with_engines(
             if with_wheel and not other.supported:
                 cause = add_remedy_with_jit_wheel(replace(cause, remedy=remedy), own, cause.asked)
                 return replace(verdict, cause=replace(cause, versions=text))
-            return replace(verdict, cause=replace(cause, versions=text, remedy=remedy, asked=""))
+            is_known = other.cause is not None and other.cause.code == CUDA_TOOLKIT_CODE
+            checked: RemedyCheck = "not asked" if is_known else ""
+            return replace(verdict, cause=replace(cause, versions=text, remedy=remedy, asked=checked))
     return verdict
 
 

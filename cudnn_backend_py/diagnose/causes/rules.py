@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from enum import Enum
 
-from ...generated.enums import DataType, TensorReordering
+from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES, get_data_type_word
 from ...graph.ir import Graph, Matmul, Operation, Tensor
@@ -186,6 +186,10 @@ def explain_driver_library_unusable(case: RefusalCase) -> Cause | None:
     return Cause("driver-library-unusable", headline, Basis.RULE, driver.note, remedy)
 
 
+# https://github.com/NVIDIA/cudnn-frontend/pull/271: its tests of that operation skip other architectures.
+_SM_OF_MOE_BACKWARD = range(90, 120)
+
+
 @register_phrase_rule
 def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
     """The engine is only in builds of cuDNN for a newer CUDA.
@@ -204,11 +208,15 @@ def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
         return None
     library, major = case.target.library, needed[1].partition(".")[0]
     built = format_cuda_version_number(library.cuda_version)
-    headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{format_reason_quote(reason)}"
     install = f"cudnn-backend cudnn install {library.version} --cuda {major}"
-    remedy = f"use its build for CUDA {major} ({install})"
+    remedy, where = f"use its build for CUDA {major} ({install})", ""
     if not case.target.is_live and "cublaslt" in reason.text.lower():
         remedy = f"use the full wheel for CUDA {major} ({install} --full) on a machine with the GPU"
+    kinds = {op.kind for op in case.graph.ops}
+    if DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD in kinds and case.target.sm not in _SM_OF_MOE_BACKWARD:
+        where = ", and a GPU of sm_90 to sm_110, as in NVIDIA's tests"
+        remedy = f"use a GPU of sm_90 to sm_110, and the full wheel for CUDA {major} ({install} --full)"
+    headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{where}{format_reason_quote(reason)}"
     return Cause(CUDA_TOOLKIT_CODE, headline, Basis.RULE, "stated by cuDNN", remedy)
 
 

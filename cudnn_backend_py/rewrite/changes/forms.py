@@ -126,7 +126,7 @@ def _merge_leading_axes(graph: Graph) -> Iterator[Change]:
         title += f" ({join_names(copied)} copied: no single stride does)" if copied else ""
         title += f" ({join_names(repeated)} repeated in memory)" if repeated else ""
         yield Change("flatten", title, "exact", tuple(t.name for t in find_tensors_in_memory(graph)), (changed,))
-    memory = find_tensors_in_memory(graph)
+    memory = [tensor for tensor in graph.tensors if not tensor.virtual]  # numbers passed by value have dims, too
     batched = add_batch_dim(graph)
     if batched is not None:
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])

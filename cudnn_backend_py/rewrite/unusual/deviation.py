@@ -75,8 +75,8 @@ class Deviation:
         """Return the property and the usual value, such as ``y has data type int64, float16 is needed``."""
         if self.aspect == "broadcast":  # other dims than the full ones may be supported, too
             return f"{self.what} are not supported, {self.usual} are"
-        if self.aspect == "alignment":  # less may be enough
-            return f"{self.what}, {self.usual} is enough"
+        if self.aspect == "alignment":  # so may be others, and the engine may need that of another tensor
+            return f"{self.what}, {self.usual} is supported"
         return f"{self.what}, {self.usual} is needed"
 
     def format_change_that_undoes_it(self) -> str:
@@ -160,20 +160,19 @@ def find_tensors_computed_from_operation_kind(graph: Graph, kind: type[Op]) -> s
 def make_unusual_dims_property(
     tensor: Tensor, dims: tuple[int, ...], why: str, effect: Any, strides: tuple[int, ...] | None = None
 ) -> Deviation:
-    def resize_tensor(old: Tensor) -> Tensor:
-        last = tensor.rank >= IMAGE and tensor.strides == channels_last(tensor.dims)
-        packed = channels_last(dims) if last else make_packed_tensor(old, dims).strides
-        return replace(old, dims=dims, strides=strides or packed)
+    last = tensor.rank >= IMAGE and tensor.strides == channels_last(tensor.dims)
+    new = strides or (channels_last(dims) if last else make_packed_tensor(tensor, dims).strides)
+    order = "" if new == packed_strides(dims) else f" with strides {list(new)}"
 
     return Deviation(
         f"dims {tensor.uid}",
         "broadcast",
         f"dims of {tensor.name} {list(tensor.dims)}",
         f"{list(dims)}",
-        f"{tensor.name}: dims {list(tensor.dims)} -> {list(dims)}, {why}",
+        f"{tensor.name}: dims {list(tensor.dims)} -> {list(dims)}{order}, {why}",
         effect,
         (tensor.name,),
-        lambda g: replace_tensors(g, {t.uid: resize_tensor(t) for t in find_tensors(g, [tensor.uid])}),
+        lambda g: set_tensor_fields(g, tensor.uid, dims=dims, strides=new),
     )
 
 

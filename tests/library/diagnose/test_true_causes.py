@@ -480,6 +480,37 @@ def test_another_version_is_offered_rather_than_operations_outside_the_graph(sha
     assert "without" not in cause.remedy
 
 
+@pytest.mark.parametrize("target", ["sm80", "sm90", "sm120"])
+def test_a_wheel_for_another_cuda_is_offered_with_the_architectures_of_its_engine(
+    shared_judge: Judge, target: str
+) -> None:
+    g = GraphBuilder("experts", io_type=T.BFLOAT16)
+    dy, x = g.tensor("dy", (1, 512, 512)), g.tensor("x", (1, 512, 256))
+    g.moe_grouped_matmul_backward(dy, x, g.tensor("offsets", (4, 1, 1), T.INT32), name="dw", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), target).cause
+    assert cause is not None
+    assert cause.asked == "not asked"
+    assert ("GPU of sm_90 to sm_110" in cause.headline) is (target != "sm90")
+    assert cause.remedy.startswith("use a GPU of sm_90" if target != "sm90" else "use the full wheel for CUDA 13")
+
+
+def test_repeated_dims_are_given_with_their_strides(shared_judge: Judge) -> None:
+    g = GraphBuilder("selected", io_type=T.HALF)
+    strides = (256, 1, 32, 4)
+    x = g.tensor("x", (2, 4, 8, 8), strides=strides)
+    g.pointwise(P.ATAN2, x, g.tensor("bias", (1, 1, 1, 8)), name="y", virtual=False, strides=strides)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm121").cause
+    assert cause is not None
+    assert "bias: dims [1, 1, 1, 8] -> [2, 4, 8, 8] with strides [256, 1, 32, 4], repeated" in cause.remedy
+
+
+def test_an_alignment_that_is_supported_is_not_called_needed(shared_judge: Judge) -> None:
+    graph = replace_tensor_fields(batch_norm.graph(), "y.next_mean", alignment=4)
+    cause = judge_and_check_refusal(shared_judge, graph, "sm100").cause
+    assert cause is not None
+    assert cause.headline == "y.next_mean has alignment 4 bytes, 16 is supported"
+
+
 def test_a_change_that_keeps_a_known_issue_says_so_and_comes_last(shared_judge: Judge) -> None:
     g = GraphBuilder("pooled", io_type=T.FLOAT)
     x = g.pointwise(P.SWISH_FWD, g.tensor("x", (4, 8, 4, 6, 4)), name="swish")
