@@ -252,8 +252,9 @@ def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Ve
     is_judged = is_judged and (cause.asked, how) != ("support check", "built")
     if is_judged and remedy.effect == "idea":
         return verdict
-    issues = format_known_issues(remedy.graph, verdict.sm, Version.from_text(verdict.cudnn))
-    title = f"{remedy.title} ({remedy.effect}){issues if remedy.target == str(question.target) else ''}"
+    title = _format_remedy(remedy)
+    if remedy.target == str(question.target):
+        title += format_known_issues(remedy.graph, verdict.sm, Version.from_text(verdict.cudnn))
     return replace(
         verdict, cause=replace(cause, remedy=f"{title}; or {cause.remedy}" if is_judged else title, asked=how)
     )
@@ -288,7 +289,7 @@ def add_remedy_with_same_cudnn_version(verdict: Verdict, question: Query, judge:
         is_line = cause.code == ENGINES_MISSING_CODE and not found
         line = f"{found.extent} with this wheel, none helps"
         return replace(verdict, limits=(*verdict.limits, line)) if is_line else verdict
-    text, how = f"{own[0].title} ({own[0].effect})", _get_remedy_check(own[0])
+    text, how = _format_remedy(own[0]), _get_remedy_check(own[0])
     if cause.code == ENGINES_MISSING_CODE:
         text = "; or ".join(filter(None, (text, known)))
         return replace(verdict, cause=add_remedy_with_jit_wheel(cause, text, how))
@@ -303,6 +304,15 @@ def _search_remedies_of_verdict(
     build = bool(question.build) or verdict.stage in STAGES_AFTER_CHECK
     settings = replace(settings, version=question.setup.version, build=build)
     return _search_remedies(question.graph, settings, judge, None, limit, other_versions=other_versions)
+
+
+def _format_remedy(remedy: Remedy) -> str:
+    """Return a remedy's title with its effect, and whether an input of the result is left out."""
+    changes = not _KINDS_WITH_OTHER_RESULTS.isdisjoint(remedy.kinds) and OTHER_RESULTS not in remedy.title
+    return f"{remedy.title}{f', {OTHER_RESULTS}' if changes else ''} ({remedy.effect})"
+
+
+_KINDS_WITH_OTHER_RESULTS = frozenset({"mask", "drop_bias", "drop_dropout"})
 
 
 def _get_remedy_check(remedy: Remedy) -> RemedyCheck:

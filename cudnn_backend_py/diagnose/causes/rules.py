@@ -217,7 +217,18 @@ def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
         where = ", and a GPU of sm_90 to sm_110, as in NVIDIA's tests"
         remedy = f"use a GPU of sm_90 to sm_110, and the full wheel for CUDA {major} ({install} --full)"
     headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{where}{format_reason_quote(reason)}"
+    if wrong := _find_experts_index_of_wrong_type(case.graph):
+        kind = get_data_type_word(wrong.data_type)
+        headline = f"{wrong.name} has data type {kind}, int32 is needed; and also {headline}"
+        remedy = f"{wrong.name}: {kind} -> int32; and {remedy}"
     return Cause(CUDA_TOOLKIT_CODE, headline, Basis.RULE, "stated by cuDNN", remedy)
+
+
+def _find_experts_index_of_wrong_type(graph: Graph) -> Tensor | None:
+    """Return a tensor of offsets or indices of a grouped matmul that is neither INT32 nor INT64."""
+    ports = [(port, tensor) for op in graph.ops for port, tensor in op.ports()]
+    indices = (tensor for port, tensor in ports if port in ("first_token_offset", "token_index", "token_ks"))
+    return next((one for one in indices if one.data_type not in (DataType.INT32, DataType.INT64)), None)
 
 
 @register_phrase_rule

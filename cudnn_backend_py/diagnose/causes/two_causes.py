@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from ...graph import Graph
 from ...graph.data_types import get_data_type_word
-from ...rewrite.changes import iterate_changes
+from ...rewrite.changes import Change, iterate_changes
+from ..engines import find_missing_engine_libraries
 from ..verdict import Basis, Cause
-from .case import RefusalCase, describe_found_and_needed_values
+from .case import RefusalCase, describe_found_and_needed_values, is_known_to_fail_building, is_supported
 
 __all__ = ["blame_change_and_other_cause"]
 
@@ -39,6 +41,8 @@ def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase]
         if len(judged) == _MAX_FIRST_CHANGES:
             break
         judged.append(change.graph)
+        if is_known_to_fail_building(change.graph, case.target) and (cause := _add_change_that_builds(case, change)):
+            return cause
         rest = case.judge_changed_graph(change.graph)
         other = find(rest) if rest is not None and case.has_no_reason_in_common(rest) else None
         if rest is None or other is None or _is_new_type_named(case.graph, change.graph, other.headline):
@@ -47,7 +51,9 @@ def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase]
         if other.basis is not Basis.MEASURED and not accepted:  # cuDNN may only check in another order
             continue
         headline = describe_found_and_needed_values(case.graph, change)
-        if other.basis is Basis.GUESS:
+        if other.basis is Basis.GUESS and find_missing_engine_libraries(change.graph, case.target):
+            headline += "; whether it is supported then, this wheel cannot judge: it lacks engines of the full wheel"
+        elif other.basis is Basis.GUESS:
             headline += f", which alone does not help: {other.headline.removeprefix('no cause found; ')}"
         else:
             headline += f"; and also {other.headline}"
@@ -58,6 +64,21 @@ def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase]
         code = _CODES.get(change.kind, change.kind)
         return Cause(code, headline, Basis.MEASURED, detail, "; or ".join(remedies), check)
     return None
+
+
+def _add_change_that_builds(case: RefusalCase, change: Change) -> Cause | None:
+    """Return the cause of a graph that passes its support check after a change, and builds after one more."""
+    if not is_supported(change.graph, case.target, case.modes):
+        return None
+    rest = dataclasses.replace(case, graph=change.graph, is_changed=True, unusual=None)
+    second = rest.find_remedy(*_FIRST_CHANGE_KINDS)
+    if second is None:
+        return None
+    said = (describe_found_and_needed_values(*one) for one in ((case.graph, change), (change.graph, second)))
+    detail = "with the first change the support check passes, and no plan builds; with both it builds"
+    code = _CODES.get(change.kind, change.kind)
+    remedy = f"{change.advice}; and {second.advice}"
+    return Cause(code, "; and also ".join(said), Basis.MEASURED, detail, remedy, case.remedy_check)
 
 
 def _is_new_type_named(graph: Graph, changed: Graph, headline: str) -> bool:

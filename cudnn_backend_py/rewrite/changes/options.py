@@ -20,7 +20,7 @@ from ...graph.replace import (
     try_to_make_graph,
 )
 from ..unusual import find_unusual_properties
-from ..unusual.operations import MAIN_OPERATIONS, format_operation_kind, format_operation_removal
+from ..unusual.operations import MAIN_OPERATIONS, format_operation_kind, format_operation_removal, is_copy
 from .change import (
     ATTENTION,
     Change,
@@ -171,10 +171,15 @@ def _remove_operations(graph: Graph, ops: list[Op]) -> Graph | None:
 
 
 def _yield_graph_bypassing_operations(
-    graph: Graph, kind: str, title: str, tensors: Collection[Tensor], leave: Mapping[int, Tensor]
+    graph: Graph,
+    kind: str,
+    title: str,
+    tensors: Collection[Tensor],
+    leave: Mapping[int, Tensor],
+    effect: Effect = "idea",
 ) -> Iterator[Change]:
     """Yield the graph without some operations; readers of their outputs read other tensors instead."""
-    return yield_change(kind, title, "idea", tensors, lambda: bypass_ops(graph, leave))
+    return yield_change(kind, title, effect, tensors, lambda: bypass_ops(graph, leave))
 
 
 @register_change_maker("mask")
@@ -260,7 +265,9 @@ def _remove_each_operation(graph: Graph) -> Iterator[Change]:
         if same and len(outputs) == 1 and (outputs[0].virtual or outputs[0].uid not in read):
             first = next((tensor for tensor in same if tensor.virtual), same[0])
             title = format_operation_removal(op, is_bypassed=True)
-            yield from _yield_graph_bypassing_operations(graph, "drop_operation", title, outputs, {id(op): first})
+            leave = {id(op): first}
+            effect: Effect = "exact" if is_copy(op) else "idea"
+            yield from _yield_graph_bypassing_operations(graph, "drop_operation", title, outputs, leave, effect)
         if id(op) in top and not any(tensor.virtual or tensor.uid in read for tensor in outputs):
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
             yield from _move_operations_out_of_graph(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...generated.enums import (
-    DescriptorType,
-)
+from ...generated.enums import DescriptorType, PointwiseMode
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Pointwise, Tensor
 from ...graph.replace import bypass_ops, can_bypass_op, keep_only_ops, replace_tensors_in_ops
@@ -63,6 +61,8 @@ def format_operation_removal(op: Op, *, is_bypassed: bool) -> str:
     Bypassed, an operation passes on an input instead. Then the caller can do the first operation of a graph before it
     and the last one after it, but none in the middle.
     """
+    if is_bypassed and is_copy(op):
+        return f"without the operation {op.name} ({format_operation_kind(op)}), which only copies"
     is_first = not any(tensor.virtual for tensor in op.inputs().values())
     is_last = not any(tensor.virtual for tensor in op.outputs().values())
     if is_first or is_last:
@@ -70,6 +70,13 @@ def format_operation_removal(op: Op, *, is_bypassed: bool) -> str:
     else:
         effect = OTHER_RESULTS if is_bypassed else "which is done outside, like its inputs"
     return f"without the operation {op.name} ({format_operation_kind(op)}), {effect}"
+
+
+def is_copy(op: Op) -> bool:
+    """Return whether an operation is an IDENTITY into the same type and dims."""
+    if not isinstance(op, Pointwise) or op.mode is not PointwiseMode.IDENTITY or op.x is None or op.y is None:
+        return False
+    return op.x.data_type is op.y.data_type and op.x.dims == op.y.dims
 
 
 def find_operations_except_main_one(graph: Graph) -> Iterator[Deviation]:
@@ -87,7 +94,7 @@ def find_operations_except_main_one(graph: Graph) -> Iterator[Deviation]:
             f"operation {op.name} ({format_operation_kind(op)})",
             "",
             format_operation_removal(op, is_bypassed=is_bypassed),
-            "idea",
+            "exact" if is_bypassed and is_copy(op) else "idea",
             (op.name,),
             lambda g, op=op: _remove_operation(g, get_operation_key(op)),  # type: ignore[misc]
         )

@@ -18,15 +18,17 @@ from cudnn_backend_py.diagnose.remedies import add_remedy_with_same_cudnn_versio
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.generated.enums import (
     DescriptorType,
+    NanPropagation,
     NormMode,
+    PaddingMode,
     ReduceTensorOp,
     ResampleMode,
     TensorReordering,
 )
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.ir import Matmul, Pointwise
+from cudnn_backend_py.graph.ir import Matmul, Parameters, Pointwise
 from cudnn_backend_py.graph.replace import iterate_all_ops, replace_tensors
-from cudnn_backend_py.graph.strides import packed_strides
+from cudnn_backend_py.graph.strides import channels_last, packed_strides
 from cudnn_backend_py.native import library
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.versions.store import list_judging_versions, parse_version_numbers
@@ -492,6 +494,57 @@ def test_a_wheel_for_another_cuda_is_offered_with_the_architectures_of_its_engin
     assert cause.asked == "not asked"
     assert ("GPU of sm_90 to sm_110" in cause.headline) is (target != "sm90")
     assert cause.remedy.startswith("use a GPU of sm_90" if target != "sm90" else "use the full wheel for CUDA 13")
+
+
+def test_offsets_of_experts_with_another_type_are_named_before_the_wheel(shared_judge: Judge) -> None:
+    g = GraphBuilder("experts", io_type=T.BFLOAT16)
+    dy, x = g.tensor("dy", (1, 512, 512)), g.tensor("x", (1, 512, 256))
+    g.moe_grouped_matmul_backward(dy, x, g.tensor("offsets", (4, 1, 1), T.INT32), name="dw", virtual=False)
+    graph = replace_tensor_fields(g.graph(), "offsets", data_type=T.DOUBLE)
+    cause = judge_and_check_refusal(shared_judge, graph, "sm90").cause
+    assert cause is not None
+    assert cause.headline.startswith("offsets has data type double (float64), int32 is needed; and also this cuDNN is")
+    assert cause.remedy.startswith("offsets: double (float64) -> int32; and use the full wheel for CUDA 13")
+
+
+def test_a_layout_that_passes_its_check_without_a_plan_is_named_with_the_type_that_builds(shared_judge: Judge) -> None:
+    g = GraphBuilder("bilinear", io_type=T.HALF)
+    half = ((1, 2), (1, 2))
+    fields = {"mode": ResampleMode.BILINEAR, "comp_type": T.FLOAT, "spatial_dims": 2, "post_paddings": (1, 1)}
+    fields |= {"pre_paddings": half, "strides": half, "window_dims": (2, 2)}
+    fields |= {"nan_propagation": NanPropagation.PROPAGATE_NAN, "padding_mode": PaddingMode.EDGE_VAL_PAD}
+    x, y = g.tensor("x", (1, 8, 16, 5)), g.tensor("y", (1, 8, 32, 10))
+    window = Parameters(DescriptorType.RESAMPLE, fields)
+    g.operation(DescriptorType.OPERATION_RESAMPLE_FWD, x=x, y=y, resample=window, alpha=1.0, beta=0.0)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm120").cause
+    assert cause is not None
+    assert cause.headline == (
+        "x, y have layout NCHW, NHWC is needed; and also x, y have data type float16, float32 is needed"
+    )
+    assert shared_judge.run_query(
+        Query(
+            replace_tensor_fields(
+                replace_tensor_fields(g.graph(), "x", data_type=T.FLOAT, strides=channels_last((1, 8, 16, 5))),
+                "y",
+                data_type=T.FLOAT,
+                strides=channels_last((1, 8, 32, 10)),
+            ),
+            "sm120",
+            build=True,
+        )
+    ).built
+
+
+def test_a_copy_is_left_out_without_another_result() -> None:
+    g = GraphBuilder("copied", io_type=T.HALF)
+    c = g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)))
+    copy = g.pointwise(P.IDENTITY, c, name="copy")
+    assert c.data_type is copy.data_type
+    g.pointwise(P.SWISH_FWD, copy, name="y", virtual=False)
+    changes = list(iterate_changes(g.graph(), ("drop_operation",)))
+    [change] = [one for one in changes if "operation copy" in one.title]
+    assert change.title == "without the operation copy (pointwise identity), which only copies"
+    assert change.effect == "exact"
 
 
 def test_repeated_dims_are_given_with_their_strides(shared_judge: Judge) -> None:
