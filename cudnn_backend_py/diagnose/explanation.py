@@ -460,8 +460,8 @@ class _Judgement:
             headline = f"cuDNN has no engine {engine} for this graph, only 0 to {count - 1}"
             outcome = Outcome.NOT_SUPPORTED
             if absent:
-                headline, fix = f"the JIT wheel of this {headline}", format_full_wheel_remedy(self.target.library.build_text)
-                outcome = Outcome.NOT_JUDGED
+                outcome, headline = Outcome.NOT_JUDGED, f"the JIT wheel of this {headline}"
+                fix = format_full_wheel_remedy(self.target.library.build_text)
             cause = Cause("engine-unknown", headline, Basis.MEASURED, "", fix)
             return self._make_verdict(outcome, "heuristics", control, (), (), cause)
         said = refused[-1].reason if refused else "it lists no config of it"
