@@ -137,7 +137,9 @@ def list_cached_plans(style: str, output: str | None) -> None:
         write_or_print_report(format_json(found), output)
     else:
         sizes = [
-            f"{format_megabytes(size)} MB in {one}, removed by {how}" for one, size, how in _list_package_folders()
+            f"{format_megabytes(size)} MB in {one}, removed by {how}"
+            for one, size, how in _list_package_folders()
+            if size
         ]
         count = _CACHE_DISABLED_TEXT if kept is None else f"{_format_plan_count(len(entries))} in {kept.folder}"
         table = BorderlessTextTable("graph", "plan", "target", "cuDNN", "MB", "last used")
