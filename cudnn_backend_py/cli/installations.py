@@ -169,12 +169,13 @@ def verify_versions(wanted: tuple[str, ...], style: str, output: str | None) -> 
 
 
 @cudnn_commands.command("remove")
-@click.argument("version", type=InstalledVersionParameter(stored=True))
+@click.argument("wanted", nargs=-1, required=True, metavar="VERSION...", type=InstalledVersionParameter(stored=True))
 @click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA_HELP)
 @_add_full_and_jit_options
-def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None) -> None:
-    """Remove an installed cuDNN version."""
+def remove_version(wanted: tuple[str, ...], cuda: str | None, flavor: Literal["jit", "full"] | None) -> None:
+    """Remove installed cuDNN versions."""
     from ..versions import store as versions
 
-    removed = versions.remove(version, cuda=_parse_cuda_major(cuda), flavor=flavor)
-    print_lines(f"removed cuDNN {removed.full_version_with_cuda} ({removed.flavor})")
+    for version in wanted:
+        removed = versions.remove(version, cuda=_parse_cuda_major(cuda), flavor=flavor)
+        print_lines(f"removed cuDNN {removed.full_version_with_cuda} ({removed.flavor})")

@@ -40,7 +40,7 @@ from .output import (
     write_or_print,
     write_or_print_report,
 )
-from .wheels import add_version_options, install_missing_versions
+from .wheels import add_version_options, format_loaded_version_option, install_missing_versions
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -59,7 +59,8 @@ def _explain_missing_plan(graph: Graph, source: Sequence[str], target: str | Non
     if verdict.exit_code:
         print_warning(format_summary(verdict).rstrip("\n"))
         return verdict.exit_code
-    command = shlex.join(["cudnn-backend", "explain", *source, *(["--target", target] if target else []), "-v"])
+    options = [*(["--target", target] if target else []), *format_loaded_version_option()]
+    command = shlex.join(["cudnn-backend", "explain", *source, *options, "-v"])
     fix = f"other configs are supported: leave --engine, --knob and --mode out, or choose one that {command} lists"
     print_warning(
         CudnnBackendError(error.headline, code=error.code, cause=error.sections.get("cause"), fix=fix).render()
@@ -136,7 +137,9 @@ def list_cached_plans(style: str, output: str | None) -> None:
         write_or_print_report(format_json(found), output)
     else:
         sizes = [
-            f"{format_megabytes(size)} MB in {one}, removed by {how}" for one, size, how in _list_package_folders()
+            f"{format_megabytes(size)} MB in {one}, removed by {how}"
+            for one, size, how in _list_package_folders()
+            if size
         ]
         count = _CACHE_DISABLED_TEXT if kept is None else f"{_format_plan_count(len(entries))} in {kept.folder}"
         table = BorderlessTextTable("graph", "plan", "target", "cuDNN", "MB", "last used")

@@ -43,6 +43,7 @@ from .engines import (
     describe_missing_engines,
     explain_missing_engines,
     find_missing_engine_libraries,
+    format_full_wheel_remedy,
     has_extra_engine_in_cuda_13,
 )
 from .verdict import (
@@ -448,6 +449,7 @@ class _Judgement:
         engine = cast(int, wanted.engine)
         tag = EngineChoice(engine, wanted.knob_values).tag
         self.step(f"engine config {tag}")
+        absent, self.missing_engine_libraries = self.missing_engine_libraries, ()  # which cannot change one engine
         found = list_configs(operation_graph, wanted)
         refused = [one for one in found.refused if one.engine == engine and one.refused_by_cudnn]
         candidates = [*map(Candidate.from_config, found.configs), *refused]
@@ -456,10 +458,14 @@ class _Judgement:
         fix = "leave --engine out: -v lists the engine configs that are supported"
         if engine >= (count := operation_graph.engine_count):
             headline = f"cuDNN has no engine {engine} for this graph, only 0 to {count - 1}"
-            cause, candidates = Cause("engine-unknown", headline, Basis.MEASURED, "", fix), []
-        else:
-            said = refused[-1].reason if refused else "it lists no config of it"
-            cause = Cause("engine-config-refused", f"cuDNN refuses {tag}: {said}", Basis.RULE, "", fix)
+            outcome = Outcome.NOT_SUPPORTED
+            if absent:
+                outcome, headline = Outcome.NOT_JUDGED, f"the JIT wheel of this {headline}"
+                fix = format_full_wheel_remedy(self.target.library.build_text)
+            cause = Cause("engine-unknown", headline, Basis.MEASURED, "", fix)
+            return self._make_verdict(outcome, "heuristics", control, (), (), cause)
+        said = refused[-1].reason if refused else "it lists no config of it"
+        cause = Cause("engine-config-refused", f"cuDNN refuses {tag}: {said}", Basis.RULE, "", fix)
         return self._make_verdict(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, (), cause)
 
     def _judge_survivors(

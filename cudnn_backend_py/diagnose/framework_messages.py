@@ -33,6 +33,7 @@ _MAX_PART_CHARACTERS = 400  # characters of a text that is compared with parts o
 _MIN_PART_WORDS = 4
 _MAX_LINES = 8
 _MAX_LINE_CHARACTERS = 100
+_MAX_QUOTED_CHARACTERS = 170  # of a line of the text, in two lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ MESSAGE_ENTRIES = (
         "A condition of torch excluded an attention backend",
         "torch checks a call for each backend: cuDNN, flash and memory-efficient attention share conditions such as 4 "
         "dims and equal data types; cuDNN and flash need half or bfloat16. The line is the condition.",
-        "Change the call as the line says; a backend without such a line can run it.",
+        "Change the call as the line says (dtype: .half() or .bfloat16()), or use another backend.",
         "why",
     ),
     MessagePattern(
@@ -161,7 +162,8 @@ MESSAGE_ENTRIES = (
         r"no available kernel",
         "torch",
         "torch found no attention backend that is allowed",
-        "The backends that sdpa_kernel allows all refuse the call. The warnings before this line name the conditions.",
+        "The backends that sdpa_kernel allows all refuse the call, before cuDNN is called. torch's warnings before "
+        "this line name the conditions.",
         "Allow more backends in sdpa_kernel, or change the call as the warnings say.",
         "why",
     ),
@@ -357,6 +359,17 @@ MESSAGE_ENTRIES = (
     ),
 )
 
+# Messages of programs that refuse a call before they call cuDNN, so that its log has no reasons.
+_BEFORE_CUDNN = {
+    "framework-condition",
+    "frontend-attention-condition",
+    "jax-attention-condition",
+    "no-sdpa-kernel",
+    "sdpa-condition",
+    "sdpa-gate",
+    "torch-without-cudnn-attention",
+}
+
 # What a status says that has no explanation of its own below; the names are those of the header.
 _STATUS_MEANINGS = {
     "SERIALIZATION_VERSION_MISMATCH": "The plan was serialized by another cuDNN version, which this one cannot load.",
@@ -495,7 +508,8 @@ _REASON_LINE = re.compile(r"(CUDNN_STATUS_(?!SUCCESS)\w+)(?:; Reason: |: )(\S.*)
 class MessageExplanation:
     """The explanation of a message: meaning, how to get cuDNN's reasons, what to do, and the command that helps.
 
-    `details` has the condition of a reason in plain English, or what is known about an engine; mostly empty.
+    `details` has the condition of a reason in plain English, what is known about an engine, or the line of a longer
+    text that names a condition of a program; mostly empty. `reasons` is empty if cuDNN was not called.
     """
 
     code: str
@@ -541,7 +555,9 @@ def explain_message(text: str, *, is_reason: bool = False) -> tuple[MessageExpla
     with suppress(UsageError):
         return (_explain_engine_tag(EngineChoice.parse(flat)),)
     program = find_program_that_printed_message(flat)
-    found = [_make_explanation(one, program) for one in MESSAGE_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)]
+    found = [
+        _make_explanation(one, program, text) for one in MESSAGE_ENTRIES if re.search(one.pattern, flat, re.IGNORECASE)
+    ]
     found += _explain_cudnn_reasons_in_text(text, program, is_reason=is_reason)
     if not found:
         found = [
@@ -570,11 +586,16 @@ def _list_words(text: str) -> list[str]:
     return [word.removesuffix("s") for word in re.findall(r"[a-z_]+", text.lower())]
 
 
-def _make_explanation(row: MessagePattern, program: str) -> MessageExplanation:
+def _make_explanation(row: MessagePattern, program: str, text: str = "") -> MessageExplanation:
+    """Return the explanation of a row; where the message is a condition, with its line of a longer text."""
     program = row.program or program
     command = row.command or _COMMAND_BY_PROGRAM.get(program, "log")
-    how = "" if row.command == "doctor" else LOG_INSTRUCTIONS[program]
-    return MessageExplanation(row.code, program, row.title, row.meaning, "", how, row.fix, COMMANDS[command])
+    is_condition = row.code in _BEFORE_CUDNN
+    how = "" if is_condition or row.command == "doctor" else LOG_INSTRUCTIONS[program]
+    lines = text.strip().splitlines() if is_condition else []
+    line = next((one for one in lines if re.search(row.pattern, one, re.IGNORECASE)), "") if len(lines) > 1 else ""
+    details = textwrap.shorten(line, _MAX_QUOTED_CHARACTERS, placeholder=" ...")
+    return MessageExplanation(row.code, program, row.title, row.meaning, details, how, row.fix, COMMANDS[command])
 
 
 def _explain_cudnn_reasons_in_text(text: str, program: str, *, is_reason: bool) -> Iterator[MessageExplanation]:

@@ -152,7 +152,7 @@ def judge_graph_with_few_other_versions(
 ) -> OtherVersionVerdicts:
     """Judge with a few other versions until one supports the graph or the event `stop` is set."""
     used = _find_version_used_for_verdict(graph, asked, judge)
-    names = _order_other_versions(used) if used else []
+    names = _list_other_versions(used) if used else []
     return _judge_versions_until_supported(
         graph, asked, used, names, judge, lambda number: number < _MIN_JUDGED_VERSIONS and not stop.is_set()
     )
@@ -197,7 +197,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     newer = cause.code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
     asked = RemedySearchSettings.from_verdict(verdict, question)
     used = _find_version_used_for_verdict(question.graph, asked, judge)
-    names = _order_other_versions(used) if used else []
+    names = _list_other_versions(used) if used else []
     if cause.code == PATTERN_REMOVED_CODE:  # the newest that had such patterns says what else is needed
         names = [name for name in names if _parse_version(name) < PATTERNS_REMOVED_IN]
     if cause.code == ENGINES_MISSING_CODE:
@@ -205,11 +205,9 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     needed = (0, 0, 0)
     if newer:
         needed = max((one.since for one in find_newer_features(question.graph, _parse_version(used))), default=needed)
-        names = [
-            name for name in sorted(names, key=parse_version_numbers, reverse=True) if _parse_version(name) >= needed
-        ]
+        names = [name for name in names if _parse_version(name) >= needed]
     others = _judge_versions_until_supported(question.graph, asked, used, names, judge, lambda number: number < most)
-    refusing = sorted(others.refusing, key=parse_version_numbers, reverse=True)
+    refusing = others.refusing
     answer: Verdict | None = None
     if refusing and not others.found and cause.code != CRASH_CODE:
         answer = judge.run_query(asked.make_search_query(question.graph, asked.target, refusing[0], causes=True))
@@ -255,7 +253,7 @@ def _add_verdict_of_version_with_engines(
     """If engines were missing for a verdict, add to it the verdict of the newest version that has them."""
     cause = verdict.cause
     assert cause is not None
-    for name in sorted(names, key=parse_version_numbers, reverse=True):
+    for name in names:
         other = judge.run_query(asked.make_search_query(question.graph, asked.target, name, causes=True))
         if other.supported or (other.cause is not None and other.cause.code != ENGINES_MISSING_CODE):
             text = f"cuDNN {name} {_format_verdict_as_verb_phrase(other, alike='')}"
@@ -339,11 +337,7 @@ def _format_verdict_as_verb_phrase(verdict: Verdict, *, alike: str = " either") 
     return "supports it"
 
 
-def _order_other_versions(used: str) -> list[str]:
-    """Return the other available versions: the newest, then older ones in growing steps, then the rest."""
+def _list_other_versions(used: str) -> list[str]:
+    """Return the other available versions, newest first: the first that supports a graph is the remedy."""
     own = parse_leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    others = [name for name in reversed(available_versions()) if parse_version_numbers(name) != own]
-    older = [name for name in others if parse_version_numbers(name) < own]
-    later = [name for name in others if parse_version_numbers(name) > own]
-    steps = [older[(1 << step) - 1] for step in range(len(older).bit_length()) if (1 << step) <= len(older)]
-    return list(dict.fromkeys([*later[:1], *steps[:3], *reversed(later), *older]))
+    return [name for name in reversed(available_versions()) if parse_version_numbers(name) != own]

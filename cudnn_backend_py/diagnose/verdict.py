@@ -265,11 +265,9 @@ class Verdict(HtmlDisplay):
 
     @property
     def support_note(self) -> str:
-        """Text on where the supported config comes from, if not from the chosen heuristics modes; else empty."""
-        if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
+        """Text on where the supported config comes from, if not named and not from the chosen modes; else empty."""
+        if self.supported and self.first is not None and self.first.mode not in (*HeurMode.__members__, "named"):
             owner = self.first.mode
-            if owner == "named":
-                return f" with {self.first.tag}"
             return f" by a config {self.first.origin}" if owner == EVERY_ENGINE else f" by {owner}'s config"
         if self.only_fallback is None:
             return ""

@@ -481,8 +481,8 @@ class _GraphReader:
             fix = None if self.has_calls else "set CUDNN_LOGLEVEL_DBG=3"
             if "cudaGetDeviceCount" in record.text:
                 fix = (
-                    "no GPU was found: 'cudnn-backend log -- PROGRAM' runs it with the driver stub, with which it can "
-                    "make graphs for a described GPU; cudnnCreate needs a GPU"
+                    "no GPU was found, and cudnnCreate needs one: make the graph without a handle, for a described GPU "
+                    "(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)"
                 )
             source = _ERROR if self.has_calls else "none"
             entry = self.graphs[self._add_graph(record, _make_log_graph_error(text, fix), source, made=False)]

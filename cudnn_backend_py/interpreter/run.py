@@ -359,5 +359,5 @@ def _make_shape_error(tensor: Tensor, array: Numbers) -> GraphError:
         f"input {tensor.name!r} has shape {array.shape}, {_describe_needed_array(tensor)} is needed",
         code="interpret-shape",
         where=str(tensor),
-        fix=f"the graph takes it transposed: give {tensor.name}.swapaxes(-1, -2)" if swapped == tensor.dims else None,
+        fix=f"its last two dims are exchanged: give {tensor.name}.swapaxes(-1, -2)" if swapped == tensor.dims else None,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..diagnose import Outcome, Verdict
 from ..diagnose.judges import Judge, Query, judge
 from ..diagnose.other_versions import add_version_remedy
@@ -92,4 +94,5 @@ def _judge(graph: Graph, target: str, version: str | None, build: bool, limit_s:
 
 def _format_verdict(verdict: Verdict, question: Query, limit_s: float) -> str:
     with Judge(limit_s=limit_s) as others:
-        return format_summary(add_version_remedy(verdict, question, others)).rstrip()
+        text = format_summary(add_version_remedy(verdict, question, others)).rstrip()
+    return re.sub(r"\s+\((?:--cudnn|-v)\b[^)]*\)", "", text)  # options of the command line

@@ -262,7 +262,7 @@ def render_supporting_version_range(since: Since) -> Group:
         if since.unjudged
         else f"supported by none of the {judged} versions that were queried"
     )
-    refused = f"; {since.first_after} is the first after it that refuses" if since.first_after else ""
+    refused = f"; refused by {since.first_after}, the next version judged" if since.first_after else ""
     if since.repaired:
         span = f"accepted from {since.first} to {since.last}, with a known issue"
         refused = f"; {since.first_after} refuses it, which repairs that issue and is no regression"

@@ -8,16 +8,20 @@ and one.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...errors import CudnnBackendError
 from ...graph.attention import deterministic_config
 from ...graph.data_types import HALF_TYPES
 from ...graph.strides import packed_strides
 from ...plans.choice import EngineChoice
 from ...system.version import Version, VersionTuple, format_version_numbers
+from ...target import list_profiles
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
-from ..errors import make_attribute_not_set_error, make_not_supported_error
+from ..errors import cudnnGraphNotSupportedError, make_attribute_not_set_error, make_not_supported_error
 from ..tensors import tensor
 
 if TYPE_CHECKING:
@@ -175,6 +179,27 @@ def check_attention_request(request: AttentionRequest, context: Context) -> None
     FrontendValueError
         Something is missing, set twice, or a bound out of range.
     """
+    try:
+        _check_request(request, context)
+    except cudnnGraphNotSupportedError as error:
+        if "fix" not in error.sections and (others := _list_passing_architectures(request, context)):
+            error.sections["fix"] = f"take a GPU with {' or '.join(others[:3])}, on which it passes this check"
+        raise
+
+
+def _list_passing_architectures(request: AttentionRequest, context: Context) -> list[str]:
+    """Return the architectures of described GPUs on which cudnn-frontend would not refuse the node."""
+    passing = []
+    for sm in sorted({profile.sm for profile in list_profiles()}):
+        other = copy(context)
+        other.sm_version = sm
+        with suppress(CudnnBackendError):
+            _check_request(request, other)
+            passing.append(f"sm_{sm}")
+    return passing
+
+
+def _check_request(request: AttentionRequest, context: Context) -> None:
     say = _RuleChecker(request)
     if not request.backward:
         _check_forward(request, context, say)

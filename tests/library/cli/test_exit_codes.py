@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from cudnn_backend_py import attention, save_graph
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.plans.choice import EngineChoice
 from tests.support.bad_files import BAD_GRAPHS, EXECUTED_MARKER, list_commands_with_bad_files, write_bad_files
-from tests.support.child import ROOT
+from tests.support.child import OLDER_VERSION, ROOT
 from tests.support.damaged_texts import assert_safe_to_print
 
 COMMAND_LINES_WITH_BAD_FILES = list_commands_with_bad_files()
@@ -307,3 +308,11 @@ def test_a_plan_of_a_refused_engine_config_is_no_usage_error(attention_file: str
     assert (unknown.exit_code, "has no engine 99" in unknown.stderr) == (2, True)
     assert "is wanted" not in unknown.stderr
     assert not (tmp_path / "x.plan").exists()
+
+
+def test_the_command_that_lists_other_configs_names_the_chosen_version(attention_file: str, tmp_path: Path) -> None:
+    words = ["plan", "build", attention_file, "--target", "h100", "--output", str(tmp_path / "x.plan")]
+    done = run_in_shell(*words, "--engine", "eng2_k24=5", "--cudnn", OLDER_VERSION)
+    command = re.search(r"cudnn-backend explain .* lists", done.stderr)
+    assert command is not None, done.stderr
+    assert f"--cudnn={OLDER_VERSION}" in command[0]

@@ -201,7 +201,7 @@ def test_since_installs_the_version_in_the_middle_until_the_first_one_is_known(
     assert "--install applies only with --since" in CliRunner().invoke(main, [*words, "--install"]).stderr
 
 
-@pytest.mark.parametrize(("target", "remedy"), [("h100", r""), ("sm89", r", and\s+there:\s+judge\s+for\s+sm_90 .*")])
+@pytest.mark.parametrize(("target", "remedy"), [("h100", r""), ("sm89", r", and there: judge for sm_90 .*")])
 def test_log_assertion_and_baseline_show_the_judged_older_version_as_explain_does(
     target: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +222,10 @@ def test_log_assertion_and_baseline_show_the_judged_older_version_as_explain_doe
         assert done.exit_code == 1, done.output
         assert "--whatif" not in done.stdout
         texts.append(done.stdout)
-    found = {re.search(r"^remedy .*\n(?: .*\n)*", text, re.MULTILINE)[0] for text in texts}  # type: ignore[index]
-    assert len(found) == 1, found
-    pattern = rf"remedy   use cuDNN (9\.\d+\.0\+cu12) \(--cudnn \1\){remedy} \[passes its support check, not built\]\n"
-    assert re.fullmatch(pattern, found.pop(), re.DOTALL)
+    rows = [re.search(r"^remedy .*\n(?: .*\n)*", text, re.MULTILINE)[0].split() for text in texts]  # type: ignore[index]
+    alone, *found = map(" ".join, rows)
+    assert len(set(found)) == 1, found
+    pattern = rf"remedy use cuDNN (9\.\d+\.0\+cu12) \(--cudnn \1\){remedy} \[passes its support check, not built\]"
+    assert re.fullmatch(pattern, found[0])
+    assert alone == re.sub(r" \(--cudnn \S+\)", "", found[0])  # pytest has no such option
+    assert "(-v" not in texts[0]

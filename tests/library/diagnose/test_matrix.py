@@ -212,7 +212,7 @@ def test_the_since_function_reports_the_first_and_last_supporting_version(tmp_pa
     found = since(forum_two_matmul.graph(), "sm90", [None, OLDER_VERSION], cache=tmp_path)
     assert (found.first, found.last, found.first_after) == (OLDER_VERSION, OLDER_VERSION, NEWEST_VERSION)
     assert (found.monotone, found.exit_code, found.unjudged, found.inferred_versions) == (True, 0, (), ())
-    assert f"{NEWEST_VERSION} is the first after it that refuses" in render_as_text(
+    assert f"refused by {NEWEST_VERSION}, the next version judged" in render_as_text(
         render_supporting_version_range(found)
     )
 

@@ -218,6 +218,23 @@ def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version
     assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE for verdict in verdicts) >= 20
 
 
+def test_an_engine_of_a_jit_wheel_is_refused_by_its_own_reason(
+    partial_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines of the full wheel do not change one that the JIT wheel has; one that it lacks is not judged."""
+    graph = GRAPHS_OF_FULL_CUDNN["dgrad nchw f32"]()
+    questions = [Query(graph, "h100", engine=name) for name in ("eng1", "eng999")]
+    refused, unknown = judge_queries_with_partial_library(partial_library, monkeypatch, questions)
+    assert refused.outcome is Outcome.NOT_SUPPORTED
+    assert refused.cause is not None
+    assert refused.cause.code == "engine-config-refused"
+    assert refused.candidates[0].reasons[0].text in refused.cause.headline
+    assert "--full" not in refused.cause.remedy
+    assert unknown.outcome is Outcome.NOT_JUDGED
+    assert unknown.cause is not None
+    assert (unknown.cause.code, "--full" in unknown.cause.remedy) == ("engine-unknown", True)
+
+
 # Consequences of a verdict
 
 

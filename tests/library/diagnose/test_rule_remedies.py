@@ -153,6 +153,21 @@ def test_a_removed_pattern_names_the_version_that_had_it_if_none_is_installed(
         assert "--cudnn 9.24 installs it" in cause.remedy
 
 
+@pytest.mark.parametrize("refusing", [(), ("9.26.0+cu12",), ("9.26.0+cu12", "9.27.0+cu12")])
+def test_the_newest_version_with_a_removed_pattern_is_recommended(
+    refusing: tuple[str, ...], shared_judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions without the pattern do not change which one is named; their library is not loaded."""
+    question = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm90")
+    verdict = shared_judge.run_query(question)
+    installed = [name for name in other_versions.available_versions() if name < "9.25"]
+    assert len(installed) >= 2
+    monkeypatch.setattr(other_versions, "available_versions", lambda: [*installed, *refusing, verdict.cudnn])
+    cause = add_version_remedy(verdict, question, shared_judge).cause
+    assert cause is not None
+    assert cause.remedy == f"use cuDNN {installed[-1]} (--cudnn {installed[-1]})"
+
+
 def test_no_cudnn_version_that_crashes_is_recommended(shared_judge: Judge) -> None:
     graph = attention_rows()["forward: fp8, bias"].make_graph("composite", (9, 19, 0))
     question = Query(graph, "sm100", "9.19.0")

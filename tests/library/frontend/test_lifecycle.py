@@ -323,7 +323,13 @@ def test_the_short_error_adds_no_graph_to_the_log_of_cudnn(tmp_path: Path) -> No
                 "SUPPORTED, not built: graph 'test_graph'",
             ),
         ),
-        (RULE_PROGRAM, ("cudnnGraphNotSupportedError: frontend-not-supported: sdpa fp8 forward operation is only",)),
+        (
+            RULE_PROGRAM,
+            (
+                "cudnnGraphNotSupportedError: frontend-not-supported: sdpa fp8 forward operation is only",
+                "  fix:    take a GPU with sm_90 or sm_100",
+            ),
+        ),
     ],
     ids=["deselected", "rule"],
 )

@@ -69,6 +69,22 @@ def test_a_warning_of_torch_is_not_explained_as_a_failed_step() -> None:
     assert [one.code for one in explain_message(said)] == ["sdpa-gradient-strides"]
 
 
+def test_conditions_that_torch_checks_before_cudnn_quote_their_line_and_name_no_log_of_cudnn() -> None:
+    condition = "Expected query, key and value to all be of dtype: {Half, BFloat16}. Got Query dtype: float instead."
+    disabled, last = "CuDNN attention has been runtime disabled.", "RuntimeError: No available kernel."
+    found = {one.code: one for one in explain_message(f"{condition}\n{disabled}\n{last}\n")}
+    assert {code: one.details for code, one in found.items()} == {
+        "sdpa-condition": condition,
+        "sdpa-gate": disabled,
+        "no-sdpa-kernel": last,
+    }
+    assert {one.reasons for one in found.values()} == {""}
+    assert "bfloat16" in found["sdpa-condition"].fix
+    [alone] = explain_message(last)
+    assert (alone.details, alone.reasons) == ("", "")
+    assert "before cuDNN is called" in alone.meaning
+
+
 def test_shared_memory_is_not_explained_as_gpu_memory() -> None:
     [entry] = explain_message("CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT")
     assert "shared memory per block" in entry.meaning

@@ -230,7 +230,7 @@ def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
     found = make_since_result_with_known_issues(())
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
     text = render_as_text(render_supporting_version_range(found))
-    assert "supported from 9.24.0 to 9.24.0; 9.25.0 is the first after it that refuses" in text
+    assert "supported from 9.24.0 to 9.24.0; refused by 9.25.0, the next version judged" in text
 
 
 @pytest.mark.parametrize(

@@ -493,7 +493,7 @@ def test_the_error_for_k_or_v_that_a_backward_graph_takes_transposed_says_so() -
         inputs = {**given, "q": q, "o": q, "do": q, "stats": np.ones((1, 2, 8, 1))}
         with pytest.raises(GraphError) as raised:
             interpret(graph, inputs)
-        assert raised.value.sections["fix"] == f"the graph takes it transposed: give {name}.swapaxes(-1, -2)"
+        assert raised.value.sections["fix"] == f"its last two dims are exchanged: give {name}.swapaxes(-1, -2)"
     with pytest.raises(GraphError) as raised:
         interpret(graph, {**inputs, "k": np.ones((1, 2, 3, 3))})
     assert "fix" not in raised.value.sections
