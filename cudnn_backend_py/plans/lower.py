@@ -43,14 +43,14 @@ def find_newer_features(graph: Graph, version: VersionTuple) -> list[CudnnEnum]:
         elif isinstance(value, d.DescriptorValue) and id(value) not in seen:
             seen.add(id(value))
             found[value.kind.c_name] = value.kind
-            told = {since for since in (value.kind.since,) if since > version}
+            named = {since for since in (value.kind.since,) if since > version}
             for facts in value.attributes:
                 content = None if facts.role == "output" else getattr(value, facts.field)
-                if content is None or (isinstance(content, CudnnEnum) and content.since in told):
+                if content is None or (isinstance(content, CudnnEnum) and content.since in named):
                     continue
                 waiting.append(content)
-                if facts.since not in told:
-                    told.add(facts.since)
+                if facts.since not in named:
+                    named.add(facts.since)
                     found[facts.attribute.c_name] = facts.attribute
     newer = [one for one in found.values() if one.since > version]
     return sorted(newer, key=lambda one: (one.since, one.c_name), reverse=True)
