@@ -18,7 +18,7 @@ from ..target import Profile
 from ..versions.judging_environment import JudgingEnvironment
 from .causes.block_scales import has_block_scales
 from .causes.find import DEVICE_NEEDED_CODE
-from .causes.rules import CUDA_TOOLKIT_CODE, PATTERNS_REMOVED_IN
+from .causes.rules import PATTERNS_REMOVED_IN
 from .engines import (
     WITH_THIS_WHEEL,
     add_remedy_with_jit_wheel,
@@ -51,6 +51,7 @@ __all__ = [
     "judge_graph_with_remaining_versions",
 ]
 
+_CUDA_TOOLKIT_CODE = "cuda-toolkit"  # of a cause that only a build for another CUDA lifts
 AND_THERE = ", and there: "  # between a version to use and a change that helps with it
 
 
@@ -232,7 +233,9 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
                 "(see cudnn-backend matrix --since)"
             )
         cause = replace(cause, versions=text, remedy="", asked="")
-        if answer.cause is not None and answer.cause.code == CUDA_TOOLKIT_CODE:  # names a version, and cannot be judged
+        if (
+            answer.cause is not None and answer.cause.code == _CUDA_TOOLKIT_CODE
+        ):  # names a version, and cannot be judged
             cause = replace(cause, remedy=answer.cause.remedy, asked="not asked")
         elif answer.cause is not None and answer.cause.has_judged_remedy:
             remedy = _format_remedy_with_version(refusing[0], answer.cause)
@@ -262,7 +265,7 @@ def _add_verdict_of_version_with_engines(
             if with_wheel and not other.supported:
                 cause = add_remedy_with_jit_wheel(replace(cause, remedy=remedy), own, cause.asked)
                 return replace(verdict, cause=replace(cause, versions=text))
-            is_known = other.cause is not None and other.cause.code == CUDA_TOOLKIT_CODE
+            is_known = other.cause is not None and other.cause.code == _CUDA_TOOLKIT_CODE
             checked: RemedyCheck = "not asked" if is_known else ""
             return replace(verdict, cause=replace(cause, versions=text, remedy=remedy, asked=checked))
     return verdict
@@ -276,7 +279,7 @@ def _describe_how_to_judge_with_jit_version(verdict: Verdict, cause: Cause, grap
         return f"{use}; or {full}"
     if other.cause is None:
         return cause.remedy
-    if other.cause.code == CUDA_TOOLKIT_CODE:  # any build for this CUDA lacks that engine
+    if other.cause.code == _CUDA_TOOLKIT_CODE:  # any build for this CUDA lacks that engine
         return other.cause.remedy
     if other.cause.code == DEVICE_NEEDED_CODE:  # the full wheel queries it, too
         return f"judge on a machine with the GPU and the full wheel ({format_full_wheel_command(verdict.cudnn)})"

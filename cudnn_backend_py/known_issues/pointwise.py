@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..generated.enums import PointwiseMode
+from ..generated.enums import DataType, PointwiseMode
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.ir import Graph, Pointwise, Reduction, Tensor
 from ..system.version import VersionRange
 from . import graph_queries
-from .sources import MEASURED_ON_GPU, ON_SM90
+from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
 
 __all__ = ["POINTWISE"]
 
@@ -40,6 +40,16 @@ def _find_broadcast_operands(graph: Graph) -> Iterator[Tensor]:
             for tensor in graph_queries.iterate_tensors_in_memory(graph)
             if tensor.dims != whole and math.prod(tensor.dims) > 1
         )
+
+
+def _reads_float64_to_compute_in_float32(graph: Graph) -> bool:
+    """Whether pointwise operations alone read float64 from memory and compute in float32."""
+    ops = [op for op in graph.ops if isinstance(op, Pointwise)]
+    return len(ops) == len(graph.ops) and any(
+        op.compute_type is DataType.FLOAT and tensor.data_type is DataType.DOUBLE and not tensor.virtual
+        for op in ops
+        for tensor in op.inputs().values()
+    )
 
 
 def _has_row_or_column_shared_by_batch(graph: Graph) -> bool:
@@ -102,6 +112,19 @@ def _writes_column_major_matrix(graph: Graph) -> bool:
 
 
 POINTWISE: tuple[KnownIssue, ...] = (
+    KnownIssue(
+        "elementwise-float64",
+        what="elementwise operations alone that read float64 and compute in float32",
+        effect="engine configs pass their support check, and no plan of them compiles",
+        fix="give the operations float32",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured deviceless with 9.14.0, 9.19.0 and 9.28.0 on sm_80, sm_90 and sm_100: one operation and two, "
+            "into float64 and float32; float32 into float64 builds"
+        ),
+        graph=_reads_float64_to_compute_in_float32,
+        step="build",
+    ),
     KnownIssue(
         "elementwise-two-dims",
         what="elementwise operations that write a matrix of two dims with more than one row, alone or with reductions",

@@ -41,7 +41,22 @@ def _make_sum_reduction_graph(to: tuple[int, ...]) -> Graph:
     return g.graph()
 
 
+def _make_sum_of_types(kind: DataType, result: DataType) -> Graph:
+    g, dims = GraphBuilder("sum", io_type=kind, compute_type=DataType.FLOAT), (2, 32, 64)
+    x, other = g.tensor("x", dims), g.tensor("other", dims)
+    g.pointwise(PointwiseMode.ADD, x, other, name="y", virtual=False, data_type=result)
+    return g.graph()
+
+
 POINTWISE: dict[str, Examples] = {
+    "elementwise-float64": Examples(
+        reproductions={
+            "": lambda: _make_sum_of_types(DataType.DOUBLE, DataType.DOUBLE),
+            "float": lambda: _make_sum_of_types(DataType.DOUBLE, DataType.FLOAT),
+        },
+        unaffected=lambda: _make_sum_of_types(DataType.FLOAT, DataType.DOUBLE),
+        fixed=lambda: _make_sum_of_types(DataType.FLOAT, DataType.FLOAT),
+    ),
     "elementwise-two-dims": Examples(
         reproductions={"": lambda: _make_relu_graph((96, 24))},
         unaffected=lambda: _make_relu_graph((1, 96, 24)),

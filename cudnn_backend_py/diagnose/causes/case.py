@@ -457,8 +457,9 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
         has = "has" if len(tensors) == 1 else "have"
         if len(tensors) > MAX_NAMED_TENSORS:
             tensors.sort(key=lambda tensor: tensor.virtual)  # not all are named: those in memory first
+        verb = "supported" if what == "strides" else "needed"  # the engine may take others, too
         parts.append(
-            f"{join_names(tensors)} {has} {what} {found}, {needed} is needed"
+            f"{join_names(tensors)} {has} {what} {found}, {needed} is {verb}"
             f"{_format_other_tensors_with_layout(graph, change, needed)}"
         )
     return "; ".join(parts[:3]) or change.title

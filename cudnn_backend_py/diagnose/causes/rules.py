@@ -43,7 +43,6 @@ from .registry import format_architecture_support, format_supporting_targets_rem
 from .together import blame_combined_options
 
 __all__ = [
-    "CUDA_TOOLKIT_CODE",
     "PATTERNS_REMOVED_IN",
     "explain_architecture",
     "explain_convolution_dims",
@@ -129,7 +128,6 @@ def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: 
     return high * _SHARED_MEMORY_STEP_BYTES
 
 
-CUDA_TOOLKIT_CODE = "cuda-toolkit"
 PATTERNS_REMOVED_IN = (9, 25, 0)  # attention that keeps S, with its F16x16 order and the engine of xmma512
 
 
@@ -221,7 +219,7 @@ def explain_cuda_toolkit(case: RefusalCase, reason: Reason) -> Cause | None:
         kind = get_data_type_word(wrong.data_type)
         headline = f"{wrong.name} has data type {kind}, int32 is needed; and also {headline}"
         remedy = f"{wrong.name}: {kind} -> int32; and {remedy}"
-    return Cause(CUDA_TOOLKIT_CODE, headline, Basis.RULE, "stated by cuDNN", remedy)
+    return Cause("cuda-toolkit", headline, Basis.RULE, "stated by cuDNN", remedy)
 
 
 def _find_experts_index_of_wrong_type(graph: Graph) -> Tensor | None:

@@ -70,7 +70,8 @@ def _repeat_kv_heads_in_memory(graph: Graph) -> Iterator[Change]:
         if op.kind is _D.OPERATION_SDPA_FWD:
             pairs = [(fields["q"], fields["k"]), (fields["q"], fields["v"])]
         for many, few in pairs:
-            if many.rank == few.rank == 4 and 1 <= few.dims[1] < many.dims[1] and not few.virtual:
+            fits = many.rank == few.rank == 4 and few.dims[1] < many.dims[1] and many.dims[1] % few.dims[1] == 0
+            if fits and not few.virtual:
                 new[few.uid] = (few.dims[0], many.dims[1], *few.dims[2:])
     few_heads = [tensor for tensor in graph.tensors if tensor.uid in new]
     if few_heads:
@@ -217,6 +218,7 @@ def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
             yield from _change_dims(
                 graph, _find_query_dims_with_output_heads(op), "idea", "heads as the other tensors have"
             )
+            yield from _change_dims(graph, _find_kv_dims_with_query_heads(op), "idea", "as many heads as Q has")
     tiled = compute_scale_dims_of_blocks(graph, tiled=True)
     yield from _change_dims(graph, tiled, "exact", "in whole tiles of 128 x 4")
 
@@ -228,6 +230,16 @@ def _find_query_dims_with_output_heads(op: Op) -> dict[int, tuple[int, ...]]:
         return {}
     fits = q.dims[1] % k.dims[1] == 0 or o.dims[1] % k.dims[1] != 0
     return {} if fits else {q.uid: (q.dims[0], o.dims[1], *q.dims[2:])}
+
+
+def _find_kv_dims_with_query_heads(op: Op) -> dict[int, tuple[int, ...]]:
+    """Return, by uid, the dims of K and V with Q's head count, where theirs does not divide it."""
+    ports = dict(op.ports())
+    q, others = ports.get("q"), [ports[name] for name in ("k", "v") if name in ports]
+    wrong = [
+        one for one in others if q is not None and q.rank == one.rank == _ATTENTION_RANK and q.dims[1] % one.dims[1]
+    ]
+    return {one.uid: (one.dims[0], q.dims[1], *one.dims[2:]) for one in wrong if q is not None}
 
 
 def _change_dims(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why: str) -> Iterator[Change]:

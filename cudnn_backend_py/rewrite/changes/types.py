@@ -64,6 +64,8 @@ def _change_types_of_tensors(
 ) -> Iterator[Change]:
     """Yield the graph with these tensors of another type, also without the scales that only 8-bit floats need."""
     title = f"{join_names(chosen)}: {get_data_type_word(old)} -> {get_data_type_word(new)}"
+    if old is _T.DOUBLE and any(_find_compute_type(op) is old for op in graph.ops):
+        title += ", and computation, too"
     dropped = [] if unscaled is graph else _list_dropped_tensors(graph, unscaled)
     if not dropped or not any(op.kind in (*BLOCK_SCALES, *ATTENTION) for op in graph.ops):
         yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(graph, chosen, old, new))

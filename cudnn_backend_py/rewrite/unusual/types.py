@@ -108,11 +108,15 @@ def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
             yield _make_unusual_data_type_property(tensor, tensor.name, needed, "" if in_port else ", as the others")
     if usual in (_T.DOUBLE, _T.INT64, _T.INT32, _T.BOOLEAN, _T.UINT8):
         same = [tensor for tensor in main if tensor.data_type is usual]
+        same += [tensor for tensor in graph.tensors if tensor.virtual and tensor.data_type is usual is _T.DOUBLE]
         old, new = get_data_type_word(usual), get_data_type_word(_T.FLOAT)
         one = make_unusual_property_of_tensors(
             same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT
         )
         own = {item.key for item in find_unusual_compute_types(graph)}  # undone, or not, by themselves
+        if usual is _T.DOUBLE and any(_find_compute_type(op) is usual for op in graph.ops):
+            what, title = f"{one.what}, and operations compute in it", f"{one.title}, and computation, too"
+            one = replace(one, what=what, title=title)
         yield replace(one, undo=lambda g: _set_float32_computation(one.undo(g), own))
 
 

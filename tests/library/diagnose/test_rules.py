@@ -163,7 +163,7 @@ MEASURED_CAUSES: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]
         lambda: change_tensor(make_forward(bias=(1, 4, 256, 256)), "bias", strides=(262144, 65536, 1, 256)),
         "sm90",
         "layout",
-        ("bias has strides [262144, 65536, 1, 256], [262144, 65536, 256, 1] (row-major) is needed",),
+        ("bias has strides [262144, 65536, 1, 256], [262144, 65536, 256, 1] (row-major) is supported",),
     ),
     "channels": (lambda: make_batch_norm(35), "sm89", "shape", ("channels of x", "is 35, a multiple of 8 is needed")),
     "option": (

@@ -300,7 +300,7 @@ def test_wrong_strides_and_an_architecture_are_both_named(shared_judge: Judge) -
     cause = judge_and_check_refusal(shared_judge, g.graph(), "sm121", OLDER).cause
     assert cause is not None
     assert cause.headline.startswith("sm_121 does not support the graph, sm_90, sm_100, sm_80 do with another change: ")
-    assert "k has strides [640, 640, 64, 1], [640, 640, 1, 64] is needed" in cause.headline
+    assert "k has strides [640, 640, 64, 1], [640, 640, 1, 64] is supported" in cause.headline
     assert "k: strides -> contracted dim contiguous, [640, 640, 64, 1] -> [640, 640, 1, 64]" in cause.remedy
 
 

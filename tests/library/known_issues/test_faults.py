@@ -82,6 +82,8 @@ SHOWN: Mapping[tuple[str, str], str] = {
     ("float32-matmul-dims", ""): "not supported at plan",
     ("float32-matmul-dims", "batches"): "not supported at plan",
     ("bfloat16-product-on-turing", ""): "not supported at plan",
+    ("elementwise-float64", ""): "not supported at plan",
+    ("elementwise-float64", "float"): "not supported at plan",
 }
 READS_BEHIND = {"max-pool-gradient-one-dim"}  # its allocated memory: 0 in the fresh pages of each allocation
 FRESH_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1:glibc.malloc.mmap_max=1000000"}
