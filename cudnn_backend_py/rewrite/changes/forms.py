@@ -218,7 +218,7 @@ def _correct_inconsistent_dims(graph: Graph) -> Iterator[Change]:
             yield from _change_dims(
                 graph, _find_query_dims_with_output_heads(op), "idea", "heads as the other tensors have"
             )
-            yield from _change_dims(graph, _find_kv_dims_with_query_heads(op), "idea", "as many heads as Q has")
+            yield from _give_query_heads_to_kv(graph, op)
     tiled = compute_scale_dims_of_blocks(graph, tiled=True)
     yield from _change_dims(graph, tiled, "exact", "in whole tiles of 128 x 4")
 
@@ -232,14 +232,16 @@ def _find_query_dims_with_output_heads(op: Op) -> dict[int, tuple[int, ...]]:
     return {} if fits else {q.uid: (q.dims[0], o.dims[1], *q.dims[2:])}
 
 
-def _find_kv_dims_with_query_heads(op: Op) -> dict[int, tuple[int, ...]]:
-    """Return, by uid, the dims of K and V with Q's head count, where theirs does not divide it."""
+def _give_query_heads_to_kv(graph: Graph, op: Op) -> Iterator[Change]:
+    """Yield the graph with Q's number of heads for K and V where theirs does not divide it."""
     ports = dict(op.ports())
     q, others = ports.get("q"), [ports[name] for name in ("k", "v") if name in ports]
-    wrong = [
-        one for one in others if q is not None and q.rank == one.rank == _ATTENTION_RANK and q.dims[1] % one.dims[1]
-    ]
-    return {one.uid: (one.dims[0], q.dims[1], *one.dims[2:]) for one in wrong if q is not None}
+    wrong = [one for one in others if q is not None and one.rank == q.rank > 1 and q.dims[1] % one.dims[1]]
+    if q is not None and wrong:
+        heads, dims = q.dims[1], {one.uid: (one.dims[0], q.dims[1], *one.dims[2:]) for one in wrong}
+        found = ", ".join(f"{one.name} {one.dims[1]} -> {heads}" for one in wrong)
+        title = f"heads of {found}, as many as {q.name} has"
+        yield from yield_change("dims", title, "idea", wrong, lambda: set_dims(graph, dims))
 
 
 def _change_dims(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why: str) -> Iterator[Change]:

@@ -547,6 +547,31 @@ def test_a_copy_is_left_out_without_another_result() -> None:
     assert change.effect == "exact"
 
 
+def test_heads_that_do_not_divide_the_heads_of_q_are_named(shared_judge: Judge) -> None:
+    graph = sdpa_forward(batch=4, heads=12, seq_q=128, head_dim=64, version=library().version, implementation="unified")
+    v = graph.tensor("v")
+    wrong = replace_tensor_fields(graph, "v", dims=(4, 11, *v.dims[2:]))
+    cause = judge_and_check_refusal(shared_judge, wrong, "sm120").cause
+    assert cause is not None
+    assert cause.headline.startswith("heads of v 11 -> 12, as many as q has")
+    assert cause.remedy == "heads of v 11 -> 12, as many as q has (idea)"
+
+
+def test_float64_operations_are_offered_in_float32_with_their_computation(shared_judge: Judge) -> None:
+    g = GraphBuilder("doubles", io_type=T.DOUBLE, compute_type=T.DOUBLE)
+    x, other = g.tensor("x", (2, 32, 64)), g.tensor("other", (2, 32, 64))
+    y = g.pointwise(P.ADD, x, other, data_type=T.DOUBLE)
+    g.pointwise(P.RELU_FWD, y, name="y", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm90").cause
+    assert cause is not None
+    assert "computation" in cause.remedy
+    assert "; or computation" not in cause.remedy
+    changed = replace_tensor_fields(
+        replace_tensor_fields(g.graph(), "x", data_type=T.FLOAT), "other", data_type=T.FLOAT
+    )
+    assert not shared_judge.run_query(Query(changed, "sm90")).supported
+
+
 def test_repeated_dims_are_given_with_their_strides(shared_judge: Judge) -> None:
     g = GraphBuilder("selected", io_type=T.HALF)
     strides = (256, 1, 32, 4)
