@@ -271,7 +271,8 @@ class _Judgement:
     def _explain_invalid_graph(self, error: CudnnBackendError) -> Cause:
         """Return why the package refuses to lower the graph; for an old library, every feature that it lacks."""
         if error.code.endswith(NEWER_THAN_LIBRARY_SUFFIX):
-            return self._explain_newer_features(find_newer_features(self.graph, self.target.library.version))
+            newer = find_newer_features(self.graph, self.target.library.version)
+            return replace(self._explain_newer_features(newer), code=error.code)
         return Cause(
             error.code, error.headline, Basis.RULE, _REFUSED_BY_PACKAGE, error.sections.get("fix", ""), "not asked"
         )

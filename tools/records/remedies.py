@@ -45,6 +45,7 @@ JudgeFunction = Callable[[Query], Verdict]
 
 ATTENTION_ROWS = attention_rows()
 EFFECT_PATTERN = re.compile(r" \((?:exact|idea|changes numerics|exact, results not compared: [^)]*)\)$")
+_KNOWN_ISSUE_PATTERN = re.compile(r" \(known issue: [^)]*\)$")  # that a changed graph has
 _NAMED_REMEDY_PATTERN = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
 _SUPPORT_TABLE_FOLDER = ROOT / "tests/library/diagnose/data"
 
@@ -58,6 +59,7 @@ def read_remedy(verdict: Verdict) -> str:
 
 def build_remedy_graphs(question: Query, said: str) -> list[Graph]:
     """Return the graphs that a remedy's text offers: one for each change, or one for each set of removed options."""
+    said = _KNOWN_ISSUE_PATTERN.sub("", said)
     titles = [EFFECT_PATTERN.sub("", one) for one in re.split(r" or (?=with)", said)]
     offered = [find_change_with_title(question.graph, title) for title in titles]
     if None not in offered:

@@ -130,7 +130,7 @@ def compute_convolution_output_dims(op: Operation) -> tuple[int, ...] | None:
 
 @register_change_maker("pad_channels")
 def _pad_channels(graph: Graph) -> Iterator[Change]:
-    """Yield the graph with channels of convolutions, or M, N, K of a matmul, padded to a multiple of 2, 4 .. 32."""
+    """Yield the graph with channels of convolutions, or M, N, K of a matmul, padded to a multiple of 4, 8, 16 or 32."""
     classes = find_sets_of_equal_dims(graph)
     wanted: list[tuple[str, tuple[EqualDims, ...]]] = []
     for op in graph.ops:
@@ -148,7 +148,7 @@ def _pad_channels(graph: Graph) -> Iterator[Change]:
         if isinstance(op, Operation) and op.kind in NORMS and op.fields["x"].rank > 1:
             wanted.append(("channels", (classes[op.fields["x"].uid, 1],)))
     for what, chosen in wanted:
-        for multiple in (2, 4, 8, 16, 32):
+        for multiple in (4, 8, 16, 32):
             yield from _pad_dims(graph, chosen, multiple, "pad_channels", what)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
@@ -159,8 +159,10 @@ def _pad_channels_per_group(graph: Graph, op: Operation) -> Iterator[Change]:
     """Yield a grouped convolution with more input channels per group, the new ones padded with zeros."""
     weights = op.fields[CONVOLUTIONS[op.kind][1]]
     old = weights.dims[1] if weights.rank > 1 else 0
-    for multiple in (2, 4, 8, 16):
-        new = -(-old // multiple) * multiple
+    larger = {
+        -(-old // multiple) * multiple: multiple for multiple in (2, 4, 8, 16)
+    }  # of one size the largest multiple
+    for new, multiple in larger.items():
         if new != old and (dims := compute_dims_with_more_channels_per_group(graph, op, new)):
             tensors = [tensor for tensor in find_tensors(graph, dims) if not tensor.virtual]
             title = f"input channels per group of {join_names(tensors)}: {old} -> {new} (a multiple of {multiple})"

@@ -67,7 +67,8 @@ def _change_types_of_tensors(
     if old is _T.DOUBLE and any(_find_compute_type(op) is old for op in graph.ops):
         title += ", and computation, too"
     dropped = [] if unscaled is graph else _list_dropped_tensors(graph, unscaled)
-    if not dropped or not any(op.kind in (*BLOCK_SCALES, *ATTENTION) for op in graph.ops):
+    needs = any(op.kind in (*BLOCK_SCALES, *ATTENTION) for op in graph.ops)  # scales, or none at all
+    if not dropped or not (needs or sum(isinstance(op, Matmul) for op in graph.ops) > 1):
         yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(graph, chosen, old, new))
     if dropped:
         title += f", without {join_names(dropped)}"

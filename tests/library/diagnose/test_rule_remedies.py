@@ -108,7 +108,7 @@ def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judg
     question = Query(GRAPHS_OF_FULL_CUDNN["softmax"](), "sm90", "9.19.0")
     verdict = shared_judge.run_query(question)
     assert verdict.cause is not None
-    assert verdict.cause.code == "attribute-newer-than-library"
+    assert verdict.cause.code == "descriptor-newer-than-library"
     assert "9." not in verdict.cause.remedy
     cause = add_version_remedy(verdict, question, shared_judge).cause
     assert cause is not None
