@@ -226,7 +226,7 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
     elif answer is not None:
         text = f"cuDNN {refusing[0]} {_format_verdict_as_verb_phrase(answer)}"
         if refusing[1:]:
-            text += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not support it"
+            text += f"; cuDNN {', '.join(refusing[1:])} {'do' if refusing[2:] else 'does'} not help either"
         if others.unasked:
             text += (
                 f"; {', '.join(others.unasked)} {'were' if len(others.unasked) > 1 else 'was'} not judged "

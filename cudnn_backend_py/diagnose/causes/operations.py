@@ -57,6 +57,8 @@ def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
     names = ", ".join(f"{op.name} ({op.display_name()})" for op in others[:4])
     headline = f"there is no matmul or convolution in the graph, which the engines listed for it with {names} need"
     remedy = "put it into the graph of the matmul before or after it"
+    if any(op.kind is DescriptorType.OPERATION_BN_BWD_WEIGHTS for op in others):
+        remedy = "put it after a data gradient of a convolution, the batch norm once more, and RELU_BWD, in one graph"
     cause = Cause("operation", headline, Basis.RULE, reason.text, remedy)
     read = find_read_uids(case.graph) - find_written_uids(case.graph)
     inputs = [tensor.name for tensor in case.graph.tensors if tensor.uid in read]
@@ -104,7 +106,8 @@ def explain_two_graphs(case: RefusalCase, reason: Reason | None = None) -> Cause
     quoted = next(filter(None, map(format_reason_quote, said)), "")
     headline = f"{names} {where} {main.name} ({main.display_name()}): not supported in one graph with it"
     detail = "each of the two graphs was judged by itself"
-    return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title)
+    issues = "".join(dict.fromkeys(map(case.format_known_issues, cut.graphs)))
+    return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title + issues)
 
 
 @register_phrase_rule

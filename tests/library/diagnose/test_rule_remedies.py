@@ -128,7 +128,7 @@ def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge,
     assert cause is not None
     assert cause.code == "pattern-removed"
     found = re.match(
-        r"cuDNN (\S+) does not support it either(?:: .*?)??(?:; cuDNN (\S+) does not support it)?"
+        r"cuDNN (\S+) does not support it either(?:: .*?)??(?:; cuDNN (\S+) does not help either)?"
         r"(?:; (.*) (?:was|were) not judged \(see .*)?$",
         cause.versions,
     )

@@ -572,6 +572,20 @@ def test_float64_operations_are_offered_in_float32_with_their_computation(shared
     assert not shared_judge.run_query(Query(changed, "sm90")).supported
 
 
+def test_weights_of_a_batch_norm_alone_are_sent_to_the_only_pattern_that_has_them(shared_judge: Judge) -> None:
+    """`tests/support/typical_graphs.py` has that pattern, which cuDNN supports."""
+    g = GraphBuilder("weights", io_type=T.HALF)
+    images = {name: g.tensor(name, (2, 64, 7, 12)) for name in ("x", "dy")}
+    floats, halves = ("mean", "invstd", "bn_scale", "dbn_scale", "dbn_bias"), ("eq_dy_scale", "eq_x_scale", "eq_bias")
+    numbers = {name: g.tensor(name, (1, 64, 1, 1), T.FLOAT) for name in floats}
+    numbers |= {name: g.tensor(name, (1, 64, 1, 1)) for name in halves}
+    g.operation(DescriptorType.OPERATION_BN_BWD_WEIGHTS, math_prec=T.FLOAT, **images, **numbers)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm86").cause
+    assert cause is not None
+    assert cause.headline.startswith("there is no matmul or convolution in the graph")
+    assert cause.remedy.startswith("put it after a data gradient of a convolution")
+
+
 def test_repeated_dims_are_given_with_their_strides(shared_judge: Judge) -> None:
     g = GraphBuilder("selected", io_type=T.HALF)
     strides = (256, 1, 32, 4)
