@@ -58,7 +58,10 @@ def explain_no_product(case: RefusalCase, reason: Reason) -> Cause | None:
     headline = f"there is no matmul or convolution in the graph, which the engines listed for it with {names} need"
     remedy = "put it into the graph of the matmul before or after it"
     if any(op.kind is DescriptorType.OPERATION_BN_BWD_WEIGHTS for op in others):
-        remedy = "put it after a data gradient of a convolution, the batch norm once more, and RELU_BWD, in one graph"
+        remedy = (
+            "put it after a data gradient of a convolution, the batch norm once more, and RELU_BWD with its result in "
+            "memory, in one graph"
+        )
     cause = Cause("operation", headline, Basis.RULE, reason.text, remedy)
     read = find_read_uids(case.graph) - find_written_uids(case.graph)
     inputs = [tensor.name for tensor in case.graph.tensors if tensor.uid in read]
