@@ -233,13 +233,11 @@ def add_version_remedy(verdict: Verdict, question: Query, judge: Judge, *, most:
                 "(see cudnn-backend matrix --since)"
             )
         cause = replace(cause, versions=text, remedy="", asked="")
-        if (
-            answer.cause is not None and answer.cause.code == _CUDA_TOOLKIT_CODE
-        ):  # names a version, and cannot be judged
-            cause = replace(cause, remedy=answer.cause.remedy, asked="not asked")
-        elif answer.cause is not None and answer.cause.has_judged_remedy:
-            remedy = _format_remedy_with_version(refusing[0], answer.cause)
-            cause = replace(cause, remedy=remedy, asked=answer.cause.asked)
+        other = answer.cause
+        if other is not None and other.code == _CUDA_TOOLKIT_CODE:  # its remedy names a version, and cannot be judged
+            cause = replace(cause, remedy=other.remedy, asked="not asked")
+        elif other is not None and other.has_judged_remedy:
+            cause = replace(cause, remedy=_format_remedy_with_version(refusing[0], other), asked=other.asked)
     elif newer and others.unable:
         name = others.unable[0].cudnn
         cause = replace(cause, versions=f"cuDNN {name} cannot judge it here (--cudnn {name} says why)")

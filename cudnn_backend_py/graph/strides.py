@@ -24,6 +24,12 @@ def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def is_row_major(dims: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether elements are packed with the last axis fastest; axes of one element may have any stride."""
+    wanted = zip(dims, strides, packed_strides(tuple(dims)), strict=True)
+    return all(dim == 1 or have == need for dim, have, need in wanted)
+
+
 def make_strides_in_order(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     """Return packed strides for `dims` with the axes in `order` from fastest to slowest; missing ones come last."""
     strides = [1] * len(dims)

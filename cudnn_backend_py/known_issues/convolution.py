@@ -13,6 +13,7 @@ from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTen
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import ELEMENT_BITS, FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Op, Pointwise, Reduction, Tensor
+from ..graph.strides import is_row_major
 from ..system.version import VersionRange
 from . import graph_queries
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
@@ -26,7 +27,7 @@ def _has_16_bit_convolution_3d(graph: Graph) -> bool:
         item.forward
         and item.image.rank == 5
         and item.image.data_type in HALF_TYPES
-        and graph_queries.is_row_major(item.image)
+        and is_row_major(item.image.dims, item.image.strides)
         and max(item.weights.dims[2:], default=1) > 1
         for item in graph_queries.find_convolutions(graph)
     )

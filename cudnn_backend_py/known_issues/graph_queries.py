@@ -27,7 +27,6 @@ __all__ = [
     "holds_block_scales_in_partial_tiles",
     "is_decoding",
     "is_half_precision_attention",
-    "is_row_major",
     "is_row_major_but_not_channels_last",
     "iterate_tensors_in_memory",
 ]
@@ -99,12 +98,6 @@ def iterate_tensors_in_memory(graph: Graph) -> Iterator[Tensor]:
 def has_memory_gaps(tensor: Tensor) -> bool:
     """Return whether a tensor has unused memory between its elements."""
     return tensor.span_elements > math.prod(tensor.dims)
-
-
-def is_row_major(tensor: Tensor) -> bool:
-    """Return whether a tensor is packed with the last axis fastest; axes of one element may have any stride."""
-    wanted = zip(tensor.dims, tensor.strides, packed_strides(tensor.dims), strict=True)
-    return all(dim == 1 or have == need for dim, have, need in wanted)
 
 
 def is_row_major_but_not_channels_last(tensor: Tensor) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ..generated.enums import DataType, PointwiseMode
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.ir import Graph, Pointwise, Reduction, Tensor
+from ..graph.strides import is_row_major
 from ..system.version import VersionRange
 from . import graph_queries
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
@@ -65,7 +66,7 @@ def _reads_one_scalar_per_matrix(graph: Graph) -> bool:
 def _has_strided_row_or_column(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices read a row or column per matrix that is not row-major."""
     return any(
-        part.dims[0] > 1 < math.prod(part.dims[1:]) and 1 in part.dims[1:] and not graph_queries.is_row_major(part)
+        part.dims[0] > 1 < math.prod(part.dims[1:]) and 1 in part.dims[1:] and not is_row_major(part.dims, part.strides)
         for part in _find_broadcast_operands(graph)
     )
 

@@ -25,7 +25,7 @@ from ..graph.replace import (
     replace_tensors_in_ops,
 )
 from ..graph.shapes import compute_scale_dims
-from ..graph.strides import channels_last, packed_strides
+from ..graph.strides import channels_last, is_row_major, packed_strides
 from .relations import Dims, find_dim_relation, name_operation_in_errors
 
 __all__ = [
@@ -173,12 +173,11 @@ def reshape_rows_to_matrix(graph: Graph) -> Iterator[Graph]:
     """
     ops = [op for op in graph.ops if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.axis is None)]
     sizes = {tensor.dims for tensor in graph.tensors if math.prod(tensor.dims) > 1}
-    has_channels = any(dims[1:2] != (1,) for dims in sizes)
     reduces = any(isinstance(op, Reduction) for op in ops)
-    if len(ops) < len(graph.ops) or (len(sizes) < 2 and has_channels and not reduces):
+    if len(ops) < len(graph.ops) or (len(sizes) < 2 and not reduces and not has_one_channel(graph)):
         return
     ranks = {tensor.rank for tensor in graph.tensors}
-    if len(ranks) != 1 or not all(_is_row_major(tensor) for tensor in graph.tensors if not tensor.virtual):
+    if len(ranks) != 1 or not all(is_row_major(t.dims, t.strides) for t in graph.tensors if not t.virtual):
         return
     whole = max((tensor.dims for tensor in graph.tensors), key=math.prod)
     for split in range(1, len(whole)):
@@ -189,10 +188,9 @@ def reshape_rows_to_matrix(graph: Graph) -> Iterator[Graph]:
             return
 
 
-def _is_row_major(tensor: Tensor) -> bool:
-    """Return whether a tensor is packed in row-major order, whatever the strides of dims of 1 are."""
-    strides = zip(tensor.dims, tensor.strides, packed_strides(tensor.dims), strict=True)
-    return all(own == packed for dim, own, packed in strides if dim > 1)
+def has_one_channel(graph: Graph) -> bool:
+    """Return whether all tensors of several elements have size 1 in their second dim."""
+    return all(tensor.dims[1:2] == (1,) for tensor in graph.tensors if max(tensor.dims) > 1)
 
 
 def _view_as_matrix(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:

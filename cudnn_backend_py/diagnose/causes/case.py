@@ -21,6 +21,7 @@ from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error_reasons
 from ...rewrite.changes import Change, iterate_changes, join_names
 from ...rewrite.changes.change import MAX_NAMED_TENSORS
+from ...rewrite.shapes import has_one_channel
 from ...rewrite.unusual import Deviation
 from ...system.version import VersionTuple
 from ...target import Target, open_target
@@ -155,9 +156,14 @@ def _list_innermost_texts(refused: Iterable[Candidate]) -> set[str]:
 _KNOWN_ISSUE_MARK = "known issue: "  # before the codes of issues that a changed graph has
 
 
+def join_known_issue_codes(graph: Graph, sm: int, version: VersionTuple) -> str:
+    """Join the codes of a graph's known issues that no run-time value decides."""
+    return ", ".join(issue.code for issue in find_known_issues(graph, sm, version) if not issue.depends_on)
+
+
 def format_known_issues(graph: Graph, sm: int, version: VersionTuple) -> str:
-    """Return text to append to a remedy: the known issues of a changed graph that no run-time value decides."""
-    codes = ", ".join(issue.code for issue in find_known_issues(graph, sm, version) if not issue.depends_on)
+    """Return text to append to a remedy: the known issues of a changed graph."""
+    codes = join_known_issue_codes(graph, sm, version)
     return codes and f" ({_KNOWN_ISSUE_MARK}{codes})"
 
 
@@ -255,12 +261,16 @@ class RefusalCase:
 
     def passes_support_check(self, graph: Graph, target: Target | None = None) -> bool:
         """Return whether a variation passes its support check; it does not count towards the limit of 40."""
+        where = target or self.target
+        return self.has_supported_config(graph, where) and not is_known_to_fail_building(graph, where)
+
+    def has_supported_config(self, graph: Graph, target: Target | None = None) -> bool:
+        """Return whether an engine config of a variation passes, even if no plan of it is known to build."""
         self.judged_variations += 1
         self.count(self.judged_variations)
         if self.judged_variations in self.crashing_variations:
             return False
-        where = target or self.target
-        return is_supported(graph, where, self.modes) and not is_known_to_fail_building(graph, where)
+        return is_supported(graph, target or self.target, self.modes)
 
     @property
     def may_have_second_cause(self) -> bool:
@@ -433,7 +443,7 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
     if change.kind == "ragged_stats":
         return f"{', '.join(change.tensors)} has no ragged offsets, and the sequences are ragged"
     ranks = _find_largest_tensor_rank_per_graph(graph, change.graph)
-    if change.kind == "flatten" and _has_one_channel(graph) and not _has_one_channel(change.graph):
+    if change.kind == "flatten" and ranks[0] > 2 and has_one_channel(graph) and not has_one_channel(change.graph):
         return "all tensors have one channel (dim 1), more are needed"
     if change.kind == "flatten" and ranks[0] != ranks[1]:
         return f"tensors have {ranks[0]} dims, {ranks[1]} are needed"
@@ -463,11 +473,6 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
             f"{_format_other_tensors_with_layout(graph, change, needed)}"
         )
     return "; ".join(parts[:3]) or change.title
-
-
-def _has_one_channel(graph: Graph) -> bool:
-    """Return whether all tensors of several elements have three dims or more, and size 1 in the second."""
-    return all(tensor.rank > 2 and tensor.dims[1] == 1 for tensor in graph.tensors if max(tensor.dims) > 1)
 
 
 def _find_largest_tensor_rank_per_graph(old: Graph, new: Graph) -> tuple[int, ...]:

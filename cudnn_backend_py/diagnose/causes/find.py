@@ -19,7 +19,6 @@ from ...graph.guard import call_and_report_errors, collect_error_reports, report
 from ...graph.ir import Graph, Op, Parameters
 from ...graph.replace import replace_tensors_in_ops
 from ...graph.strides import has_overlapping_elements
-from ...known_issues import find_known_issues
 from ...plans.engine import OperationGraph
 from ...plans.refusals import Reason, find_deepest_reason_among_configs
 from ...rewrite.changes import AttentionDims, Change, find_attention_dims, iterate_changes
@@ -37,6 +36,7 @@ from .case import (
     blame_change,
     describe_found_and_needed_values,
     format_reason_statement,
+    join_known_issue_codes,
     join_remedies,
 )
 from .claims import verify_changes_preserve_results
@@ -197,11 +197,8 @@ def _format_issues_on_other_architectures(case: RefusalCase, remedy: str) -> str
     """Return text to append to a remedy: the graph's known issues on the other architectures that the remedy names."""
     others = {int(number) for number in re.findall(r"\bsm_(\d+)", remedy)} - {case.target.sm}
     version = case.target.library.version
-    found = {
-        sm: [issue.code for issue in find_known_issues(case.graph, sm, version) if not issue.depends_on]
-        for sm in sorted(others)
-    }
-    texts = [f"known issue on sm_{sm}: {', '.join(codes)}" for sm, codes in found.items() if codes]
+    found = {sm: join_known_issue_codes(case.graph, sm, version) for sm in sorted(others)}
+    texts = [f"known issue on sm_{sm}: {codes}" for sm, codes in found.items() if codes]
     return f" ({'; '.join(texts)})" if texts else ""
 
 

@@ -10,7 +10,7 @@ from ...graph.data_types import get_data_type_word
 from ...rewrite.changes import Change, iterate_changes
 from ..engines import find_missing_engine_libraries
 from ..verdict import Basis, Cause
-from .case import RefusalCase, describe_found_and_needed_values, is_known_to_fail_building, is_supported
+from .case import RefusalCase, describe_found_and_needed_values, is_known_to_fail_building
 
 __all__ = ["blame_change_and_other_cause"]
 
@@ -68,7 +68,7 @@ def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase]
 
 def _add_change_that_builds(case: RefusalCase, change: Change) -> Cause | None:
     """Return the cause of a graph that passes its support check after a change, and builds after one more."""
-    if not is_supported(change.graph, case.target, case.modes):
+    if not case.has_supported_config(change.graph):
         return None
     rest = dataclasses.replace(case, graph=change.graph, is_changed=True, unusual=None)
     second = rest.find_remedy(*_FIRST_CHANGE_KINDS)

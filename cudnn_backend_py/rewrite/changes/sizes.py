@@ -159,10 +159,8 @@ def _pad_channels_per_group(graph: Graph, op: Operation) -> Iterator[Change]:
     """Yield a grouped convolution with more input channels per group, the new ones padded with zeros."""
     weights = op.fields[CONVOLUTIONS[op.kind][1]]
     old = weights.dims[1] if weights.rank > 1 else 0
-    larger = {
-        -(-old // multiple) * multiple: multiple for multiple in (2, 4, 8, 16)
-    }  # of one size the largest multiple
-    for new, multiple in larger.items():
+    multiples = {-(-old // multiple) * multiple: multiple for multiple in (2, 4, 8, 16)}  # the largest of each size
+    for new, multiple in multiples.items():
         if new != old and (dims := compute_dims_with_more_channels_per_group(graph, op, new)):
             tensors = [tensor for tensor in find_tensors(graph, dims) if not tensor.virtual]
             title = f"input channels per group of {join_names(tensors)}: {old} -> {new} (a multiple of {multiple})"

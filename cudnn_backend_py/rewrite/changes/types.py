@@ -46,39 +46,43 @@ def _change_data_types(graph: Graph) -> Iterator[Change]:
     yield from _compute_integers_in_int32(graph)
     yield from change_scale_types(graph)
     yield from _change_to_most_frequent_type(graph, memory)
-    unscaled = try_to_make_graph(lambda: _drop_fp8_scales(graph)) or graph
+    forms = _list_forms_without_fp8_scales(graph) if any(t.data_type in FP8_TYPES for t in memory) else []
     for old, facts in DATA_TYPES.items():
         groups = _group_tensors_to_change_from_type(graph, memory, old) if facts.others else []
         for new in facts.others:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
             for group in groups:
                 chosen = _add_virtual_tensors_of_same_type(graph, group, old, new)
-                make = partial(
-                    _change_types_of_tensors, graph, unscaled if old in FP8_TYPES else graph, old, new, effect
-                )
+                given = forms if old in FP8_TYPES else [("", graph)]
+                make = partial(_change_types_of_tensors, given, old, new, effect)
                 yield from yield_narrowable_changes(make, chosen, operands)
 
 
 def _change_types_of_tensors(
-    graph: Graph, unscaled: Graph, old: DataType, new: DataType, effect: Effect, chosen: list[Tensor]
+    forms: list[tuple[str, Graph]], old: DataType, new: DataType, effect: Effect, chosen: list[Tensor]
 ) -> Iterator[Change]:
-    """Yield the graph with these tensors of another type, also without the scales that only 8-bit floats need."""
+    """Yield the forms of a graph with these tensors of another type."""
     title = f"{join_names(chosen)}: {get_data_type_word(old)} -> {get_data_type_word(new)}"
-    if old is _T.DOUBLE and any(_find_compute_type(op) is old for op in graph.ops):
-        title += ", and computation, too"
-    dropped = [] if unscaled is graph else _list_dropped_tensors(graph, unscaled)
-    needs = any(op.kind in (*BLOCK_SCALES, *ATTENTION) for op in graph.ops)  # scales, or none at all
-    if not dropped or not (needs or sum(isinstance(op, Matmul) for op in graph.ops) > 1):
-        yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(graph, chosen, old, new))
-    if dropped:
-        title += f", without {join_names(dropped)}"
-        yield from yield_change("data_type", title, effect, chosen, lambda: _change_type(unscaled, chosen, old, new))
+    for without, graph in forms:
+        computes = old is _T.DOUBLE and any(_find_compute_type(op) is old for op in graph.ops)
+        said = f"{title}{', and computation, too' if computes else ''}{without}"
+        yield from yield_change("data_type", said, effect, chosen, partial(_change_type, graph, chosen, old, new))
 
 
-def _list_dropped_tensors(graph: Graph, smaller: Graph) -> list[Tensor]:
-    """Return the tensors in memory that a smaller graph lacks."""
-    kept = {tensor.uid for tensor in smaller.tensors}
-    return [tensor for tensor in find_tensors_in_memory(graph) if tensor.uid not in kept]
+def _list_forms_without_fp8_scales(graph: Graph) -> list[tuple[str, Graph]]:
+    """Return the graph and what is left without the scales that only 8-bit floats need, with the words for that.
+
+    Not the graph itself where operations take scales with 8-bit floats alone, and of attention.
+    """
+    unscaled = try_to_make_graph(lambda: _drop_fp8_scales(graph)) or graph
+    kept = {tensor.uid for tensor in unscaled.tensors}
+    dropped = [tensor for tensor in find_tensors_in_memory(graph) if tensor.uid not in kept]
+    if not dropped:
+        return [("", graph)]
+    needs_8_bits = any(op.kind in (*BLOCK_SCALES, *ATTENTION) for op in graph.ops)
+    is_attention = sum(isinstance(op, Matmul) for op in graph.ops) > 1
+    own = [] if needs_8_bits or is_attention else [("", graph)]
+    return [*own, (f", without {join_names(dropped)}", unscaled)]
 
 
 def _group_tensors_to_change_from_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:

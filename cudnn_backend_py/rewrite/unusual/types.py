@@ -115,8 +115,7 @@ def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
         )
         own = {item.key for item in find_unusual_compute_types(graph)}  # undone, or not, by themselves
         if usual is _T.DOUBLE and any(_find_compute_type(op) is usual for op in graph.ops):
-            what, title = f"{one.what}, and operations compute in it", f"{one.title}, and computation, too"
-            one = replace(one, what=what, title=title)
+            one = replace(one, title=f"{one.title}, and computation, too")
         yield replace(one, undo=lambda g: _set_float32_computation(one.undo(g), own))
 
 
