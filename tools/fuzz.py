@@ -32,7 +32,7 @@ from cudnn_backend_py import (
     library,
     open_target,
 )
-from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from cudnn_backend_py.generated.attributes import ENUM_OF_TYPE, AttributeFacts, get_attributes
 from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import build
 from cudnn_backend_py.native.values import format_value
@@ -213,12 +213,12 @@ class Fuzzer:
         if r.random() < 0.03:
             self.fill_and_finalize(pool[-1])
             return
-        own = [facts.attribute for facts in ATTRIBUTES[kind]]
+        own = [facts.attribute for facts in get_attributes(kind)]
         attribute: Any = r.choice(own) if own and r.random() < 0.85 else r.choice(list(Attr))
         if r.random() < 0.02:
             attribute = self.make_random_value()
         descriptor = r.choice(pool) if r.random() < 0.8 or not self.good[kind] else r.choice(self.good[kind])
-        facts = next((item for item in ATTRIBUTES[kind] if item.attribute is attribute), None)
+        facts = next((item for item in get_attributes(kind) if item.attribute is attribute), None)
         what = r.random()
         element_type: Any = None
         if r.random() < 0.15:
@@ -308,7 +308,7 @@ class Fuzzer:
 
     def fill_and_finalize(self, descriptor: Descriptor) -> None:
         """Set all required and some other attributes to plausible values, and finalize the descriptor."""
-        for facts in ATTRIBUTES[descriptor.kind]:
+        for facts in get_attributes(descriptor.kind):
             if facts.role != "output" and (facts.required or self.random.random() < 0.3):
                 self.make_method_call("set", descriptor, facts.attribute, self.make_plausible_value(facts), None)
         self.make_method_call("finalize", descriptor, None, None, None)

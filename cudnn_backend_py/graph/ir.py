@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import GraphError
 from ..frozen import FrozenValue
-from ..generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from ..generated.attributes import ENUM_OF_TYPE, AttributeFacts, get_attributes
 from ..generated.enums import (
     AttributeType,
     CudnnEnum,
@@ -369,7 +369,7 @@ class Reduction(_OperationWithFields):
 class Parameters(FrozenValue):
     """A parameter descriptor of an operation, such as a convolution's: descriptor type and fields.
 
-    ``fields`` becomes read-only, in the order of the generated descriptor value, without what is None. What has one
+    ``fields`` becomes read-only, in the order of the attributes, without what is None. What has one
     number for each spatial dim is a tuple, also of one.
     """
 
@@ -383,7 +383,7 @@ class Parameters(FrozenValue):
         if not isinstance(self.kind, DescriptorType):
             raise _make_descriptor_type_error("the type of the parameters", self.kind)
         given = _check_fields(self.kind, self.fields, f"parameters {self.kind.name}")
-        several = {item.field for item in ATTRIBUTES[self.kind] if item.max_count != 1}
+        several = {item.field for item in get_attributes(self.kind) if item.max_count != 1}
         whole = {key: (item,) if key in several and isinstance(item, int) else item for key, item in given.items()}
         object.__setattr__(self, "fields", MappingProxyType(whole))
 
@@ -512,7 +512,7 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
         raise GraphError(
             f"{where} has fields {given!r}, a mapping of names to values is needed", code="wrong-field-type"
         )
-    facts = {item.field: item for item in ATTRIBUTES[kind] if item.role != "output"}
+    facts = {item.field: item for item in get_attributes(kind) if item.role != "output"}
     unknown = sorted(map(str, set(given) - set(facts)))
     if unknown:
         raise GraphError(

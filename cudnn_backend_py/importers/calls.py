@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from ..errors import GraphError
-from ..generated.attributes import ATTRIBUTES
+from ..generated.attributes import get_attributes
 from ..generated.enums import DescriptorType
 from ..graph.ir import Graph
 from .cudnn_json import DumpEntry, LoggedDescriptor, find_logged_field, graph_from_descriptors
@@ -19,7 +19,7 @@ _MAX_CALLS = 4 << 20  # characters of the calls of a thread
 _MAX_DEPTH = 64  # spaces before a line of a dump
 
 DESCRIPTORS = {kind.c_name: kind for kind in DescriptorType}
-FIELD_OF = {facts.attribute.c_name: (kind, facts.field) for kind, found in ATTRIBUTES.items() for facts in found}
+FIELD_OF = {facts.attribute.c_name: (kind, facts.field) for kind in DescriptorType for facts in get_attributes(kind)}
 _NOT_PARTS = ("ENGINE", "EXECUTION", "VARIANT", "KNOB", "INTERMEDIATE", "LAYOUT", "KERNEL", "DEVICEPROP")
 TRACKED = frozenset(kind for kind in DescriptorType if not kind.name.startswith(_NOT_PARTS))
 

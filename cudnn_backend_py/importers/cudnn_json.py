@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import GraphError
-from ..generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from ..generated.attributes import ENUM_OF_TYPE, AttributeFacts, get_attributes
 from ..generated.enums import (
     AttributeType,
     CudnnEnum,
@@ -60,7 +60,7 @@ def _normalize_name(name: str) -> str:
 
 @cache
 def _map_logged_names_to_fields(kind: DescriptorType) -> dict[str, str]:
-    fields = {_normalize_name(facts.field): facts.field for facts in ATTRIBUTES[kind] if facts.role != "output"}
+    fields = {_normalize_name(facts.field): facts.field for facts in get_attributes(kind) if facts.role != "output"}
     return fields | LOGGED_NAMES.get(kind, {})
 
 
@@ -71,7 +71,7 @@ def find_logged_field(kind: DescriptorType, key: str) -> str:
 
 @cache
 def _get_attribute_facts(kind: DescriptorType) -> dict[str, AttributeFacts]:
-    return {facts.field: facts for facts in ATTRIBUTES[kind] if facts.role != "output"}
+    return {facts.field: facts for facts in get_attributes(kind) if facts.role != "output"}
 
 
 @cache

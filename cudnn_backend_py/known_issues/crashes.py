@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..generated.descriptors import DescriptorValue
+from ..generated.attributes import DescriptorValue, get_attributes
 from ..graph.ir import Graph
 from ..native.crashing_graphs import CRASHING_GRAPHS, NestedDescriptor
 from ..plans.lower import lower
@@ -38,8 +38,8 @@ def _make_nested_descriptor(value: DescriptorValue, made: dict[int, NestedDescri
     """Convert a descriptor value to a ``NestedDescriptor``; `made` caches the results by the value's ``id``."""
     if id(value) not in made:
         given = {}
-        for facts in value.attributes:
-            content = None if facts.role == "output" else getattr(value, facts.field)
+        for facts in get_attributes(value.kind):
+            content = value.fields.get(facts.field)
             if content is not None:
                 given[facts.attribute] = tuple(
                     _convert_descriptor_value_element(item, made) for item in _convert_to_tuple(content)

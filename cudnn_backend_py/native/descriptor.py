@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Self, final
 
 from ..errors import CudnnStatusError, UsageError
-from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
+from ..generated.attributes import AttributeFacts, get_attribute_facts, get_attributes
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, Status
 from .crash_guards import check_before_finalize, check_before_get, check_before_set, require_constant_bytes
 from .crashing_graphs import NestedDescriptor
@@ -578,8 +578,8 @@ class Descriptor(NativeObject, wraps=True):
             raise self._make_misuse_error(f"this {kind.c_name} is not finalized", "descriptor-not-finalized", None)
 
     def _get_attribute_facts(self, attribute: AttributeName) -> AttributeFacts:
-        facts = ATTRIBUTE_FACTS.get(attribute) if type(attribute) is AttributeName else None
-        if facts is None or facts.attribute is not attribute:
+        known = AttributeName._value2member_map_.get(attribute) if type(attribute) is AttributeName else None
+        if known is None or known is not attribute:
             near = AttributeName.find_nearest(attribute)
             raise self._make_misuse_error(
                 f"{format_value(attribute)} is not an AttributeName",
@@ -587,14 +587,14 @@ class Descriptor(NativeObject, wraps=True):
                 None,
                 fix=f"use Attr.{near.name}" if near else "use a member of Attr",
             )
-        if self._kind not in ATTRIBUTE_OWNER[attribute]:
-            owners = ", ".join(kind.c_name for kind in ATTRIBUTE_OWNER[attribute])
-            known = ", ".join(facts.attribute.name for facts in ATTRIBUTES[self._kind])
+        facts = get_attribute_facts(attribute)
+        if self._kind is not facts.owner:
+            own = ", ".join(one.attribute.name for one in get_attributes(self._kind))
             raise self._make_misuse_error(
-                f"{attribute.c_name} is an attribute of {owners}, not of {self._kind.c_name}",
+                f"{attribute.c_name} is an attribute of {facts.owner.c_name}, not of {self._kind.c_name}",
                 "attribute-of-another-descriptor",
                 attribute,
-                fix=f"the attributes of this descriptor are {known}",
+                fix=f"the attributes of this descriptor are {own}",
             )
         if facts.since > self._library.version:
             error = self._library.make_too_new_error(attribute)

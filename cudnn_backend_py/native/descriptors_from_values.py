@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from ..errors import UsageError
-from ..generated.descriptors import DescriptorValue
+from ..generated.attributes import DescriptorValue, get_attributes
 from ..generated.enums import AttributeType, DataType
 from .descriptor import Descriptor
 from .libcudnn import Library
@@ -28,7 +28,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
     ------
     UsageError, CudnnStatusError
         From the attribute or descriptor that is wrong; ``wrong-argument`` where there is no descriptor value,
-        ``value-nested-too-deep``.
+        ``unknown-field``, ``value-nested-too-deep``.
     """
     if not is_instance(value, DescriptorValue):
         raise UsageError(f"a DescriptorValue is needed, got {format_value_with_type(value)}", code="wrong-argument")
@@ -36,12 +36,18 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
     made = built.get(id(value))
     if made is not None:
         return made
+    attributes = get_attributes(value.kind)
+    unknown = value.fields.keys() - {facts.field for facts in attributes}
+    if unknown:
+        raise UsageError(
+            f"{value.kind.c_name} has no field {', '.join(sorted(unknown))}; its fields are "
+            f"{', '.join(facts.field for facts in attributes)}",
+            code="unknown-field",
+        )
     made = Descriptor(value.kind, on=on)
     try:
-        for facts in value.attributes:
-            if facts.role == "output":
-                continue
-            content = getattr(value, facts.field)
+        for facts in attributes:
+            content = value.fields.get(facts.field)
             if content is not None:
                 made.set(
                     facts.attribute,
@@ -64,11 +70,12 @@ def _choose_alpha_beta_type(value: DescriptorValue, field: str) -> AttributeType
     The attributes take several, and cuDNN reads the bytes in the type that the convolution computes in: those of a
     float32 taken for a double are next to 0.
     """
-    parameters = getattr(value, "convolution", None)
-    return _FACTOR_TYPES.get(getattr(parameters, "comp_type", None)) if field in ("alpha", "beta") else None
+    if field not in ("alpha", "beta") or "convolution" not in value.fields:
+        return None
+    return _FACTOR_TYPES.get(value.fields["convolution"].fields["comp_type"])
 
 
-_FACTOR_TYPES: dict[DataType | None, AttributeType] = {DataType.DOUBLE: AttributeType.DOUBLE}
+_FACTOR_TYPES: dict[DataType, AttributeType] = {DataType.DOUBLE: AttributeType.DOUBLE}
 
 
 def _convert_to_native(content: Any, on: Library, built: dict[int, Descriptor]) -> Any:

@@ -229,9 +229,10 @@ class Library:
         if prototype is None:
             raise AttributeError(name)
         function = self._load_function(self._cdll, name)
-        function.argtypes = types = [_get_c_type(parameter.c_type) for parameter in prototype.parameters]
-        has_status = prototype.returns == "cudnnStatus_t"
-        function.restype = ctypes.c_int if has_status else _get_c_type(prototype.returns)
+        returns, parameters, _ = prototype
+        function.argtypes = types = list(map(_get_c_type, parameters))
+        has_status = returns == "cudnnStatus_t"
+        function.restype = ctypes.c_int if has_status else _get_c_type(returns)
         self._add_errcheck(function)
         accepted: set[tuple[type, ...]] = set()  # types of arguments, looked at
 
@@ -256,7 +257,7 @@ class Library:
         try:
             return cdll[name]
         except AttributeError:
-            since = format_version_numbers(FUNCTIONS[name].since or ())
+            since = format_version_numbers(FUNCTIONS[name][2] or ())
             raise UsageError(
                 f"{name} needs cuDNN {since}, the loaded library is {self.version_text}",
                 code="function-newer-than-library",

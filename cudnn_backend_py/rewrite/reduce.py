@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import GraphError
-from ..generated.attributes import ATTRIBUTES
+from ..generated.attributes import get_attributes
 from ..generated.enums import DataType
 from ..graph import Graph, Op, Operation, Tensor
 from ..graph.data_types import BOOLEAN_TYPES
@@ -220,7 +220,7 @@ def _remove_optional_fields(graph: Graph) -> Iterator[tuple[str, Graph]]:
         if not isinstance(op, Operation):
             yield from _remove_optional_parameters(graph, op)
             continue
-        optional = {facts.field for facts in ATTRIBUTES[op.kind] if not facts.required} & set(op.fields)
+        optional = {facts.field for facts in get_attributes(op.kind) if not facts.required} & set(op.fields)
         groups = [{name for name in optional if name.startswith("subgraph")}, {n for n in optional if "dropout" in n}]
         for names in (*groups, *({name} for name in sorted(optional))):
             made = try_to_make_graph(partial(_replace_operation, graph, op, drop_operation_fields(op, names)))

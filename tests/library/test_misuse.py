@@ -33,7 +33,7 @@ from cudnn_backend_py import (
     explain,
     open_target,
 )
-from cudnn_backend_py.generated.attributes import ATTRIBUTES
+from cudnn_backend_py.generated.attributes import get_attribute_facts, get_attributes
 from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
 from tests.support.child import make_older_cudnn_environment, run_code
 
@@ -69,7 +69,7 @@ def make_square_matmul_graph() -> Graph:
 
 def make_setter(attribute: Attr, value: Any, **options: Any) -> Callable[[], Any]:
     """Return a call that sets one attribute of a new descriptor of its kind."""
-    kind = next(kind for kind, rows in ATTRIBUTES.items() if any(facts.attribute is attribute for facts in rows))
+    kind = get_attribute_facts(attribute).owner
     return lambda: Descriptor(kind).set(attribute, value, **options)
 
 
@@ -501,8 +501,8 @@ def test_bad_input_is_refused(call: Callable[[], Any], kind: type[CudnnBackendEr
 
 def _list_attributes_of_each_type() -> Iterator[Any]:
     seen: set[AttributeType] = set()
-    for kind, rows in ATTRIBUTES.items():
-        for facts in rows:
+    for kind in D:
+        for facts in get_attributes(kind):
             if facts.role != "output" and facts.types[0] not in seen and kind is not UNCREATABLE:
                 seen.add(facts.types[0])
                 yield pytest.param(kind, facts.attribute, max(1, facts.min_count), id=facts.types[0].name)
@@ -522,7 +522,7 @@ def test_every_descriptor_type_refuses_use_after_close(kind: D) -> None:
     descriptor.close()
     assert descriptor.closed
     calls: list[Callable[[], Any]] = [descriptor.finalize]
-    calls += [lambda facts=facts: descriptor.get(facts.attribute) for facts in ATTRIBUTES[kind][:3]]
+    calls += [lambda facts=facts: descriptor.get(facts.attribute) for facts in get_attributes(kind)[:3]]
     for call in calls:
         with pytest.raises(UsageError) as caught:
             call()

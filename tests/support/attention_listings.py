@@ -31,7 +31,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.errors import CudnnStatusError
-from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+from cudnn_backend_py.generated.attributes import get_attributes
 from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.target import Target, use_target
@@ -332,7 +332,7 @@ class _ListingReader:
             chances = {"bernoulli_dist_probability": float(named.pop("bernoulli_dist_probability"))}
             chances |= {"distribution": RngDistribution[named.pop("distribution")]}
             fields["rng"] = Parameters(DescriptorType.RNG, chances)
-        known = {normalize_port(facts.field): facts.field for facts in DESCRIPTORS[kind].attributes}
+        known = {normalize_port(facts.field): facts.field for facts in get_attributes(kind)}
         for key, text in named.items():
             if key == "subgraph":
                 fields |= self.make_subgraph(text)

@@ -13,7 +13,7 @@ import numpy as np
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphError
 from cudnn_backend_py.generated import enums
-from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+from cudnn_backend_py.generated.attributes import get_attributes
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
@@ -275,7 +275,7 @@ def _set_operation_field(data: Json, rng: random.Random) -> None:
     op = rng.choice(data["operations"])
     if op["operation"] not in DescriptorType.__members__:
         return
-    for facts in rng.sample(list(DESCRIPTORS[DescriptorType[op["operation"]]].attributes), 2):
+    for facts in rng.sample(get_attributes(DescriptorType[op["operation"]]), 2):
         kind = facts.types[0].name
         if facts.element == (DescriptorType.TENSOR,):
             names = [tensor["name"] for tensor in data["tensors"]]

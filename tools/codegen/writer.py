@@ -17,25 +17,12 @@ from .model import FIRST_VERSION, OPERATION_FACT_NAMES, Attribute, DescriptorMod
 CODEGEN_COMMAND = "python -m tools.codegen"
 _HASH_MARK = "seal: sha256:"
 
-_PYTHON_TYPES = {
-    "HANDLE": "Any",
-    "BOOLEAN": "bool",
-    "INT64": "int",
-    "INT32": "int",
-    "FLOAT": "float",
-    "DOUBLE": "float",
-    "VOID_PTR": "int",
-    "CHAR": "str",
-    "FRACTION": "tuple[int, int]",
-}
-
 
 def generate_all_files(model: GeneratedModel) -> dict[str, str]:
     """Return every generated file by name, formatted and with its hash."""
     sources = {
         "__init__.py": _write_package_module,
         "attributes.py": _write_attributes_module,
-        "descriptors.py": _write_descriptors_module,
         "enums.py": _write_enums_module,
         "operations.py": _write_operations_module,
         "prototypes.py": _write_prototypes_module,
@@ -116,9 +103,10 @@ USUAL_DATA_TYPES = {
 
 
 class _CudnnEnumType(EnumType):
-    """The type of enums of integers: their members are made without the checks that ``EnumType`` makes of each.
+    """The type of enums of integers: made without what ``EnumType`` does and checks for each enum and member.
 
-    These took a seventh of the time of importing the package for a first plan.
+    That took a quarter of the time of importing the package for a first plan. An enum inherits what ``EnumType`` gave
+    its base, but for the containers of members.
     """
 
     @classmethod
@@ -126,12 +114,14 @@ class _CudnnEnumType(EnumType):
         return {}
 
     def __new__(metacls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, **options: Any) -> _CudnnEnumType:
-        numbers = {key: value for key, value in body.items() if type(value) is int and key[0] != "_"}
-        rest = EnumType.__prepare__(name, bases)
-        for key, value in body.items():
-            if key not in numbers:
+        if type(bases[0]) is not metacls or bases[0]._member_map_:  # not from `CudnnEnum`
+            rest = EnumType.__prepare__(name, bases)
+            for key, value in body.items():
                 rest[key] = value
-        made = super().__new__(metacls, name, bases, rest, **options)
+            return super().__new__(metacls, name, bases, rest, **options)
+        numbers = {key: body.pop(key) for key, value in [*body.items()] if type(value) is int and key[0] != "_"}
+        containers = {key: type(value)() for key, value in bases[0].__dict__.items() if type(value) in (dict, list)}
+        made = type.__new__(metacls, name, bases, body | containers, **options)
         by_value, by_name, names = made._value2member_map_, made._member_map_, made._member_names_
         for key, value in numbers.items():
             member = by_value.get(value)
@@ -231,86 +221,48 @@ def _write_enum_class(enum: EnumModel) -> str:
 
 # -------------------------------------------------------------------------------------- prototypes.py
 
-_PROTOTYPES_CODE = '''"""Every function, struct and callback type of cudnn_graph.h, as data."""
+_PROTOTYPES_CODE = '''"""Every function of cudnn_graph.h, as data."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Parameter(NamedTuple):
-    """A parameter of a function or a field of a struct, with its C type."""
-
-    name: str
-    c_type: str
-
-
-class Function(NamedTuple):
-    """The prototype of a C function, with the cuDNN version that added it."""
-
-    name: str
-    returns: str
-    parameters: tuple[Parameter, ...]
-    since: tuple[int, int, int] | None
-    deprecated: bool = False
-
-
-def _parameters(**types: str) -> tuple[Parameter, ...]:
-    return tuple(Parameter(name, c_type) for name, c_type in types.items())
-
-
-'''
+#: By name: C type of the result, those of the parameters, and the cuDNN version that added the function.
+FUNCTIONS: dict[str, tuple[str, tuple[str, ...], tuple[int, int, int] | None]] = '''
 
 
 def _write_prototypes_module(model: GeneratedModel) -> str:
-    header = model.header
-    structs = ", ".join(f"{name!r}: {_format_parameters(fields)}" for name, fields in header.structs.items())
-    return "\n".join(
-        [
-            _PROTOTYPES_CODE,
-            f"FUNCTIONS = {_write_functions(header.functions)}",
-            f"CALLBACKS = {_write_functions(header.callbacks)}",
-            f"STRUCTS = {{{structs}}}",
-        ]
+    rows = (
+        f"{f.name!r}: ({f.returns!r}, {tuple(p.c_type for p in f.parameters)}, {f.since})"
+        for f in model.header.functions
     )
+    return f"{_PROTOTYPES_CODE}{{{', '.join(rows)}}}"
 
 
-def _write_functions(functions: Iterable[Any]) -> str:
-    rows = []
-    for f in functions:
-        deprecated = ", deprecated=True" if f.deprecated else ""
-        rows.append(f"Function({f.name!r}, {f.returns!r}, {_format_parameters(f.parameters)}, {f.since}{deprecated})")
-    return f"{{function.name: function for function in ({', '.join(rows)},)}}"
+# ------------------------------------------------------------------------------------- attributes.py
 
+_ATTRIBUTES_CODE = '''"""Element types, counts and direction of every attribute of every descriptor type.
 
-def _format_parameters(parameters: Iterable[Any]) -> str:
-    """Return the parameters as the text of a call, with their names as keywords."""
-    return f"_parameters({', '.join(f'{p.name}={p.c_type!r}' for p in parameters)})"
-
-
-# ------------------------------------------------------------------- attributes.py and descriptors.py
-
-_ATTRIBUTES_CODE = '''"""Element types, counts and direction of every attribute of every descriptor type."""
+The facts of a descriptor type are made when they are first read: a program reads those of few.
+"""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Literal, NamedTuple
+from functools import cache
+from typing import Any, Literal
 
+from ..frozen import FrozenValue
 from .enums import {enums}
 
-_A = AttributeName
 _T = AttributeType
-_D = DescriptorType
 
 
-class AttributeFacts(NamedTuple):
-    """One attribute: its element types (preferred first), counts, direction and history.
+class AttributeFacts(FrozenValue):
+    """One attribute: its descriptor type, element types (preferred first), counts, direction and history.
 
     ``max_count`` is ``None`` where the header gives no bound; ``element`` lists the descriptor types that fit
     where the element is a descriptor.
     """
 
+    owner: DescriptorType
     attribute: AttributeName
     field: str
     types: tuple[AttributeType, ...]
@@ -322,27 +274,58 @@ class AttributeFacts(NamedTuple):
     element: tuple[DescriptorType, ...]
 
 
-def _facts(
-    role: Literal["input", "output", "both"],
-    required: bool,
-    attribute: _A,
+class DescriptorValue(FrozenValue, kw_only=True):
+    """A descriptor's attributes as plain data, without a C object.
+
+    ``fields`` has the values of the attributes that are set, by :attr:`AttributeFacts.field`.
+    """
+
+    kind: DescriptorType
+    fields: dict[str, Any]
+
+
+@cache
+def get_attributes(kind: DescriptorType) -> tuple[AttributeFacts, ...]:
+    """Return the attributes of a descriptor type, in the header's order."""
+    return tuple(_make_facts(kind, *row) for row in _ROWS[kind.name])
+
+
+@cache
+def get_attribute_facts(attribute: AttributeName) -> AttributeFacts:
+    """Return the facts of an attribute."""
+    owner = DescriptorType[_map_attributes_to_owners()[attribute.name]]
+    return next(facts for facts in get_attributes(owner) if facts.attribute is attribute)
+
+
+@cache
+def _map_attributes_to_owners() -> dict[str, str]:
+    return {row[1]: owner for owner, rows in _ROWS.items() for row in rows}
+
+
+def _make_facts(
+    owner: DescriptorType,
+    use: Literal["required", "optional", "output", "both"],
+    name: str,
     field: str,
-    *taken: _T | _D,
+    types: str,
+    element: str = "",
     count: tuple[int, int | None] = (1, 1),
 ) -> AttributeFacts:
-    types = [item for item in taken if isinstance(item, _T)]
-    element = [item for item in taken if isinstance(item, _D)]
-    if element:
-        types.append(_T.BACKEND_DESCRIPTOR)
+    attribute = AttributeName[name]
+    kinds = [kind for kind in _ROWS if kind.startswith("OPERATION_")] if element == "OPERATION_*" else element.split()
     return AttributeFacts(
-        attribute, field, tuple(types), count[0], count[1], role, required, attribute.since, tuple(element)
+        owner=owner,
+        attribute=attribute,
+        field=field,
+        types=tuple(AttributeType[one] for one in (*types.split(), *["BACKEND_DESCRIPTOR"] * bool(kinds))),
+        min_count=count[0],
+        max_count=count[1],
+        role="input" if use == "required" or use == "optional" else use,
+        required=use == "required",
+        since=attribute.since,
+        element=tuple(DescriptorType[one] for one in kinds),
     )
 
-
-_required = partial(_facts, "input", True)
-_optional = partial(_facts, "input", False)
-_output = partial(_facts, "output", False)
-_both = partial(_facts, "both", False)
 
 '''
 
@@ -352,18 +335,13 @@ def _write_attributes_module(model: GeneratedModel) -> str:
     names = {"AttributeName", "AttributeType", "CudnnEnum", "DescriptorType", *model.enum_of_type.values()}
     operations = tuple(d.kind for d in model.descriptors if d.kind.startswith("OPERATION_"))
     rows = "".join(
-        f"_D.{d.kind}: ({''.join(_format_attribute_facts(a, operations) + ', ' for a in d.attributes)}),\n"
+        f"{d.kind!r}: ({''.join(f'{_make_attribute_row(a, operations)!r}, ' for a in d.attributes)}),\n"
         for d in model.descriptors
     )
     return "\n".join(
         [
             _ATTRIBUTES_CODE.replace("{enums}", _format_imports(names)),
-            f"_OPERATIONS = ({', '.join(f'_D.{kind}' for kind in operations)},)",
-            f"ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {{{rows}}}",
-            "ATTRIBUTE_FACTS: dict[AttributeName, AttributeFacts] = "
-            "{facts.attribute: facts for rows in ATTRIBUTES.values() for facts in rows}",
-            "ATTRIBUTE_OWNER: dict[AttributeName, tuple[DescriptorType, ...]] = "
-            "{facts.attribute: (kind,) for kind, rows in ATTRIBUTES.items() for facts in rows}",
+            f"_ROWS: dict[str, tuple[tuple[Any, ...], ...]] = {{{rows}}}",
             f"ENUM_OF_TYPE: dict[AttributeType, type[CudnnEnum]] = {{{of_type}}}",
         ]
     )
@@ -374,75 +352,15 @@ def _format_imports(names: Iterable[str]) -> str:
     return "(" + "".join(f"\n    {name}," for name in sorted(names)) + "\n)"
 
 
-def _format_attribute_facts(attribute: Attribute, operations: tuple[str, ...]) -> str:
-    """Return an attribute's row in the generated table, such as ``_required(_A.NAME, 'field', _T.INT64)``."""
-    kinds = "*_OPERATIONS" if attribute.element == operations else ", ".join(f"_D.{kind}" for kind in attribute.element)
-    taken = [f"_T.{name}" for name in attribute.types if name != "BACKEND_DESCRIPTOR"] + [kinds] * bool(kinds)
-    count = "" if attribute.count == (1, 1) else f", count={attribute.count}"
-    role = {"input": "_required" if attribute.required else "_optional"}.get(attribute.role, f"_{attribute.role}")
-    return f"{role}(_A.{attribute.name}, {attribute.field!r}, {', '.join(taken)}{count})"
-
-
-_DESCRIPTORS_CODE = '''"""One frozen value class per descriptor type, with the facts of its attributes."""
-
-from __future__ import annotations
-
-from typing import Any, ClassVar
-
-from ..frozen import FrozenValue
-from .attributes import ATTRIBUTES, AttributeFacts
-from .enums import {enums}
-
-_D = DescriptorType
-DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
-
-
-class DescriptorValue(FrozenValue, kw_only=True):
-    """Base of the value classes: a descriptor's attributes as plain data, without a C object."""
-
-    kind: ClassVar[DescriptorType]
-    attributes: ClassVar[tuple[AttributeFacts, ...]]
-
-    def __init_subclass__(cls, kind: DescriptorType) -> None:
-        super().__init_subclass__()
-        cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
-        DESCRIPTORS[kind] = cls
-
-'''
-
-
-def _write_descriptors_module(model: GeneratedModel) -> str:
-    classes = {descriptor.kind: descriptor.name for descriptor in model.descriptors}
-    bodies = [_write_descriptor_class(descriptor, model, classes) for descriptor in model.descriptors]
-    annotated = " ".join(word for body in bodies for word in body.replace("[", " ").replace(",", " ").split())
-    used = {e for e in model.enum_of_type.values() if e in annotated.split()} | {"DescriptorType"}
-    return "\n".join([_DESCRIPTORS_CODE.replace("{enums}", _format_imports(used)), *bodies])
-
-
-def _write_descriptor_class(descriptor: DescriptorModel, model: GeneratedModel, classes: dict[str, str]) -> str:
-    count = len(descriptor.attributes)
-    lines = [
-        f"\n\nclass {descriptor.name}(DescriptorValue, kind=_D.{descriptor.kind}):",
-        f'    """{descriptor.source.c_name}, since cuDNN {_format_version(descriptor.since)}; '
-        f'{count} attribute{"s"[: count != 1]}."""\n',
-    ]
-    settable = [a for a in descriptor.attributes if a.role != "output"]
-    for attribute in sorted(settable, key=lambda a: not a.required):
-        annotation = _format_annotation(attribute, model, classes)
-        optional = "" if attribute.required else " | None = None" if annotation != "Any" else " = None"
-        lines.append(f"    {attribute.field}: {annotation}{optional}")
-    return "\n".join(lines) + "\n"
-
-
-def _format_annotation(attribute: Attribute, model: GeneratedModel, classes: dict[str, str]) -> str:
-    names: list[str] = []
-    for kind in attribute.types:
-        if kind == "BACKEND_DESCRIPTOR":
-            names.append(classes[attribute.element[0]] if len(attribute.element) == 1 else "DescriptorValue")
-        else:
-            names.append(_PYTHON_TYPES.get(kind) or model.enum_of_type[kind])
-    single = " | ".join(dict.fromkeys(names))
-    return single if attribute.count[1] == 1 or attribute.types == ("CHAR",) else f"tuple[{single}, ...]"
+def _make_attribute_row(attribute: Attribute, operations: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return an attribute's row in the generated table: the arguments of ``_make_facts`` after `owner`."""
+    use = {"input": "required" if attribute.required else "optional"}.get(attribute.role, attribute.role)
+    types = " ".join(kind for kind in attribute.types if kind != "BACKEND_DESCRIPTOR")
+    element = "OPERATION_*" if attribute.element == operations else " ".join(attribute.element)
+    row = (use, attribute.name, attribute.field, types)
+    if attribute.count != (1, 1):
+        return (*row, element, attribute.count)
+    return (*row, element) if element else row
 
 
 # -------------------------------------------------------------------------------------- operations.py

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...generated.attributes import AttributeFacts
-from ...generated.descriptors import DescriptorValue
+from ...generated.attributes import AttributeFacts, DescriptorValue, get_attributes
 from ...generated.enums import AttributeType, CudnnEnum, DescriptorType
 from ...graph import Graph
 from ...native.values import is_convertible
@@ -91,14 +90,14 @@ class _CppWriter:
         if id(value) in self._names_by_id:
             return self._names_by_id[id(value)]
         if value.kind is DescriptorType.TENSOR:
-            uid = value.unique_id  # type: ignore[attr-defined]
+            uid = value.fields["unique_id"]
             wish = f"tensor_{self._tensor_names.get(uid, uid)}"
         name = self._names_by_id[id(value)] = self._make_identifier(wish)
         self._require_version(value.kind, value.kind.since)
         lines = [f"    // {_format_comment(comment)}"] if comment else []
         lines.append(f"    const Descriptor {name} = create({value.kind.c_name});")
-        for facts in value.attributes:
-            content = None if facts.role == "output" else getattr(value, facts.field)
+        for facts in get_attributes(value.kind):
+            content = value.fields.get(facts.field)
             if content is not None:
                 lines.append(self._format_attribute(name, facts, content))
         self._lines += [*lines, f"    finalize({name}, {_format_string(name)});", ""]

@@ -284,11 +284,11 @@ def test_refused_configs_list_reasons_innermost_first() -> None:
 
 def make_rope_graph() -> Graph:
     """Return a graph with an operation that cuDNN 9.19 does not know."""
-    from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+    from cudnn_backend_py.generated.attributes import get_attributes
 
     g = GraphBuilder("rope")
     fields: dict[str, Any] = {}
-    for facts in DESCRIPTORS[DescriptorType.OPERATION_ROPE_FWD].attributes:
+    for facts in get_attributes(DescriptorType.OPERATION_ROPE_FWD):
         if facts.role == "output" or not facts.required:
             continue
         fields[facts.field] = g.tensor(facts.field, (2, 4, 128, 64)) if facts.element else 64
@@ -324,10 +324,10 @@ def test_attribute_newer_than_the_library_is_not_supported() -> None:
 
 def make_graph_with_newer_attribute() -> Graph:
     """Return unified attention with a tensor that cuDNN 9.19 does not know."""
-    from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+    from cudnn_backend_py.generated.attributes import get_attributes
 
     g = GraphBuilder("newer")
-    facts = DESCRIPTORS[DescriptorType.OPERATION_SDPA_FWD].attributes
+    facts = get_attributes(DescriptorType.OPERATION_SDPA_FWD)
     newest = max((item for item in facts if item.element == (DescriptorType.TENSOR,)), key=lambda item: item.since)
     assert newest.since > (9, 19, 0)
     names = [item.field for item in facts if item.required] + [newest.field]

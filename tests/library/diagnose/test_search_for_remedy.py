@@ -151,17 +151,17 @@ def test_an_unverified_suggestion_is_replaced_by_a_judged_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"),
+    ("name", "remedy"),
     [
-        ("gen stats", "put it into the graph of the matmul before or after it, which is not known here [not judged]"),
+        ("gen stats", "put it into the graph of the matmul before or after it, which is not known here"),
         (
             "bn backward weights",
             "put it after a data gradient of a convolution, the batch norm once more, and RELU_BWD with its result in "
-            "memory, in one graph [not judged]",
+            "memory, in one graph",
         ),
     ],
 )
-def test_a_suggestion_about_another_graph_is_kept_unchanged(name: str, advice: str) -> None:
+def test_a_suggestion_about_another_graph_is_kept_unchanged(name: str, remedy: str) -> None:
     with Judge() as judge:
         question = Query(GRAPHS_OF_FULL_CUDNN[name](), "sm90")
         refused = judge.run_query(question)
@@ -169,7 +169,7 @@ def test_a_suggestion_about_another_graph_is_kept_unchanged(name: str, advice: s
     assert verdict.cause == refused.cause
     assert verdict.cause is not None
     assert verdict.cause.label == "suggestion"
-    assert verdict.cause.advice == advice
+    assert verdict.cause.remedy == remedy
     assert verdict.limits[-1].endswith(" pairs of changes were checked, none helps")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudnn_backend_py.generated.attributes import ATTRIBUTES, AttributeFacts
+from cudnn_backend_py.generated.attributes import AttributeFacts, get_attributes
 from cudnn_backend_py.generated.enums import AttributeName as A
 from cudnn_backend_py.generated.enums import AttributeType as T
 from cudnn_backend_py.generated.enums import DescriptorType as D
@@ -53,13 +53,13 @@ ELEMENT_CHECKED = {
 
 SETTABLE = [
     pytest.param(kind, facts, id=facts.attribute.name)
-    for kind, rows in ATTRIBUTES.items()
+    for kind in D
     if kind not in UNCREATABLE
-    for facts in rows
+    for facts in get_attributes(kind)
     if facts.role != "output"
 ]
 INPUTS: list[tuple[D, AttributeFacts]] = [(p.values[0], p.values[1]) for p in SETTABLE]  # type: ignore[misc]
-OUTPUTS = [(kind, f) for kind, rows in ATTRIBUTES.items() for f in rows if f.role == "output"]
+OUTPUTS = [(kind, f) for kind in D for f in get_attributes(kind) if f.role == "output"]
 
 
 def query(kind: D, facts: AttributeFacts, element_type: T, count: int | None = None) -> AttributeQuery:

@@ -19,7 +19,7 @@ from cudnn_backend_py import (
     library,
     open_target,
 )
-from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+from cudnn_backend_py.generated.attributes import get_attributes
 from tests.support.typical_graphs import TYPICAL_GRAPHS
 
 D = DescriptorType
@@ -54,7 +54,7 @@ def iterate_finalized_descriptors(name: str) -> Iterator[Descriptor]:
 def test_getting_the_counted_elements_returns_every_element(name: str) -> None:
     seen: dict[str, int] = {}
     for descriptor in iterate_finalized_descriptors(name):
-        for facts in DESCRIPTORS[descriptor.kind].attributes:
+        for facts in get_attributes(descriptor.kind):
             element = facts.types[0]
             try:
                 _, every = capi.cudnnBackendGetAttribute(descriptor, facts.attribute, element, facts.max_count or 64)

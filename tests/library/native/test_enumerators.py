@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
+from cudnn_backend_py.generated.attributes import ENUM_OF_TYPE, get_attributes
 from cudnn_backend_py.generated.enums import AttributeName, AttributeType, CudnnEnum, DescriptorType
 from cudnn_backend_py.native.descriptor import _RENUMBERED_ENUMERATORS
 from tests.support.child import make_cudnn_environment, run_code
@@ -18,7 +18,7 @@ VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)
 SET_EVERY_ENUMERATOR_PROGRAM = """
 import json
 from cudnn_backend_py import AttributeType, CudnnBackendError, Descriptor, DescriptorType, library
-from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
+from cudnn_backend_py.generated.attributes import ENUM_OF_TYPE, get_attributes
 lib = library()
 sent = []
 whole = lib.cudnnBackendSetAttribute
@@ -34,13 +34,13 @@ def ending(call):
         return [error.code, error.headline, len(sent)]
     return ["done", "", len(sent)]
 found = {}
-for kind, rows in ATTRIBUTES.items():
+for kind in DescriptorType:
     if kind is DescriptorType.INTERMEDIATE_INFO:
         continue
     found[f"kind {kind.name}"] = ending(lambda: Descriptor(kind))
     if kind.since > lib.version:
         continue
-    for facts in rows:
+    for facts in get_attributes(kind):
         found[f"attribute {facts.attribute.name}"] = ending(lambda: Descriptor(kind).count(facts.attribute))
         if facts.role == "output" or facts.since > lib.version:
             continue
@@ -89,7 +89,8 @@ def test_only_enumerators_newer_than_cudnn_are_refused(enumerator_outcomes: dict
 
 
 def test_every_settable_enumerator_was_tested() -> None:
-    types = {kind for rows in ATTRIBUTES.values() for facts in rows if facts.role != "output" for kind in facts.types}
+    settable = [facts for kind in DescriptorType for facts in get_attributes(kind) if facts.role != "output"]
+    types = {kind for facts in settable for kind in facts.types}
     assert {AttributeType.DATA_TYPE, AttributeType.POINTWISE_MODE, AttributeType.HEUR_MODE} < types
 
 

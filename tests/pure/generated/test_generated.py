@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 import pickle
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cudnn_backend_py.generated
-from cudnn_backend_py.generated import attributes, descriptors, enums, prototypes
+from cudnn_backend_py.generated import attributes, enums, prototypes
 from cudnn_backend_py.generated.enums import AttributeName as A
 from cudnn_backend_py.generated.enums import AttributeType as T
 from cudnn_backend_py.generated.enums import DescriptorType as D
@@ -145,22 +144,22 @@ def test_constants_have_the_values_of_the_header() -> None:
 
 
 def test_sample_prototypes_equal_those_of_the_header() -> None:
-    get = prototypes.FUNCTIONS["cudnnBackendGetAttribute"]
-    assert [p.c_type for p in get.parameters] == [
-        "cudnnBackendDescriptor_t",
-        "cudnnBackendAttributeName_t",
-        "cudnnBackendAttributeType_t",
-        "int64_t",
-        "int64_t *",
-        "void *",
-    ]
-    assert prototypes.FUNCTIONS["cudnnGetErrorString"].returns == "const char *"
-    assert prototypes.FUNCTIONS["cudnnGetVersion"].parameters == ()
-    assert prototypes.FUNCTIONS["cudnnGetCallback"].parameters[1].c_type == "void **"
-    assert prototypes.FUNCTIONS["cudnnBackendInitialize"].deprecated
-    assert prototypes.FUNCTIONS["cudnnGetExecutionPlanWorkspaceSize"].since == (9, 23, 0)
-    assert prototypes.STRUCTS["cudnnDebug_t"][-1] == prototypes.Parameter("reserved", "int[15]")
-    assert [p.c_type for p in prototypes.CALLBACKS["cudnnCallback_t"].parameters][2] == "const cudnnDebug_t *"
+    assert prototypes.FUNCTIONS["cudnnBackendGetAttribute"] == (
+        "cudnnStatus_t",
+        (
+            "cudnnBackendDescriptor_t",
+            "cudnnBackendAttributeName_t",
+            "cudnnBackendAttributeType_t",
+            "int64_t",
+            "int64_t *",
+            "void *",
+        ),
+        (9, 0, 0),
+    )
+    assert prototypes.FUNCTIONS["cudnnGetErrorString"][0] == "const char *"
+    assert prototypes.FUNCTIONS["cudnnGetVersion"][1] == ()
+    assert prototypes.FUNCTIONS["cudnnGetCallback"][1][1] == "void **"
+    assert prototypes.FUNCTIONS["cudnnGetExecutionPlanWorkspaceSize"][2] == (9, 23, 0)
 
 
 @pytest.mark.parametrize("kind", enums.ENUMS.values(), ids=lambda kind: kind.__name__)
@@ -181,35 +180,26 @@ def test_members_are_those_of_an_ordinary_enum(kind: type[enums.CudnnEnum]) -> N
         setattr(kind, next(iter(kind.__members__)), 1)
 
 
-# --------------------------------------------------------------------------------------- descriptors
+# ---------------------------------------------------------------------------------------- attributes
 
-
-def test_every_descriptor_type_has_a_value_class() -> None:
-    assert set(descriptors.DESCRIPTORS) == set(D)
-    assert len({cls.__name__ for cls in descriptors.DESCRIPTORS.values()}) == len(D) == 51
+ALL_FACTS = [facts for kind in D for facts in attributes.get_attributes(kind)]
 
 
 def test_every_attribute_has_a_description_and_a_descriptor() -> None:
-    assert set(attributes.ATTRIBUTE_FACTS) == set(attributes.ATTRIBUTE_OWNER) == set(A)
-    assert sum(map(len, attributes.ATTRIBUTES.values())) == len(A) == 383
+    assert {facts.attribute for facts in ALL_FACTS} == set(A)
+    assert len(ALL_FACTS) == len(A) == 383
+    assert len(D) == 51
 
 
 @pytest.mark.parametrize("kind", list(D), ids=lambda kind: kind.name)
-def test_fields_of_a_descriptor_class_are_its_settable_attributes(kind: D) -> None:
-    cls = descriptors.DESCRIPTORS[kind]
-    rows = attributes.ATTRIBUTES[kind]
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    names = [facts.field for facts in rows]
-    assert len(set(names)) == len(names)
-    assert set(fields) == {facts.field for facts in rows if facts.role != "output"}
-    for facts in rows:
-        if facts.field in fields:
-            assert (fields[facts.field].default is dataclasses.MISSING) == facts.required
-    assert cls.kind is kind
-    assert cls.attributes is rows
+def test_attributes_of_a_descriptor_have_different_field_names(kind: D) -> None:
+    rows = attributes.get_attributes(kind)
+    assert len({facts.field for facts in rows}) == len(rows)
+    assert all(facts.owner is kind for facts in rows)
+    assert all(attributes.get_attribute_facts(facts.attribute) is facts for facts in rows)
 
 
-@pytest.mark.parametrize("facts", attributes.ATTRIBUTE_FACTS.values(), ids=lambda facts: facts.attribute.name)
+@pytest.mark.parametrize("facts", ALL_FACTS, ids=lambda facts: facts.attribute.name)
 def test_attribute_descriptions_are_consistent(facts: attributes.AttributeFacts) -> None:
     assert facts.types
     assert facts.max_count is None or 0 <= facts.min_count <= facts.max_count
@@ -236,11 +226,11 @@ def test_attribute_descriptions_are_consistent(facts: attributes.AttributeFacts)
     ],
 )
 def test_attributes_have_the_expected_field_names(name: A, field: str) -> None:
-    assert attributes.ATTRIBUTE_FACTS[name].field == field
+    assert attributes.get_attribute_facts(name).field == field
 
 
 def test_mistakes_of_the_cudnn_header_are_corrected() -> None:
-    facts = attributes.ATTRIBUTE_FACTS
+    facts = {name: attributes.get_attribute_facts(name) for name in A}
     assert facts[A.OPERATION_REDUCTION_DESC].element == (D.REDUCTION,)
     assert facts[A.RESAMPLE_NAN_PROPAGATION].types == (T.NAN_PROPOGATION,)
     assert facts[A.CONVOLUTION_CONV_MODE].types == (T.CONVOLUTION_MODE,)
@@ -248,7 +238,7 @@ def test_mistakes_of_the_cudnn_header_are_corrected() -> None:
 
 
 def test_operations_of_a_graph_are_the_operation_descriptors() -> None:
-    element = attributes.ATTRIBUTE_FACTS[A.OPERATIONGRAPH_OPS].element
+    element = attributes.get_attribute_facts(A.OPERATIONGRAPH_OPS).element
     assert set(element) == {kind for kind in D if kind.name.startswith("OPERATION_")}
     assert D.OPERATIONGRAPH not in element
 
@@ -260,11 +250,3 @@ def test_every_attribute_type_with_enum_values_has_its_enum() -> None:
     }  # fmt: skip
     assert set(attributes.ENUM_OF_TYPE) == set(T) - plain
     assert attributes.ENUM_OF_TYPE[T.HEUR_MODE] is enums.HeurMode
-
-
-def test_descriptor_values_are_immutable_and_compared_by_value() -> None:
-    matmul = descriptors.Matmul(comp_type=enums.DataType.FLOAT)
-    assert matmul == descriptors.Matmul(comp_type=enums.DataType.FLOAT)
-    assert dataclasses.replace(matmul, padding_value=1.0) != matmul
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        matmul.comp_type = enums.DataType.HALF  # type: ignore[misc]

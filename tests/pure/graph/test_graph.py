@@ -18,7 +18,7 @@ import pytest
 
 import cudnn_backend_py
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError
-from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
+from cudnn_backend_py.generated.attributes import ENUM_OF_TYPE, get_attributes
 from cudnn_backend_py.generated.enums import (
     AttributeType,
     PointwiseMode,
@@ -160,7 +160,7 @@ def test_every_pointwise_mode_can_be_built(mode: PointwiseMode) -> None:
 def test_every_operation_has_output_ports_that_are_fields() -> None:
     assert sorted(OUTPUT_PORTS) == OPERATIONS
     for kind, ports in OUTPUT_PORTS.items():
-        facts = {item.field: item for item in ATTRIBUTES[kind]}
+        facts = {item.field: item for item in get_attributes(kind)}
         assert ports
         assert ports <= set(facts), kind.name
         assert all(facts[port].element == (D.TENSOR,) for port in ports), kind.name
@@ -200,7 +200,7 @@ def make_sample_attribute_value(
 
 def list_required_fields(kind: DescriptorType) -> dict[str, Any]:
     made = {}
-    for facts in ATTRIBUTES[kind]:
+    for facts in get_attributes(kind):
         if facts.required and facts.role != "output":
             value = make_sample_attribute_value(facts.types, facts.element, f"{facts.field}_of_{kind.name}")
             made[facts.field] = value if facts.max_count == 1 else (value,)
@@ -210,7 +210,7 @@ def list_required_fields(kind: DescriptorType) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.name)
 def test_every_operation_can_be_created_from_its_required_attributes(kind: DescriptorType) -> None:
     made = Operation(kind, "op", list_required_fields(kind))
-    assert list(made.fields) == [item.field for item in ATTRIBUTES[kind] if item.field in made.fields]
+    assert list(made.fields) == [item.field for item in get_attributes(kind) if item.field in made.fields]
     assert pickle.loads(pickle.dumps(made)) == made
     assert hash(pickle.loads(pickle.dumps(made))) == hash(made)
 

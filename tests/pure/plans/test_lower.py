@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder
-from cudnn_backend_py.generated import descriptors as d
+from cudnn_backend_py.generated.attributes import DescriptorValue
 from cudnn_backend_py.generated.enums import (
     ConvolutionMode,
     PointwiseMode,
@@ -22,22 +21,22 @@ from tests.support.graphs import make_convolution, make_relu, make_sdpa, make_te
 from tests.support.varied_graphs import VARIED_GRAPHS
 
 F32, F16 = DataType.FLOAT, DataType.HALF
-P = PointwiseMode
+P, D = PointwiseMode, DescriptorType
 
 
-def iterate_descriptor_values(value: Any) -> Iterator[d.DescriptorValue]:
+def make_value(kind: D, **fields: Any) -> DescriptorValue:
+    return DescriptorValue(kind=kind, fields=fields)
+
+
+def iterate_descriptor_values(value: Any) -> Iterator[DescriptorValue]:
     """Yield every nested descriptor value, once for each reference to it."""
     if isinstance(value, tuple):
         for item in value:
             yield from iterate_descriptor_values(item)
-    elif isinstance(value, d.DescriptorValue):
+    elif isinstance(value, DescriptorValue):
         yield value
-        for item in dataclasses.fields(value):
-            yield from iterate_descriptor_values(getattr(value, item.name))
-
-
-def list_fields_that_are_set(value: d.DescriptorValue) -> set[str]:
-    return {item.name for item in dataclasses.fields(value) if getattr(value, item.name) is not None}
+        for item in value.fields.values():
+            yield from iterate_descriptor_values(item)
 
 
 def test_a_small_graph_is_lowered_to_the_expected_values() -> None:
@@ -48,27 +47,30 @@ def test_a_small_graph_is_lowered_to_the_expected_values() -> None:
 
     def make_tensor_value(
         uid: int, dims: tuple[int, ...], strides: tuple[int, ...], kind: DataType, **more: Any
-    ) -> d.Tensor:
+    ) -> DescriptorValue:
         more = {"byte_alignment": 16} | more
-        return d.Tensor(unique_id=uid, data_type=kind, dimensions=dims, strides=strides, **more)
+        return make_value(D.TENSOR, unique_id=uid, data_type=kind, dimensions=dims, strides=strides, **more)
 
     product = make_tensor_value(3, (1, 8, 16), (128, 16, 1), F32, is_virtual=True)
     scaled = make_tensor_value(5, (1, 8, 16), (128, 16, 1), F32, is_virtual=True)
     assert lower(g.graph()) == (
-        d.OperationMatmul(
-            matmul=d.Matmul(comp_type=F32),
+        make_value(
+            D.OPERATION_MATMUL,
+            matmul=make_value(D.MATMUL, comp_type=F32),
             a=make_tensor_value(1, (1, 8, 64), (512, 64, 1), F16),
             b=make_tensor_value(2, (1, 64, 16), (1024, 1, 64), F16, byte_alignment=2),
             c=product,
         ),
-        d.OperationPointwise(
-            pointwise=d.Pointwise(mode=P.MUL, math_prec=F32),
+        make_value(
+            D.OPERATION_POINTWISE,
+            pointwise=make_value(D.POINTWISE, mode=P.MUL, math_prec=F32),
             x=product,
             b=make_tensor_value(4, (1, 1, 1), (1, 1, 1), F32, is_by_value=True),
             y=scaled,
         ),
-        d.OperationReduction(
-            reduction=d.Reduction(operator=ReduceTensorOp.MAX, comp_type=F32, is_deterministic=True),
+        make_value(
+            D.OPERATION_REDUCTION,
+            reduction=make_value(D.REDUCTION, operator=ReduceTensorOp.MAX, comp_type=F32, is_deterministic=True),
             x=scaled,
             y=make_tensor_value(6, (1, 8, 1), (8, 1, 1), F32),
         ),
@@ -77,11 +79,10 @@ def test_a_small_graph_is_lowered_to_the_expected_values() -> None:
 
 def test_unset_attributes_stay_unset() -> None:
     value = lower(Graph((make_relu(make_tensor("x", 4), make_tensor("y", 4)),)))[0]
-    assert isinstance(value, d.OperationPointwise)
-    assert list_fields_that_are_set(value) == {"pointwise", "x", "y"}
-    assert list_fields_that_are_set(value.pointwise) == {"mode", "math_prec"}
-    assert value.x is not None
-    assert list_fields_that_are_set(value.x) == {"unique_id", "data_type", "byte_alignment", "dimensions", "strides"}
+    assert value.kind is D.OPERATION_POINTWISE
+    assert set(value.fields) == {"pointwise", "x", "y"}
+    assert set(value.fields["pointwise"].fields) == {"mode", "math_prec"}
+    assert set(value.fields["x"].fields) == {"unique_id", "data_type", "byte_alignment", "dimensions", "strides"}
 
 
 def test_every_option_of_a_tensor_is_lowered() -> None:
@@ -91,10 +92,11 @@ def test_every_option_of_a_tensor_is_lowered() -> None:
         vector_count=4, vector_dim=1, virtual=True,
     )  # fmt: skip
     (value,) = lower(Graph((make_relu(x, make_tensor("y", 2, 32)),), is_subgraph=True))
-    assert isinstance(value, d.OperationPointwise)
-    made = value.x
+    assert value.kind is D.OPERATION_POINTWISE
+    made = value.fields["x"]
     assert made is not None
-    assert made == d.Tensor(
+    assert made == make_value(
+        D.TENSOR,
         unique_id=x.uid,
         data_type=DataType.INT8,
         byte_alignment=4,
@@ -102,12 +104,11 @@ def test_every_option_of_a_tensor_is_lowered() -> None:
         strides=(32, 1),
         is_virtual=True,
         reordering_mode=TensorReordering.INT8x32,
-        ragged_offset=made.ragged_offset,
+        ragged_offset=made.fields["ragged_offset"],
         vector_count=4,
         vectorized_dimension=1,
     )
-    assert made.ragged_offset is not None
-    assert made.ragged_offset.unique_id == offset.uid
+    assert made.fields["ragged_offset"].fields["unique_id"] == offset.uid
 
 
 def test_every_option_of_the_operations_is_lowered() -> None:
@@ -130,36 +131,39 @@ def test_every_option_of_the_operations_is_lowered() -> None:
         Pointwise(name="sel", mode=P.BINARY_SELECT, x=x, b=b, t=make_tensor("t", 2, 4, 4), y=make_tensor("s", 2, 4, 4)),
     )
     product, index, backward, select = lower(Graph(ops))
-    assert isinstance(product, d.OperationMatmul)
-    assert product.matmul == d.Matmul(comp_type=F16, padding_value=0.0)
-    overrides = (product.gemm_m_override, product.gemm_n_override, product.gemm_k_override)
-    assert [made.unique_id for made in overrides if made is not None] == [m.uid, n.uid, k.uid]
-    assert isinstance(index, d.OperationPointwise)
-    assert index.pointwise == d.Pointwise(mode=P.GEN_INDEX, math_prec=F32, axis=2, **numbers)  # type: ignore[arg-type]
-    assert (index.alpha1, index.alpha2) == (2.0, 3.0)
-    assert list_fields_that_are_set(backward) == {"pointwise", "x", "dy", "dx"}
-    assert list_fields_that_are_set(select) == {"pointwise", "x", "b", "t", "y"}
+    assert product.kind is D.OPERATION_MATMUL
+    assert product.fields["matmul"] == make_value(D.MATMUL, comp_type=F16, padding_value=0.0)
+    overrides = (
+        product.fields["gemm_m_override"],
+        product.fields["gemm_n_override"],
+        product.fields["gemm_k_override"],
+    )
+    assert [made.fields["unique_id"] for made in overrides] == [m.uid, n.uid, k.uid]
+    assert index.kind is D.OPERATION_POINTWISE
+    assert index.fields["pointwise"] == make_value(D.POINTWISE, mode=P.GEN_INDEX, math_prec=F32, axis=2, **numbers)  # type: ignore[arg-type]
+    assert (index.fields["alpha1"], index.fields["alpha2"]) == (2.0, 3.0)
+    assert set(backward.fields) == {"pointwise", "x", "dy", "dx"}
+    assert set(select.fields) == {"pointwise", "x", "b", "t", "y"}
 
 
 @pytest.mark.parametrize("name", VARIED_GRAPHS)
 def test_each_tensor_is_lowered_to_one_shared_value(name: str) -> None:
     graph = VARIED_GRAPHS[name]()
-    seen: dict[int, d.Tensor] = {}
+    seen: dict[int, DescriptorValue] = {}
     for value in iterate_descriptor_values(lower(graph)):
-        if isinstance(value, d.Tensor):
-            assert seen.setdefault(value.unique_id, value) is value
+        if value.kind is D.TENSOR:
+            assert seen.setdefault(value.fields["unique_id"], value) is value
     assert set(seen) == {item.uid for item in graph.tensors}
-    assert all(seen[item.uid].dimensions == item.dims for item in graph.tensors)
+    assert all(seen[item.uid].fields["dimensions"] == item.dims for item in graph.tensors)
 
 
 def test_operations_are_lowered_in_the_order_of_the_graph() -> None:
     x, v, y = make_tensor("x", 4), make_tensor("v", 4, virtual=True), make_tensor("y", 4)
     first, second = lower(Graph((make_relu(v, y), make_relu(x, v))))
-    assert isinstance(first, d.OperationPointwise)
-    assert isinstance(second, d.OperationPointwise)
-    assert first.y is second.x
-    assert first.y is not None
-    assert first.y.unique_id == v.uid
+    assert first.kind is D.OPERATION_POINTWISE
+    assert second.kind is D.OPERATION_POINTWISE
+    assert first.fields["y"] is second.fields["x"]
+    assert first.fields["y"].fields["unique_id"] == v.uid
 
 
 def test_only_matmuls_with_equal_parameters_share_their_descriptor() -> None:
@@ -179,20 +183,21 @@ def test_only_matmuls_with_equal_parameters_share_their_descriptor() -> None:
             "g",
         )
     )
-    parameters = [value.matmul for value in values if isinstance(value, d.OperationMatmul)]
+    parameters = [value.fields["matmul"] for value in values if value.kind is D.OPERATION_MATMUL]
     assert parameters[0] is parameters[1]
     assert parameters == [
-        d.Matmul(comp_type=F32),
-        d.Matmul(comp_type=F32),
-        d.Matmul(comp_type=F16),
-        d.Matmul(comp_type=F32, padding_value=0.0),
+        make_value(D.MATMUL, comp_type=F32),
+        make_value(D.MATMUL, comp_type=F32),
+        make_value(D.MATMUL, comp_type=F16),
+        make_value(D.MATMUL, comp_type=F32, padding_value=0.0),
     ]
 
 
 def test_parameters_of_a_generic_operation_are_lowered() -> None:
     (value,) = lower(Graph((make_convolution(),)))
-    assert isinstance(value, d.OperationConvolutionForward)
-    assert value.convolution == d.Convolution(
+    assert value.kind is D.OPERATION_CONVOLUTION_FORWARD
+    assert value.fields["convolution"] == make_value(
+        D.CONVOLUTION,
         comp_type=F32,
         conv_mode=ConvolutionMode.CROSS_CORRELATION,
         dilations=(1, 1),
@@ -201,32 +206,35 @@ def test_parameters_of_a_generic_operation_are_lowered() -> None:
         pre_paddings=(0, 0),
         spatial_dims=2,
     )
-    assert (value.alpha, value.beta, value.x.dimensions) == (1.0, 0.0, (1, 8, 6, 6))
+    assert (value.fields["alpha"], value.fields["beta"], value.fields["x"].fields["dimensions"]) == (
+        1.0,
+        0.0,
+        (1, 8, 6, 6),
+    )
 
 
 def test_operations_with_several_input_tensors_are_lowered() -> None:
     a, b, c = make_tensor("a", 2, 4), make_tensor("b", 2, 4), make_tensor("c", 4, 4)
     op = Operation(DescriptorType.OPERATION_CONCAT, "join", {"axis": 0, "input": [a, b], "output": c})
     (value,) = lower(Graph((op,)))
-    assert isinstance(value, d.OperationConcat)
-    assert [item.unique_id for item in value.input] == [a.uid, b.uid]
+    assert value.kind is D.OPERATION_CONCAT
+    assert [item.fields["unique_id"] for item in value.fields["input"]] == [a.uid, b.uid]
 
 
 def test_sub_graph_and_nested_operation_are_lowered() -> None:
     graph = Graph((make_sdpa(),))
     (value,) = lower(graph)
-    assert isinstance(value, d.OperationSdpaFwd)
-    assert isinstance(value.subgraph, d.OperationGraph)
-    divide, squash = value.subgraph.ops
-    assert isinstance(divide, d.OperationPointwise)
-    assert isinstance(squash, d.OperationPointwise)
-    assert divide.y is squash.x
-    assert (divide.x is not None and divide.x.unique_id) == value.subgraph_input_uid
-    assert (squash.y is not None and squash.y.unique_id) == value.subgraph_output_uid
-    assert isinstance(value.softmax, d.OperationSoftmax)
-    assert value.softmax.stats is not None
-    assert value.softmax.stats.unique_id == graph.tensor("stats").uid
-    assert list_fields_that_are_set(value.subgraph) == {"ops"}
+    assert value.kind is D.OPERATION_SDPA_FWD
+    assert value.fields["subgraph"].kind is D.OPERATIONGRAPH
+    divide, squash = value.fields["subgraph"].fields["ops"]
+    assert divide.kind is D.OPERATION_POINTWISE
+    assert squash.kind is D.OPERATION_POINTWISE
+    assert divide.fields["y"] is squash.fields["x"]
+    assert divide.fields["x"].fields["unique_id"] == value.fields["subgraph_input_uid"]
+    assert squash.fields["y"].fields["unique_id"] == value.fields["subgraph_output_uid"]
+    assert value.fields["softmax"].kind is D.OPERATION_SOFTMAX
+    assert value.fields["softmax"].fields["stats"].fields["unique_id"] == graph.tensor("stats").uid
+    assert set(value.fields["subgraph"].fields) == {"ops"}
 
 
 def test_a_tensor_shared_with_a_sub_graph_is_lowered_to_one_value() -> None:
@@ -236,16 +244,15 @@ def test_a_tensor_shared_with_a_sub_graph_is_lowered_to_one_value() -> None:
     inner = Graph((add,), is_subgraph=True)
     attention = make_sdpa(subgraph=inner, subgraph_output_uid=shifted.uid)
     make, fused = lower(Graph((attention, make_relu(make_tensor("source", 1, 2, 128, 128), bias))))
-    assert isinstance(make, d.OperationPointwise)
-    assert isinstance(fused, d.OperationSdpaFwd)
-    assert fused.subgraph is not None
-    assert isinstance(fused.subgraph.ops[0], d.OperationPointwise)
-    assert fused.subgraph.ops[0].b is make.y
+    assert make.kind is D.OPERATION_POINTWISE
+    assert fused.kind is D.OPERATION_SDPA_FWD
+    assert fused.fields["subgraph"].fields["ops"][0].kind is D.OPERATION_POINTWISE
+    assert fused.fields["subgraph"].fields["ops"][0].fields["b"] is make.fields["y"]
 
 
 def test_reduction_sets_determinism_only_if_requested() -> None:
     op = Reduction(name="r", operator=ReduceTensorOp.ADD, x=make_tensor("x", 4, 4), y=make_tensor("y", 4, 1))
     (value,) = lower(Graph((op,)))
-    assert isinstance(value, d.OperationReduction)
-    assert value.reduction == d.Reduction(operator=ReduceTensorOp.ADD, comp_type=F32)
-    assert list_fields_that_are_set(value) == {"reduction", "x", "y"}
+    assert value.kind is D.OPERATION_REDUCTION
+    assert value.fields["reduction"] == make_value(D.REDUCTION, operator=ReduceTensorOp.ADD, comp_type=F32)
+    assert set(value.fields) == {"reduction", "x", "y"}

@@ -1,10 +1,11 @@
-"""The factor alpha of a convolution has the convolution's compute type."""
+"""Native descriptors made from descriptor values: the type of a convolution's factors, and unknown fields."""
 
 from __future__ import annotations
 
 import pytest
 
-from cudnn_backend_py import CudnnStatusError, DataType, GraphBuilder, open_target
+from cudnn_backend_py import CudnnStatusError, DataType, DescriptorType, GraphBuilder, UsageError, open_target
+from cudnn_backend_py.generated.attributes import DescriptorValue
 from cudnn_backend_py.generated.enums import AttributeName, AttributeType
 from cudnn_backend_py.native.descriptors_from_values import build
 from cudnn_backend_py.plans.lower import lower
@@ -32,4 +33,14 @@ def test_alpha_has_the_compute_type_of_the_convolution(
     assert operation.get(ALPHA, type=element) == 1.0
     with pytest.raises(CudnnStatusError):
         operation.get(ALPHA, type=other)
+    target.close()
+
+
+def test_a_descriptor_value_with_an_unknown_field_is_refused() -> None:
+    target = open_target("h200")
+    with pytest.raises(
+        UsageError, match="CUDNN_BACKEND_MATMUL_DESCRIPTOR has no field padding; its fields are "
+    ) as caught:
+        build(DescriptorValue(kind=DescriptorType.MATMUL, fields={"padding": 1.0}), on=target.library)
+    assert caught.value.code == "unknown-field"
     target.close()
