@@ -4,9 +4,10 @@ Before the clock starts, PyTorch is imported, has used the GPU and has allocated
 
     python fresh_process.py WAY --plan FILE --cudnn-frontend FOLDER --program FILE --library FILE --workspace BYTES
 
-WAY is ``plan`` (built, or read from the cache in CUDNN_BACKEND_PLAN_CACHE), ``load`` (from FILE), ``our-frontend``
-(this package under cudnn-frontend's names), ``cudnn-frontend``, or ``c``: a compiled program, see ``c_calls.py``. For
-the frontends, the steps of building a plan are reported, and the time of building the same plan again.
+WAY is ``build`` (built and kept nowhere, as cudnn-frontend and C do), ``plan`` (built, or read from the cache in
+CUDNN_BACKEND_PLAN_CACHE), ``load`` (from FILE), ``our-frontend`` (this package under cudnn-frontend's names),
+``cudnn-frontend``, or ``c``: a compiled program, see ``c_calls.py``. For the frontends, the steps of building a plan
+are reported, and the time of building the same plan again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ATTENTION_SIZES: dict[str, Any] = {
     "seq_q": 128,
     "head_dim": 64,
 }  # same as problems.SMALL_PROBLEM, which would need imports
-MODES = ("plan", "load", "our-frontend", "cudnn-frontend", "c")
+MODES = ("build", "plan", "load", "our-frontend", "cudnn-frontend", "c")
 FRONTENDS = {"our-frontend": "cudnn_backend_py.frontend", "cudnn-frontend": "cudnn"}
 StepClock = Callable[[str], None]
 
@@ -65,7 +66,7 @@ def prepare_package_call(way: str, plan_file: str, clock: StepClock) -> Callable
         plan = load_plan(plan_file, target)
     else:
         graph = sdpa_forward(**ATTENTION_SIZES, causal=True, stats=True, version=target.library.version, sm=target.sm)
-        plan = build(graph, target)
+        plan = build(graph, target, cache=way == "plan")
     executable = Executable(plan)
 
     def run(*buffers: Any) -> None:

@@ -79,7 +79,8 @@ ENVIRONMENT_FACTS = ("cudnn_backend_py", "python", "cudnn", "driver version", "c
 FRESH_PROCESS_SCRIPT = Path(__file__).with_name("fresh_process.py")
 # Implementations measured in a fresh process, and their modes of fresh_process.py.
 FRESH_PROCESS_MODES = {
-    "cold": "plan",
+    "cold": "build",
+    "cold, filling the cache": "plan",
     "disk cache": "plan",
     "ahead of time": "load",
     "our frontend": "our-frontend",

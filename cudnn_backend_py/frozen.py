@@ -6,7 +6,7 @@ a millisecond for six fields, two for the forty of an attention problem.
 
 from __future__ import annotations
 
-from dataclasses import Field, FrozenInstanceError, dataclass, replace
+from dataclasses import Field, FrozenInstanceError, dataclass, field, replace
 from typing import Any, ClassVar, Self, dataclass_transform
 
 __all__ = ["FrozenValue"]
@@ -16,6 +16,9 @@ class _LazyDataclassFields:
     """The class attribute ``__dataclass_fields__``, which makes the class a dataclass when it is first read."""
 
     def __get__(self, value: FrozenValue | None, kind: type[FrozenValue]) -> dict[str, Field[Any]]:
+        for name, default in vars(kind).copy().items():
+            if name in kind.field_names and type(default).__hash__ is None:  # which ``dataclass`` refuses
+                setattr(kind, name, field(default_factory=default.copy))
         dataclass(frozen=True, init=False, repr=False, eq=False, kw_only=kind._kw_only)(kind)
         found: dict[str, Field[Any]] = kind.__dict__["__dataclass_fields__"]
         return found
@@ -28,6 +31,7 @@ _FIELDS_ON_DEMAND = _LazyDataclassFields()
 class FrozenValue:
     """Base of frozen dataclasses: a subclass's annotations are its fields, their values the defaults.
 
+    A default is shared by all values: annotate one that could be changed, such as a dict, as what cannot (``Mapping``).
     A subclass says in its head whether fields are given by name only (``kw_only``), and which fields have no part in
     equality (``uncompared``).
     """

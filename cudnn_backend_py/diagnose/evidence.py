@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..frozen import FrozenValue
 from ..generated.enums import DataType, PointwiseMode
-from ..graph import Graph, GraphBuilder, graph_to_json
+from ..graph import Graph, graph_to_json
 from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.attention.known_issue import AttentionUse
 from ..graph.attention.recognize import read_attention
 from ..graph.strides import channels_last
 from ..system.version import VersionTuple, format_version_numbers
 from .verdict import Candidate
+
+if TYPE_CHECKING:
+    from ..graph import GraphBuilder  # and in a function: attention needs none
 
 __all__ = [
     "OPERATION_RUNS_FILE",
@@ -30,9 +33,10 @@ __all__ = [
 
 _HALF, _BF16, _FLOAT, _FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.FP8_E4M3
 
+_NO_OPTIONS: Mapping[str, Any] = {}
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedResult:
+
+class PublishedResult(FrozenValue, kw_only=True):
     """A published result of a graph on a real GPU.
 
     Parameters
@@ -67,7 +71,7 @@ class PublishedResult:
     target: str = ""
     sm: int
     version: VersionTuple
-    options: dict[str, Any] = field(default_factory=dict, hash=False)
+    options: Mapping[str, Any] = _NO_OPTIONS
     backward: bool = False
     operations: Callable[[GraphBuilder], object] | None = None
     supported: bool = True
@@ -94,6 +98,8 @@ class PublishedResult:
     def graph(self) -> Graph:
         """Return the graph that ran."""
         if self.operations is not None:
+            from ..graph import GraphBuilder
+
             builder = GraphBuilder(self.result)
             self.operations(builder)
             return builder.graph()
@@ -489,8 +495,7 @@ PUBLISHED_RESULTS = (
 )
 
 
-@dataclass(frozen=True)
-class VerifiedGraphRun:
+class VerifiedGraphRun(FrozenValue):
     """A graph that ran on a real GPU with results that agree with the interpreter.
 
     ``form`` is :func:`make_graph_key_without_sizes` of the graph, ``tag`` its engine config, ``source`` a record of
@@ -596,7 +601,7 @@ def _make_attention_key_without_sizes(use: AttentionUse) -> tuple[Any, ...]:
     For 8-bit types cuDNN has only deterministic backward passes.
     """
     p = use.problem
-    options = {one.name: getattr(p, one.name) for one in fields(p) if one.name not in _SIZES_AND_LAYOUTS}
+    options = {name: getattr(p, name) for name in p.field_names if name not in _SIZES_AND_LAYOUTS}
     options |= {name: options[name] is not None for name in _OPTIONS_OF_ANY_SIZE}
     options |= {"dropout": p.dropout > 0, "deterministic": p.deterministic and not p.is_fp8}
     return (use.backward, use.form, p.seq_q == 1, p.kv_heads == p.heads, tuple(options.items()))

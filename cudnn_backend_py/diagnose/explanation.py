@@ -12,10 +12,11 @@ from typing import Any, cast
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
 from ..generated.enums import CudnnEnum, DataType, DescriptorType, HeurMode, Status
-from ..graph import Graph, GraphBuilder, Operation
+from ..graph import Graph, Operation
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.shape_class import make_shape_class_graph_or_reason
 from ..graph.booleans import describe_boolean_memory_format
+from ..graph.build.products import MatmulAndPointwise
 from ..graph.guard import MISTAKES, call_and_report_errors, collect_error_reports, describe_internal_error
 from ..graph.ir import check_graph
 from ..known_issues import find_issues_failing_before_execution, find_known_issues, silence_issue_warnings
@@ -77,7 +78,7 @@ _control_cache: dict[tuple[int, bool, str], Control] = {}
 @lru_cache(maxsize=1)
 def control_graph() -> Graph:
     """Return the control graph: a small float16 matmul, supported wherever cuDNN works."""
-    g = GraphBuilder("control", io_type=DataType.HALF)
+    g = MatmulAndPointwise("control", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False)
     return g.graph()
 

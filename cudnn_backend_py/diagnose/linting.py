@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import GraphError
+from ..frozen import FrozenValue
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..generated.operations import CONVOLUTIONS
 from ..graph import Graph
@@ -33,8 +33,7 @@ _TENSOR_CORE_OPERATIONS = (  # operations that run on tensor cores
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(FrozenValue):
     """A legal but probably unintended property of a tensor's layout or type.
 
     ``severity``: ``dangerous`` where wrong results or crashes were seen, ``suspicious`` where it fits by coincidence,

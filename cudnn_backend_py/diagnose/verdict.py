@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, Literal
 
 from ..errors import UsageError
+from ..frozen import FrozenValue
 from ..generated.enums import HeurMode
 from ..native.environment_problems import DRIVER_STUB_HEADLINE
 from ..plans.candidate import EVERY_ENGINE, Candidate
@@ -99,8 +100,7 @@ def _may_remedy_change_results(remedy: str) -> bool:
 ANOTHER_FORM = "supported only in another form"  # begins the headline of such a cause
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(FrozenValue):
     """The cause of a refusal in one line: tensor or limit, value found, value needed. ``basis``: how it is known.
 
     Addresses in it are masked, as in a :class:`Reason`. ``asked`` says how far cuDNN was queried about the changes,
@@ -154,8 +154,7 @@ def is_cause_of_version(code: str) -> bool:
     return code in (PATTERN_REMOVED_CODE, CRASH_CODE, ENGINES_MISSING_CODE) or code.endswith(NEWER_THAN_LIBRARY_SUFFIX)
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(FrozenValue):
     """The result of judging the control graph, known to be supported, first in the same process on the same target."""
 
     graph: str
@@ -163,8 +162,7 @@ class Control:
     reasons: tuple[Reason, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCheck:
+class EngineCheck(FrozenValue):
     """The result of checking all configs of one engine: how many, and cuDNN's most frequent reason against them.
 
     ``passed`` of the ``configs`` checked pass the support check, and ``tags`` has them all; ``unchecked`` more crashed
@@ -190,8 +188,7 @@ class EngineCheck:
 _MAX_SHOWN_TAGS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(FrozenValue):
     """The result of one stage of judging, named in ``STAGE_NAMES``.
 
     ``state`` is ``passed``, ``refused``, ``crashed``, ``timed out``, ``not reached`` or ``not asked``.
@@ -205,8 +202,10 @@ class Stage:
         return f"{self.name} {self.state}" + (f": {self.detail}" if self.detail else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Verdict(HtmlDisplay):
+_NO_FRAMEWORKS: Mapping[str, str] = {}
+
+
+class Verdict(HtmlDisplay, FrozenValue, kw_only=True):
     """cuDNN's answer about a graph on a target, with reasons.
 
     ``stage`` is the last stage reached, one of ``STAGE_NAMES``; ``stages`` has the result of each. ``only_fallback`` is
@@ -236,7 +235,7 @@ class Verdict(HtmlDisplay):
     reasons: tuple[Reason, ...] = ()
     cause: Cause | None = None
     environment: tuple[str, ...] = ()
-    limits: tuple[str, ...] = field(default_factory=tuple)
+    limits: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
     hazards: tuple[str, ...] = ()
     only_fallback: Cause | None = None
@@ -245,7 +244,7 @@ class Verdict(HtmlDisplay):
     seen: str = ""
     lint: tuple[str, ...] = ()
     engines: tuple[EngineCheck, ...] = ()
-    frameworks: Mapping[str, str] = field(default_factory=dict)
+    frameworks: Mapping[str, str] = _NO_FRAMEWORKS
 
     @property
     def built(self) -> bool:

@@ -188,7 +188,7 @@ def get_buffer_requirements(tensor: Tensor) -> BufferRequirement:
     """Return the bytes, alignment and type that a buffer of a tensor needs."""
     # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
     span_bytes = 0 if tensor.ragged_offset is not None else tensor.span_bytes
-    return BufferRequirement(span_bytes, tensor.alignment, *_get_needed_dlpack_type(tensor.data_type))
+    return span_bytes, tensor.alignment, *_get_needed_dlpack_type(tensor.data_type)
 
 
 @cache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from ..frozen import FrozenValue
 from ..generated.enums import DescriptorType, PointwiseMode, TensorReordering
 from ..generated.operations import CONVOLUTIONS
 from ..graph.attention.known_issue import AttentionUse
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-class Convolution(NamedTuple):
+class Convolution(FrozenValue):
     """A convolution or one of its gradients, with the tensors in the roles of image and weights."""
 
     op: Operation

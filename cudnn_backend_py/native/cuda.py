@@ -11,9 +11,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import CudnnBackendError
+from ..frozen import FrozenValue
 from .driver import SONAME
 
 __all__ = [
@@ -74,7 +75,7 @@ def _load_driver() -> ctypes.CDLL:
     return ctypes.CDLL(SONAME)
 
 
-class PointerFacts(NamedTuple):
+class PointerFacts(FrozenValue):
     """CUDA's facts about an address: ``kind`` is ``device``, ``host`` (pinned) or ``unknown``.
 
     ``device`` is the GPU's ordinal, ``bytes_left`` the bytes from the address to the end of its allocation; None where

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ..frozen import FrozenValue
 from ..system.interruption import reraise_interruption
 from ..system.version import parse_version_numbers
 from .driver import SONAME, load_driver
@@ -39,8 +39,7 @@ _ENGINE_LIBRARIES = {"engines_precompiled": ((9, 0, 0), 12), "engines_tensor_ir"
 _SUBLIBRARY_PATTERN = re.compile(r"libcudnn_(?P<name>[a-z_]+)\.so(?:\.(?P<version>\d+(?:\.\d+)*))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Nvrtc:
+class Nvrtc(FrozenValue):
     """Version and architectures of an NVRTC library.
 
     ``version`` is that of its CUDA, ``architectures`` are those it compiles for (90 for sm_90). ``refusal`` is what

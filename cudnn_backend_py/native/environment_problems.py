@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
 from ..errors import EnvironmentNotReady
+from ..frozen import FrozenValue
 from ..system.integrity import FileDamage, find_damage
 from ..system.interruption import reraise_interruption
 from ..system.version import JIT_SINCE, Version, format_cuda_version_number, format_version_numbers
@@ -113,8 +113,7 @@ class JudgedGpu(Protocol):
         """Whether the GPU is a real one of this machine, not a described one."""
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentProblem:
+class EnvironmentProblem(FrozenValue):
     """A problem of the environment, with instructions to repair it.
 
     ``blocks`` says that verdicts cannot be believed, or not be had, before it is repaired.

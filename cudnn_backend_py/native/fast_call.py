@@ -10,9 +10,10 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import CudnnStatusError
+from ..frozen import FrozenValue
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType
 from .compiled import (
@@ -174,20 +175,12 @@ class _PlanCallWithDictStruct(ctypes.Structure):
     )
 
 
-class BufferRequirement(NamedTuple):
-    """What a graph tensor requires of its buffer: size and alignment in bytes, and element type.
-
-    ``bytes`` from the first element to the last one, ``alignment`` in bytes, ``bits`` of an element (0 for any),
-    ``codes`` of DLPack's types that will do (none for any).
-    """
-
-    bytes: int
-    alignment: int
-    bits: int
-    codes: frozenset[int]
+#: What a graph tensor requires of its buffer: bytes from the first element to the last one, alignment in bytes, bits of
+#: an element (0 for any), and codes of DLPack's types that will do (none for any).
+BufferRequirement = tuple[int, int, int, frozenset[int]]
 
 
-class DlpackExchange(NamedTuple):
+class DlpackExchange(FrozenValue):
     """Addresses of a framework's DLPack exchange functions in C, for one Python type of tensor.
 
     ``fetch`` is none of DLPack's: it has what ``read`` will read on its way from memory, of many objects at once.
@@ -338,10 +331,8 @@ class PlanCallWithTuple:
         if wanted is not None:
             table = (_BufferRequirementStruct * given)(
                 *(
-                    _BufferRequirementStruct(
-                        item.bytes, item.alignment - 1, item.bits, _make_dlpack_type_code_mask(item.codes)
-                    )
-                    for item in wanted
+                    _BufferRequirementStruct(span_bytes, alignment - 1, bits, _make_dlpack_type_code_mask(codes))
+                    for span_bytes, alignment, bits, codes in wanted
                 )
             )
         run = launch.make_launch_struct(pack, prepare)
@@ -350,7 +341,11 @@ class PlanCallWithTuple:
             ctypes.pointer(filler),
             table and ctypes.cast(table, ctypes.POINTER(_BufferRequirementStruct)),
             ctypes.addressof(row),
-            *((None,) * 4 if exchange is None else (id(exchange.type), *exchange[1:])),
+            *(
+                (None,) * 4
+                if exchange is None
+                else (id(exchange.type), exchange.read, exchange.fetch, exchange.current_stream)
+            ),
             workspace,
             device,
             given,

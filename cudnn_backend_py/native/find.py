@@ -292,7 +292,7 @@ def read_wheel_of_library(library: str) -> StoredLibrary | None:
     wheels = (
         StoredLibrary(parse_version_numbers(one[2]), folder.name == "cudnn", one[1], Path(library)) for one in found
     )
-    return max(wheels, default=None)
+    return max(wheels, key=lambda one: one.rank, default=None)
 
 
 def find_nvrtc_places(

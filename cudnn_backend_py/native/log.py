@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import REASON_LINE, GraphError
+from ..frozen import FrozenValue
 from ..generated.enums import Severity
 from ..printable import printable
 from ..system.interruption import CALLED_BY_C, reraise_interruption
@@ -43,8 +44,7 @@ _JSON_LINE_PATTERN = r"(?m)^\s*(?P<key>\w+): type=json; val=(?P<json>.*?);?$"
 _LOGGING_LEVELS = {Severity.FATAL: 50, Severity.ERROR: 40, Severity.WARNING: 30, Severity.INFO: 20}
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
+class LogRecord(FrozenValue):
     """One message of cuDNN's log, verbatim in ``text``.
 
     ``thread`` and ``process`` are the system's ids; ``json()`` and ``reasons()`` read the parts that have structure.
@@ -136,8 +136,7 @@ class _LogCapture:
             self.logger.log(_LOGGING_LEVELS[record.severity], "%s", record.text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Listener:
+class _Listener(FrozenValue):
     """The destination of cuDNN's messages other than captures: a Python function, a C function, or cuDNN's own log."""
 
     mask: int = 0

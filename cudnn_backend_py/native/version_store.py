@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import UsageError
 from ..frozen import FrozenValue
@@ -55,13 +55,18 @@ _FLAVORS: tuple[Flavor, ...] = ("jit", "full")
 _LIBRARY_PATHS = ("nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cudnn_jit/lib/libcudnn.so.9")  # full, jit
 
 
-class StoredLibrary(NamedTuple):
+class StoredLibrary(FrozenValue):
     """A libcudnn of the version store: version, full or JIT wheel, CUDA major, path."""
 
     version: tuple[int, ...]
     is_full: bool
     cuda: str
     path: Path
+
+    @property
+    def rank(self) -> tuple[tuple[int, ...], bool, str, Path]:
+        """What libraries are compared by: the newer one is greater, then the full wheel, then the newer CUDA."""
+        return self.version, self.is_full, self.cuda, self.path
 
 
 def get_default_root() -> Path:
@@ -221,7 +226,7 @@ def find_newest_stored_library(
         *(major for major in _CUDA_MAJORS if get_folder_shared_by_cudnn_versions(root, "nvrtc", major).is_dir()),
     }
     fitting = (one for one in found if wanted is None or wanted.matches(one))
-    return max(fitting, key=lambda one: (one.cuda in compiling, one), default=None)
+    return max(fitting, key=lambda one: (one.cuda in compiling, one.rank), default=None)
 
 
 def list_stored_libraries() -> list[StoredLibrary]:

@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from ..errors import CudnnStatusError, UsageError
@@ -26,11 +26,13 @@ from ..graph import Graph
 from ..graph.ir import check_graph, check_graph_writes_memory
 from ..native import current_device, library
 from ..target import Profile, Target, find_profile, open_target
-from .cache import PlanCache, default_cache, make_plan_key
 from .choice import EngineChoice, Knobs
 from .engine import EngineConfig, heur_mode
 from .plan import Plan, build_plan
 from .select import Selection, make_cache_key_options_of_tuned_plan, select
+
+if TYPE_CHECKING:
+    from .cache import PlanCache
 
 __all__ = ["build", "build_plans", "forget_plans", "make_selection", "parse_knobs", "shared_target"]
 
@@ -107,6 +109,8 @@ def build(
     wanted = make_selection(mode, engine, knobs, selection)
     if cache is False:
         return _build_first_buildable_config(graph, chosen, wanted)
+    from .cache import default_cache, make_plan_key  # what reads and writes files; importing it takes a millisecond
+
     disk = default_cache() if cache is True else cache
     if not chosen.profile.properties.get("multiProcessorCount"):
         disk = None  # before cuDNN 9.8 the GPU here is not described, so plans of two kinds of GPU look the same
@@ -200,6 +204,8 @@ def make_selection(
 
 def _find_cached_plan(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
     """Return a cached plan: the tuned one if heuristics mode A comes first and it exists, else that of `key`."""
+    from .cache import make_plan_key
+
     found = None
     if wanted.modes[0] is HeurMode.A:
         found = disk.get(

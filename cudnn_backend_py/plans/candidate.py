@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from ..frozen import FrozenValue
 from ..generated.enums import HeurMode
 from ..printable import format_in_angle_brackets
 from .choice import EngineChoice
@@ -19,8 +19,7 @@ CANNOT_LOAD = "cannot load"  # state of a candidate with a plan that was built, 
 EVERY_ENGINE = "every engine"  # mode of a candidate that was found by checking all engines
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Candidate:
+class Candidate(FrozenValue, uncompared=("build_s",)):
     """An engine config that was considered for a graph: its origin, and whether it is supported or why not.
 
     Parameters
@@ -58,7 +57,7 @@ class Candidate:
     behavior_notes: tuple[str, ...] = ()
     numerical_notes: tuple[str, ...] = ()
     kernels: tuple[Kernel, ...] | None = None
-    build_s: float | None = field(default=None, compare=False)
+    build_s: float | None = None
     shared_memory_bytes: int | None = None
 
     @classmethod

@@ -7,11 +7,11 @@ import json
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import mmap
+from ..frozen import FrozenValue
 
 __all__ = ["Kernel", "read_cubins", "read_kernels", "read_section_table"]
 
@@ -33,8 +33,7 @@ _SHARED_MEMORY_SECTION = ".nv.shared."  # of each kernel, and of the 64 bytes of
 _RESERVED_SHARED_MEMORY_SECTION = ".nv.shared.reserved."  # CUDA itself, which cuobjdump does not count either
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(FrozenValue):
     """A kernel that cuDNN compiled while it built a plan.
 
     Attributes

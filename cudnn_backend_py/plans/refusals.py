@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import NoneType
 from typing import Protocol
 
 from ..errors import REASON_LINE, CudnnStatusError, GraphError
+from ..frozen import FrozenValue
 from ..printable import mask_memory_addresses
 from ..system.untrusted_files import parse_json
 from .choice import EngineChoice, read_logged_choice
@@ -22,8 +22,7 @@ _SEPARATOR_PATTERN = re.compile(r"^\s*=== error stack \(\d+/\d+\) ===\s*$")
 _Config = tuple[int, int | None, dict[str, int]]  # engine, architecture, knobs
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(FrozenValue):
     """One line of cuDNN's explanation: a status, a statement, and the failed expression if given.
 
     Addresses in it are masked, as :func:`mask_memory_addresses` does.
@@ -49,13 +48,15 @@ class Reason:
         return f"{self.status}: {self.text}" if self.status else self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+_NO_KNOBS: Mapping[str, int] = {}
+
+
+class Refusal(FrozenValue):
     """A refused engine config with its reasons, innermost first; ``engine`` is None where cuDNN named no config."""
 
     engine: int | None
     sm: int | None
-    knobs: Mapping[str, int] = field(default_factory=dict)
+    knobs: Mapping[str, int] = _NO_KNOBS
     reasons: tuple[Reason, ...] = ()
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ..frozen import FrozenValue
 from ..graph.ir import Graph, Tensor
 from ..graph.replace import replace_tensors, try_to_make_graph
 from .changes import Change, Effect, iterate_changes
@@ -15,8 +15,7 @@ __all__ = ["EFFECTS", "ChangeSequence", "find_change_sequence"]
 EFFECTS: tuple[Effect, ...] = ("exact", "changes numerics", "idea")
 
 
-@dataclass(frozen=True)
-class ChangeSequence:
+class ChangeSequence(FrozenValue):
     """Consecutive changes of a graph; the resulting graphs together compute the same as the original.
 
     Parameters

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from ..frozen import FrozenValue
 from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import BLOCK_SCALES, Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
@@ -16,8 +16,7 @@ __all__ = ["EqualDims", "find_sets_of_equal_dims", "keeps_results_when_padded", 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 
 
-@dataclass(frozen=True)
-class EqualDims:
+class EqualDims(FrozenValue):
     """Dims of equal size that must change together; ``fixed`` if an unknown relation to other dims forbids a change."""
 
     size: int

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import FrozenValue
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..graph.attention.backward import build_composite_backward
 from ..graph.attention.recognize import read_attention
@@ -30,8 +30,7 @@ _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 _STATISTICS = ("stats", "max", "sum_exp")
 
 
-@dataclass(frozen=True)
-class _Softmax:
+class _Softmax(FrozenValue):
     """A softmax in a graph: its operations, input, output, and the statistics that it writes to memory."""
 
     ops: tuple[Op, ...]

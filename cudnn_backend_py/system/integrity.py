@@ -12,9 +12,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..frozen import FrozenValue
 from .interruption import reraise_interruption
 
 __all__ = [
@@ -42,8 +42,7 @@ _READ_AT_MOST = 16 << 20
 _FOLDER = re.compile(r"(?P<version>.+)-cu(?P<cuda>12|13)")
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledFile:
+class InstalledFile(FrozenValue):
     """Size and SHA-256 (hex) of a file when it was installed; ``mtime_ns`` is None if not recorded."""
 
     sha256: str
@@ -51,8 +50,7 @@ class InstalledFile:
     mtime_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WheelInstallation:
+class WheelInstallation(FrozenValue):
     """The record of a wheel's files, made when the wheel was installed.
 
     Attributes
@@ -75,8 +73,7 @@ class WheelInstallation:
     repair: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileDamage:
+class FileDamage(FrozenValue):
     """The changed files of an installation, one line each, and the command that repairs them."""
 
     headline: str

@@ -6,8 +6,6 @@ they are. ``packaging.version`` would cost an import, and knows neither the inte
 the versions of other programs, such as torch's, which have letters (``why``, ``torch_ops``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -84,12 +82,12 @@ class Version(NamedTuple):
         return self.major * 10_000 + self.minor * 100 + self.patch
 
     @staticmethod
-    def from_numbers(version: VersionTuple) -> Version:
+    def from_numbers(version: VersionTuple) -> "Version":
         """Make a Version from a tuple of three numbers."""
         return version if isinstance(version, Version) else Version(*version)
 
     @staticmethod
-    def from_text(text: str) -> Version:
+    def from_text(text: str) -> "Version":
         """Return the version in a text such as ``9.19.0``.
 
         Raises
@@ -101,7 +99,7 @@ class Version(NamedTuple):
         return Version(major, minor, patch)
 
     @staticmethod
-    def read(version: VersionTuple | str | int) -> Version:
+    def read(version: VersionTuple | str | int) -> "Version":
         """Return a version given as ``(9, 19, 0)``, ``"9.19.0"`` or 91900; a fourth number is left out.
 
         Raises
@@ -124,7 +122,7 @@ class Version(NamedTuple):
         return Version(major, minor, patch)
 
     @staticmethod
-    def from_number(number: int) -> Version:
+    def from_number(number: int) -> "Version":
         """Convert a number from ``cudnnGetVersion``: 91900 gives 9.19.0."""
         return Version(number // 10_000, number // 100 % 100, number % 100)
 

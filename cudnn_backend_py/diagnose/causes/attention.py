@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ...frozen import FrozenValue
 from ...generated.enums import DataType
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES, get_data_type_word
 from ...graph.ir import Graph
@@ -56,8 +56,7 @@ def explain_head_dim(case: RefusalCase, reason: Reason) -> Cause | None:
     return next(filter(None, (explain(refused) for explain in _HEAD_DIM_EXPLANATIONS)), None)
 
 
-@dataclass(frozen=True)
-class _RefusedHeadDims:
+class _RefusedHeadDims(FrozenValue):
     """The refused head dims, with the limits and the required multiple that cuDNN's messages name."""
 
     case: RefusalCase

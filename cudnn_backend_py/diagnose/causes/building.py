@@ -5,10 +5,10 @@ The compiler's own log is not to be had: cuDNN keeps it, and says that NVRTC fai
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 
+from ...frozen import FrozenValue
 from ...graph.ir import Graph
 from ...rewrite.changes import Change, iterate_changes
 from ..verdict import Basis, Cause
@@ -78,8 +78,7 @@ def _format_build_detail(case: RefusalCase, what: str) -> str:
     return f"{passed}; {what}, and nothing else changed, a plan is built"
 
 
-@dataclasses.dataclass(frozen=True)
-class _GraphVariation:
+class _GraphVariation(FrozenValue):
     """A change that may make a plan compile, with texts for headline, detail and remedy."""
 
     change: Change

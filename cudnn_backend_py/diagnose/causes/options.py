@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import CudnnBackendError
+from ...frozen import FrozenValue
 from ...generated.enums import DataType
 from ...graph import Graph
 from ...graph.attention import AttentionUse, sdpa_backward, sdpa_forward
@@ -27,8 +27,7 @@ _LAYOUT_NAMES = ("bshd", "bhsd", "sbhd")
 _PLAIN_HEAD_DIM, _SEQUENCE_MULTIPLE = 64, 128  # a head dim every kernel has, and what a plain sequence is a multiple of
 
 
-@dataclass(frozen=True)
-class AttentionOption:
+class AttentionOption(FrozenValue):
     """An option of attention: one difference between a problem and plain attention.
 
     Parameters

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from ...frozen import FrozenValue
 from ...generated.enums import DataType
 
 __all__ = [
@@ -20,8 +20,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ReasonPhrase:
+class ReasonPhrase(FrozenValue):
     """A pattern in cuDNN's reasons, written ``STATUS: text``, and its explanation.
 
     Attributes

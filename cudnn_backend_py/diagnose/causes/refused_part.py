@@ -7,7 +7,8 @@ itself. So each option is left out once, and what that leaves is judged by itsel
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from ...frozen import FrozenValue
 
 __all__ = ["RefusedOptions", "SupportQuery", "find_refused_options"]
 
@@ -16,8 +17,7 @@ SupportQuery = Callable[[frozenset[str]], bool | None]
 _MAX_REFUSED_SETS = 3  # that are looked for: each is enough for a refusal
 
 
-@dataclass(frozen=True)
-class RefusedOptions:
+class RefusedOptions(FrozenValue):
     """The sets of options that cuDNN refuses, and the options that make the problem supported if left out.
 
     Parameters

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from ...frozen import FrozenValue
 from ...generated.enums import PointwiseMode
-from ..builder import GraphBuilder
-from ..ir import Tensor
+
+if TYPE_CHECKING:
+    from ..builder import GraphBuilder
+    from ..ir import Tensor
 
 __all__ = ["SoftCap"]
 
 _MODE = PointwiseMode
 
 
-@dataclass(frozen=True)
-class SoftCap:
+class SoftCap(FrozenValue):
     """cap * tanh(score / cap): scores stay between -cap and cap (Gemma 2, arXiv:2408.00118)."""
 
     cap: float

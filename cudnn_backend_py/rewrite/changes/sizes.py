@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
+from ...frozen import FrozenValue
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, compute_convolved_size
@@ -26,8 +26,7 @@ from .change import (
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 
-@dataclass(frozen=True)
-class AttentionDims:
+class AttentionDims(FrozenValue):
     """Sets of equal dims of attention: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``; None if not found."""
 
     d: EqualDims | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
+from ...frozen import FrozenValue
 from ...generated.enums import DataType, PointwiseMode
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Tensor
@@ -40,8 +41,7 @@ Aspect = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class Deviation:
+class Deviation(FrozenValue):
     """One unusual property of a graph, and how to undo it.
 
     Parameters

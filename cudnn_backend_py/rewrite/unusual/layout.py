@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...frozen import FrozenValue
 from ...generated.enums import (
     DataType,
     DescriptorType,
@@ -37,8 +38,7 @@ _D, _T = DescriptorType, DataType
 Strides = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _AxisOrders:
+class _AxisOrders(FrozenValue):
     """Axis orders of tensors, strides of block scales, and second operands of matmuls in a graph."""
 
     scales: Mapping[int, Strides]
