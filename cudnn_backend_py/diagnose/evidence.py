@@ -86,6 +86,9 @@ class PublishedResult(FrozenValue, kw_only=True):
     source: str
     known_by: str
 
+    def __hash__(self) -> int:  # a dict of options has none
+        return hash((self.result, self.gpu, self.version, self.source))
+
     @property
     def is_attention(self) -> bool:
         return bool(self.options)

@@ -132,6 +132,7 @@ def _compare_at_first_usable_sizes(
             sum(_estimate_numpy_cost(op) for graph in (*small[0], *small[-1]) for op in iterate_all_ops(graph))
             > _MAX_COST
         ):
+            last = None
             continue
         try:
             wanted = [

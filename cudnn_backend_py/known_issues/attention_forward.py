@@ -197,7 +197,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
     KnownIssue(
         "long-keys-in-cuda-graphs",
         what="attention of more than 1024 keys without a plain causal mask",
-        effect="an illegal address where the plan is replayed from a CUDA graph; NVIDIA's own callers refuse it there",
+        effect="an illegal address where the plan is replayed from a CUDA graph, as reported to TransformerEngine",
         fix="use 9.15.0 or later, or a causal mask",
         source="https://github.com/NVIDIA/TransformerEngine/pull/2344",
         versions=VersionRange(since=(9, 13, 0), until=(9, 15, 0)),

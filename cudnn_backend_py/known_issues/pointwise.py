@@ -53,6 +53,16 @@ def _reads_float64_to_compute_in_float32(graph: Graph) -> bool:
     )
 
 
+def _has_virtual_booleans_of_odd_width(graph: Graph) -> bool:
+    """Whether pointwise operations alone have a virtual boolean tensor whose contiguous dim is no multiple of 4."""
+    return all(isinstance(op, Pointwise) for op in graph.ops) and any(
+        tensor.virtual
+        and tensor.data_type is DataType.BOOLEAN
+        and any(dim > 1 and stride == 1 and dim % 4 for dim, stride in zip(tensor.dims, tensor.strides, strict=True))
+        for tensor in graph.tensors
+    )
+
+
 def _has_row_or_column_shared_by_batch(graph: Graph) -> bool:
     """Whether pointwise operations on batches of matrices read one row or column for the whole batch."""
     return any(part.dims[0] == 1 and 1 in part.dims[1:] for part in _find_broadcast_operands(graph))
@@ -124,6 +134,19 @@ POINTWISE: tuple[KnownIssue, ...] = (
             "into float64 and float32; float32 into float64 builds"
         ),
         graph=_reads_float64_to_compute_in_float32,
+        step="build",
+    ),
+    KnownIssue(
+        "elementwise-booleans",
+        what="elementwise operations alone with a virtual boolean tensor whose contiguous dim is no multiple of 4",
+        effect="engine configs pass their support check, and no plan of them compiles",
+        fix="make the dim a multiple of 4, or the virtual tensor float32",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured deviceless with 9.14.0, 9.19.0, 9.24.0 and 9.28.0 on sm_80, sm_90 and sm_120: 2, 3, 5, 6, "
+            "7 and 10; 4, 8, 12, 16 and 32 build, and any after a matmul"
+        ),
+        graph=_has_virtual_booleans_of_odd_width,
         step="build",
     ),
     KnownIssue(

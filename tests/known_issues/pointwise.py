@@ -48,7 +48,24 @@ def _make_sum_of_types(kind: DataType, result: DataType) -> Graph:
     return g.graph()
 
 
+def _make_selection(dims: tuple[int, ...], kind: DataType = DataType.BOOLEAN) -> Graph:
+    g = GraphBuilder("selection", io_type=DataType.HALF)
+    like = {"strides": channels_last(dims) if len(dims) > 3 else packed_strides(dims)}
+    left, right, x, other = (g.tensor(name, dims, **like) for name in ("left", "right", "x", "other"))
+    larger = g.pointwise(PointwiseMode.CMP_GT, left, right, data_type=kind, compute_type=DataType.FLOAT, **like)
+    g.pointwise(PointwiseMode.BINARY_SELECT, x, other, t=larger, name="y", virtual=False, **like)
+    return g.graph()
+
+
 POINTWISE: dict[str, Examples] = {
+    "elementwise-booleans": Examples(
+        reproductions={
+            "": lambda: _make_selection((4, 8, 6)),
+            "image": lambda: _make_selection((2, 3, 8, 4)),
+        },
+        unaffected=lambda: _make_selection((2, 12, 8, 4)),
+        fixed=lambda: _make_selection((4, 8, 6), DataType.FLOAT),
+    ),
     "elementwise-float64": Examples(
         reproductions={
             "": lambda: _make_sum_of_types(DataType.DOUBLE, DataType.DOUBLE),

@@ -82,6 +82,8 @@ SHOWN: Mapping[tuple[str, str], str] = {
     ("float32-matmul-dims", ""): "not supported at plan",
     ("float32-matmul-dims", "batches"): "not supported at plan",
     ("bfloat16-product-on-turing", ""): "not supported at plan",
+    ("elementwise-booleans", ""): "not supported at plan",
+    ("elementwise-booleans", "image"): "not supported at plan",
     ("elementwise-float64", ""): "not supported at plan",
     ("elementwise-float64", "float"): "not supported at plan",
 }
