@@ -98,8 +98,8 @@ def _group_tensors_to_change_from_type(graph: Graph, memory: list[Tensor], old: 
         chosen = [[t for t in same if t.uid in random], [t for t in same if t.uid in offsets]]
         groups = [*(group for group in chosen if group), same]
     else:
-        big = [tensor for tensor in same if not _is_scalar_or_per_row_float32(tensor)]
         written, operands = find_written_uids(graph), _find_operands_requiring_equal_types(graph)
+        big = [tensor for tensor in same if tensor.uid in operands or not _is_scalar_or_per_row_float32(tensor)]
         groups = [[t for t in big if t.uid in operands], big]
         groups += [[t for t in big if t.uid not in written], [t for t in big if t.uid in written]]
         groups += [[t] for t in (big if old is _T.FLOAT else same) if t.uid not in operands]
@@ -130,12 +130,16 @@ def _is_scalar_or_per_row_float32(tensor: Tensor) -> bool:
 
 def _change_to_most_frequent_type(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
     """Yield the graph where tensors of a rarer floating-point type, or integer operands, get the most frequent one."""
-    floats = [tensor for tensor in memory if tensor.data_type in _FLOATS and not _is_scalar_or_per_row_float32(tensor)]
+    operands = _find_operands_requiring_equal_types(graph)
+    floats = [
+        tensor
+        for tensor in memory
+        if tensor.data_type in _FLOATS and (tensor.uid in operands or not _is_scalar_or_per_row_float32(tensor))
+    ]
     counted = {kind: sum(t.data_type is kind for t in floats) for kind in {t.data_type for t in floats}}
     if not counted:
         return
     usual = max(counted, key=lambda kind: (counted[kind], kind))
-    operands = _find_operands_requiring_equal_types(graph)
     odd = [tensor for tensor in floats if tensor.data_type is not usual]
     odd += [t for t in memory if t.data_type in _BYTES or (t.uid in operands and t.data_type in _INTEGERS)]
     for chosen in [[tensor] for tensor in odd] + ([odd] if len(odd) > 1 else []):

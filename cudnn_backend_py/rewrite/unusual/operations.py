@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...generated.enums import DescriptorType, PointwiseMode
 from ...generated.operations import CONVOLUTIONS
+from ...graph.data_types import get_data_type_word
 from ...graph.ir import Graph, Op, Pointwise, Tensor
 from ...graph.replace import bypass_ops, can_bypass_op, keep_only_ops, replace_tensors_in_ops
 from ..relations import NORMS
@@ -66,10 +67,18 @@ def format_operation_removal(op: Op, *, is_bypassed: bool) -> str:
     is_first = not any(tensor.virtual for tensor in op.inputs().values())
     is_last = not any(tensor.virtual for tensor in op.outputs().values())
     if is_first or is_last:
-        effect = "which is done outside"
+        effect = "which is done outside" + (_format_type_of_result_without(op) if is_bypassed and is_last else "")
     else:
         effect = OTHER_RESULTS if is_bypassed else "which is done outside, like its inputs"
     return f"without the operation {op.name} ({format_operation_kind(op)}), {effect}"
+
+
+def _format_type_of_result_without(op: Op) -> str:
+    """Return text to append where the graph without its last operation writes that one's input in another type."""
+    result = next(iter(op.outputs().values()))
+    given = next((one for one in op.inputs().values() if one.virtual and one.dims == result.dims), result)
+    other = given.data_type is not result.data_type
+    return f", with {given.name} written as {get_data_type_word(result.data_type)}" if other else ""
 
 
 def is_copy(op: Op) -> bool:
