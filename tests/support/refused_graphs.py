@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.generated import enums
 from cudnn_backend_py.graph import Operation, Parameters
+from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import CONVOLUTION_FIELDS
 
 __all__ = [
+    "judge_and_check_refusal",
     "make_block_scaled_matmul",
     "make_convolution_graph",
     "make_matmul_with_pointwise",
     "make_max_pool",
     "make_norm_backward",
+    "make_relu",
     "make_transpose_and_sum",
     "make_weight_gradient_with_fused_input",
+    "replace_tensor_fields",
 ]
 
 D, P, T = DescriptorType, PointwiseMode, DataType
@@ -164,3 +170,23 @@ def make_transpose_and_sum(dims: tuple[int, int, int], axes: tuple[int, int, int
     g.ops.append(turn)
     g.pointwise(P.ADD, y, g.tensor("other", y.dims), name="sum", virtual=False)
     return g.graph()
+
+
+def replace_tensor_fields(graph: Graph, name: str, **fields: Any) -> Graph:
+    """Return the graph with fields of one tensor replaced."""
+    tensor = graph.tensor(name)
+    return replace_tensors(graph, {tensor.uid: replace(tensor, **fields)})
+
+
+def make_relu(dims: tuple[int, ...]) -> Graph:
+    g = GraphBuilder("relu", io_type=T.FLOAT)
+    g.pointwise(P.RELU_FWD, g.tensor("x", dims), name="y", virtual=False)
+    return g.graph()
+
+
+def judge_and_check_refusal(judge: Judge, graph: Graph, target: str, version: str | None = None) -> Verdict:
+    """Return the verdict of a graph that cuDNN refuses, with its cause."""
+    verdict = judge.run_query(Query(graph, target, version))
+    assert not verdict.supported
+    assert verdict.cause is not None
+    return verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -293,10 +294,17 @@ class RefusalCase:
             return None
         return replace(self, refused=refused, graph=graph, unusual=None, is_changed=True)
 
-    def has_no_reason_in_common(self, other: RefusalCase) -> bool:
-        """Return whether cuDNN gives none of this graph's specific reasons for another graph."""
-        own = {reason.text for reason in self.specific_reasons}
-        return bool(own) and own.isdisjoint(_list_innermost_texts(other.refused))
+    def has_engine_with_other_reasons(self, other: RefusalCase) -> bool:
+        """Return whether cuDNN refuses another graph, with all configs of an engine, for none of its reasons here."""
+        specific = {reason.text for reason in self.specific_reasons}
+        engines = {one.engine for one in other.refused}
+        for engine in {one.engine for one in self.refused}:
+            own = _list_innermost_texts(one for one in self.refused if one.engine == engine) & specific
+            kept = engines if engine is None else engines & {engine}
+            new = _list_innermost_texts(one for one in other.refused if one.engine in kept)
+            if own and new and own.isdisjoint(new):
+                return True
+        return False
 
     def _use_up_variation_if_allowed(self) -> bool:
         self.variations_left -= 1
@@ -447,6 +455,9 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
         return "all tensors have one channel (dim 1), more are needed"
     if change.kind == "flatten" and ranks[0] != ranks[1]:
         return f"tensors have {ranks[0]} dims, {ranks[1]} are needed"
+    if change.kind == "flatten":
+        dims = list(max((tensor.dims for tensor in graph.tensors), key=math.prod))
+        return f"dims {dims} are not supported, rows and columns as 1 x 1 images are"
     if said := FORM_CHANGES.get(change.kind):
         return f"{said}: {change.title}"
     if padded := _PADDING_TITLE.match(change.title):

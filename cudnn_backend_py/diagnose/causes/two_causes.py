@@ -22,13 +22,13 @@ _CODES = {"flatten": "shape", "dims": "shape", "data_type": "data-type"}
 
 
 def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase], Cause | None]) -> Cause | None:
-    """If a change clears all of cuDNN's reasons, return it as a cause, with the cause why the graph is still refused.
+    """If a change clears the reasons of an engine, return it as a cause, with the cause why the graph is still refused.
 
     Problem
         A graph with two causes, each of which is enough, such as tensors of 4 dims and a type that this architecture
         lacks; or strides with which cuDNN refuses an operation before it queries any engine.
     Evidence
-        With the change cuDNN gives none of its reasons again, but others, for which `find` searches the cause.
+        With the change cuDNN gives none of an engine's reasons again, but others, for which `find` searches the cause.
     Remedy
         That change, and the remedy of the other cause.
     Since
@@ -44,7 +44,7 @@ def blame_change_and_other_cause(case: RefusalCase, find: Callable[[RefusalCase]
         if is_known_to_fail_building(change.graph, case.target) and (cause := _add_change_that_builds(case, change)):
             return cause
         rest = case.judge_changed_graph(change.graph)
-        other = find(rest) if rest is not None and case.has_no_reason_in_common(rest) else None
+        other = find(rest) if rest is not None and case.has_engine_with_other_reasons(rest) else None
         if rest is None or other is None or _is_new_type_named(case.graph, change.graph, other.headline):
             continue
         accepted = case.is_operation_graph_refused and not rest.is_operation_graph_refused

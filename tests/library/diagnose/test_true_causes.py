@@ -18,23 +18,26 @@ from cudnn_backend_py.diagnose.remedies import add_remedy_with_same_cudnn_versio
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.generated.enums import (
     DescriptorType,
-    NanPropagation,
-    NormMode,
-    PaddingMode,
     ReduceTensorOp,
     ResampleMode,
     TensorReordering,
 )
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.ir import Matmul, Parameters, Pointwise
-from cudnn_backend_py.graph.replace import iterate_all_ops, replace_tensors
-from cudnn_backend_py.graph.strides import channels_last, packed_strides
+from cudnn_backend_py.graph.ir import Matmul, Pointwise
+from cudnn_backend_py.graph.replace import iterate_all_ops
+from cudnn_backend_py.graph.strides import packed_strides
 from cudnn_backend_py.native import library
 from cudnn_backend_py.rewrite.changes import iterate_changes
 from cudnn_backend_py.versions.store import list_judging_versions, parse_version_numbers
 from examples import batch_norm, layer_norm, mha_fprop, moe_layer, rope_attention
 from tests.support.full_cudnn_graphs import GRAPHS_OF_FULL_CUDNN
-from tests.support.refused_graphs import make_block_scaled_matmul, make_convolution_graph
+from tests.support.refused_graphs import (
+    judge_and_check_refusal,
+    make_block_scaled_matmul,
+    make_convolution_graph,
+    make_relu,
+    replace_tensor_fields,
+)
 
 T, P, R = DataType, PointwiseMode, ReduceTensorOp
 OLDER = next((one.version_with_cuda for one in list_judging_versions() if one.version_with_cuda.startswith("9.14")), "")
@@ -44,17 +47,6 @@ OLDER = next((one.version_with_cuda for one in list_judging_versions() if one.ve
 def shared_judge() -> Iterator[Judge]:
     with Judge() as one:
         yield one
-
-
-def replace_tensor_fields(graph: Graph, name: str, **fields: Any) -> Graph:
-    tensor = graph.tensor(name)
-    return replace_tensors(graph, {tensor.uid: replace(tensor, **fields)})
-
-
-def make_relu(dims: tuple[int, ...]) -> Graph:
-    g = GraphBuilder("relu", io_type=T.FLOAT)
-    g.pointwise(P.RELU_FWD, g.tensor("x", dims), name="y", virtual=False)
-    return g.graph()
 
 
 def make_matmul(**types: DataType) -> Graph:
@@ -71,13 +63,6 @@ def make_reduction(operator: ReduceTensorOp) -> Graph:
     return g.graph()
 
 
-def judge_and_check_refusal(judge: Judge, graph: Graph, target: str, version: str | None = None) -> Verdict:
-    verdict = judge.run_query(Query(graph, target, version))
-    assert not verdict.supported
-    assert verdict.cause is not None
-    return verdict
-
-
 def test_an_integer_operand_is_blamed_for_its_type_and_not_for_its_alignment(shared_judge: Judge) -> None:
     graph = replace_tensor_fields(make_matmul(), "a", data_type=T.INT32, alignment=2)
     cause = judge_and_check_refusal(shared_judge, graph, "sm90").cause
@@ -85,15 +70,6 @@ def test_an_integer_operand_is_blamed_for_its_type_and_not_for_its_alignment(sha
     assert "a has data type int32, float16 is needed" in cause.headline
     assert cause.remedy.startswith("a int32 -> float16")
     assert shared_judge.run_query(Query(replace_tensor_fields(graph, "a", data_type=T.HALF), "sm90")).supported
-
-
-def test_a_wrong_alignment_and_a_wrong_rank_are_both_named(shared_judge: Judge) -> None:
-    cause = judge_and_check_refusal(
-        shared_judge, replace_tensor_fields(make_relu((1, 32)), "y", alignment=2), "sm90"
-    ).cause
-    assert cause is not None
-    assert cause.headline == "y has alignment 2 bytes, 4 is needed; and also tensors have 2 dims, 3 are needed"
-    assert shared_judge.run_query(Query(make_relu((1, 1, 32)), "sm90")).supported
 
 
 def test_pointwise_operations_on_two_dims_need_a_third_dim(shared_judge: Judge) -> None:
@@ -266,28 +242,6 @@ def test_no_full_wheel_of_cuda_12_is_offered_for_an_engine_of_cuda_13(shared_jud
         assert cause is not None
         assert "9.28" not in library().version_text or cause.remedy.startswith("use the full wheel for CUDA 13")
         assert "--full" not in cause.remedy.replace("--cuda 13 --full", "") or cause.versions.endswith("supports it")
-
-
-def test_a_wrong_gradient_type_and_a_graph_split_are_both_named(shared_judge: Judge) -> None:
-    g = GraphBuilder("norm of relu", io_type=T.BFLOAT16)
-    dims, strides = (512, 256, 1, 1), (256, 1, 256, 256)
-    x, dy = (g.tensor(name, dims, strides=strides) for name in ("x", "dy"))
-    scale = g.tensor("scale", (1, 256, 1, 1), T.FLOAT, strides=strides)
-    mean, inv = (g.tensor(name, (512, 1, 1, 1), T.FLOAT, strides=(1, 1, 1, 1)) for name in ("mean", "inv"))
-    through = g.pointwise(P.RELU_BWD, x, dy=dy, name="dr", strides=strides)
-    g.norm_backward(
-        NormMode.LAYER_NORM, through, x, scale, mean=mean, inv_variance=inv, dbias=True, name="dx", virtual=False
-    )
-    graph = g.graph()
-    cause = judge_and_check_refusal(
-        shared_judge, replace_tensor_fields(graph, "dx.dscale", data_type=T.HALF), "sm86"
-    ).cause
-    assert cause is not None
-    assert "dx.dscale has data type float16, float32 is needed; and also dr (relu_bwd) before dx" in cause.headline
-    assert cause.remedy == "dx.dscale: float16 -> float32 (changes numerics); and two graphs, dr in memory between them"
-    other = judge_and_check_refusal(shared_judge, graph, "sm86").cause
-    assert other is not None
-    assert other.headline.startswith("dr (relu_bwd) before dx (norm_backward): not supported in one graph with it")
 
 
 @pytest.mark.skipif(not OLDER, reason="cuDNN 9.14 is not installed")
@@ -494,45 +448,6 @@ def test_a_wheel_for_another_cuda_is_offered_with_the_architectures_of_its_engin
     assert not cause.has_judged_remedy
     assert ("GPU of sm_90 to sm_110" in cause.headline) is (target != "sm90")
     assert cause.remedy.startswith("use a GPU of sm_90" if target != "sm90" else "use the full wheel for CUDA 13")
-
-
-def test_offsets_of_experts_with_another_type_are_named_before_the_wheel(shared_judge: Judge) -> None:
-    g = GraphBuilder("experts", io_type=T.BFLOAT16)
-    dy, x = g.tensor("dy", (1, 512, 512)), g.tensor("x", (1, 512, 256))
-    g.moe_grouped_matmul_backward(dy, x, g.tensor("offsets", (4, 1, 1), T.INT32), name="dw", virtual=False)
-    graph = replace_tensor_fields(g.graph(), "offsets", data_type=T.DOUBLE)
-    cause = judge_and_check_refusal(shared_judge, graph, "sm90").cause
-    assert cause is not None
-    assert cause.headline.startswith("offsets has data type double (float64), int32 is needed; and also this cuDNN is")
-    assert cause.remedy.startswith("offsets: double (float64) -> int32; and use the full wheel for CUDA 13")
-
-
-def test_a_layout_that_passes_its_check_without_a_plan_is_named_with_the_type_that_builds(shared_judge: Judge) -> None:
-    g = GraphBuilder("bilinear", io_type=T.HALF)
-    half = ((1, 2), (1, 2))
-    fields = {"mode": ResampleMode.BILINEAR, "comp_type": T.FLOAT, "spatial_dims": 2, "post_paddings": (1, 1)}
-    fields |= {"pre_paddings": half, "strides": half, "window_dims": (2, 2)}
-    fields |= {"nan_propagation": NanPropagation.PROPAGATE_NAN, "padding_mode": PaddingMode.EDGE_VAL_PAD}
-    x, y = g.tensor("x", (1, 8, 16, 5)), g.tensor("y", (1, 8, 32, 10))
-    window = Parameters(DescriptorType.RESAMPLE, fields)
-    g.operation(DescriptorType.OPERATION_RESAMPLE_FWD, x=x, y=y, resample=window, alpha=1.0, beta=0.0)
-    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm120").cause
-    assert cause is not None
-    assert cause.headline == (
-        "x, y have layout NCHW, NHWC is needed; and also x, y have data type float16, float32 is needed"
-    )
-    assert shared_judge.run_query(
-        Query(
-            replace_tensor_fields(
-                replace_tensor_fields(g.graph(), "x", data_type=T.FLOAT, strides=channels_last((1, 8, 16, 5))),
-                "y",
-                data_type=T.FLOAT,
-                strides=channels_last((1, 8, 32, 10)),
-            ),
-            "sm120",
-            build=True,
-        )
-    ).built
 
 
 def test_a_copy_is_left_out_without_another_result() -> None:

@@ -156,3 +156,12 @@ def test_no_layout_change_is_exact_for_ragged_tensors() -> None:
     q = graph.tensor("q")
     gaps = replace_tensors(graph, {q.uid: replace(q, strides=tuple(2 * stride for stride in q.strides))})
     assert not [one for one in list_exact_changes(gaps, "layout") if "q" in one.tensors]
+
+
+def test_a_graph_too_large_to_compare_is_reported_as_too_large() -> None:
+    g = GraphBuilder("wide", io_type=DataType.FLOAT)
+    w = g.tensor("w", (1, 1, 51, 51), alignment=2)
+    g.convolution(g.tensor("x", (75, 1, 572, 572)), w, name="y", virtual=False)
+    change = next(one for one in iterate_changes(g.graph(), ("alignment",)) if one.effect == "exact")
+    found = compare(g.graph(), ChangeSequence.from_change(change))
+    assert (found.state, found.words) == ("not compared", "the graph is too large for the interpreter")

@@ -719,3 +719,20 @@ def test_dims_of_size_1_get_the_strides_of_channels_last() -> None:
     [change] = [one for one in iterate_changes(g.graph(), ("layout",)) if "size 1" in one.title]
     assert change.effect == "exact"
     assert {tensor.strides for tensor in change.graph.tensors} == {(32, 1, 32, 32)}
+
+
+def test_weights_of_one_by_one_change_their_type_with_the_image() -> None:
+    g = GraphBuilder("narrow", io_type=F32)
+    g.convolution(g.tensor("x", (1, 16, 5, 9)), g.tensor("w", (32, 16, 1, 1)), name="y", virtual=False)
+    titles = [change.title for change in iterate_changes(g.graph(), ("data_type",))]
+    assert "w, x: float32 -> float16" in titles or "x, w: float32 -> float16" in titles
+    assert not any(title.startswith("x: ") for title in titles)
+
+
+def test_dropping_the_last_operation_names_the_type_that_is_written_then() -> None:
+    g = GraphBuilder("scaled", io_type=BF16)
+    c = g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c")
+    g.pointwise(PointwiseMode.MUL, c, g.tensor("scale", (1, 64, 64)), name="y", virtual=False)
+    dropped = next(change for change in iterate_changes(g.graph(), ("drop_operation",)) if change.graphs)
+    assert dropped.title.endswith("which is done outside, with c written as bfloat16")
+    assert dropped.graph.outputs[0].data_type is BF16
