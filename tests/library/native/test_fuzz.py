@@ -11,7 +11,7 @@ from tests.support.child import make_older_cudnn_environment
 from tests.torture.harness import BrokenGuarantee
 from tests.torture.level0 import run_fuzzer
 
-CALLS_PER_TYPE = 1000  # for each of five seeds: 5,000 calls on every type; `make torture` makes more
+CALLS_PER_TYPE = 1000  # for each of three seeds; `make torture` makes more
 CREATABLE_KINDS = {kind.name for kind in DescriptorType} - {"INTERMEDIATE_INFO"}
 OUTCOMES = {
     "set done",
@@ -41,7 +41,7 @@ OUTCOMES = {
 }
 
 
-@pytest.mark.parametrize("seed", [101, 102, 103, 104, 105])
+@pytest.mark.parametrize("seed", [101, 102, 103])
 def test_random_calls_raise_only_exceptions_of_the_package(seed: int, tmp_path: Path) -> None:
     counted = run_fuzzer(seed, CALLS_PER_TYPE, tmp_path)
     assert set(counted["calls"]) == CREATABLE_KINDS

@@ -8,14 +8,14 @@ from cudnn_backend_py.target import find_profile
 from cudnn_backend_py.verification.graphs import make_verification_graphs
 from cudnn_backend_py.verification.verify import verify
 
-CASES = make_verification_graphs()[:21]  # three of each family
+CASES = make_verification_graphs()[:14]  # two of each family
 
 
 def test_verification_of_a_described_gpu_with_itself_finds_no_differences() -> None:
     profile = find_profile("h100")
     found = verify(profile, profile, cases=CASES)
     assert found.summary == f"{len(CASES)} of {len(CASES)} agree"
-    assert found.families()["matmul"]["built"] == 3
+    assert found.families()["matmul"]["built"] == 2
     assert all(item.why == "" for row in found.rows for item in row.built.values())
     assert found.left_out == {}
 
