@@ -55,7 +55,7 @@ test-pure: $(ENV)/ready # Tests that load no library
 	$(BIN)/python -m pytest -q -n 2 $(HANGS) tests/pure
 
 test-library: $(ENV)/ready # Tests with the real cuDNN, without a GPU
-	CUDNN_BACKEND_REQUIRE=library $(BIN)/python -m pytest -q -n 2 $(HANGS) tests/library
+	CUDNN_BACKEND_REQUIRE=library $(BIN)/python -m pytest -q -n 3 $(HANGS) tests/library
 
 test-browser: $(ENV)/ready # Tests of HTML reports in a real browser
 	$(CHROMIUM)
