@@ -17,6 +17,7 @@ from ..system.version import VersionTuple, format_version_numbers, parse_leading
 from ..target import Profile
 from ..versions.judging_environment import JudgingEnvironment
 from .causes.block_scales import has_block_scales
+from .causes.case import KNOWN_ISSUE_MARK, format_known_issues
 from .causes.find import DEVICE_NEEDED_CODE
 from .causes.rules import PATTERNS_REMOVED_IN
 from .engines import (
@@ -302,7 +303,8 @@ def _format_remedy_with_version(name: str, cause: Cause) -> str:
 def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
     """Add the newest version's verdict to an older version's refusal, if that has no remedy or only a weak one.
 
-    Of the latter the newest version becomes the first remedy if it supports the graph, and is not mentioned if not.
+    Of the latter the newest version becomes the first remedy if it supports the graph, and is not mentioned if not, or
+    if it has a known issue with the graph and not every other remedy has one, too.
     """
     cause = verdict.cause
     if cause is None or cause.versions or not verdict.lacks_good_remedy:
@@ -320,9 +322,11 @@ def add_newest_version_verdict(verdict: Verdict, question: Query, judge: Judge) 
         if other.cause is not None and other.cause.has_judged_remedy:
             cause = replace(cause, remedy=_format_remedy_with_version(newer[-1], other.cause), asked=other.cause.asked)
         return replace(verdict, cause=cause)
-    if not other.supported or other.hazards:
+    issues = format_known_issues(question.graph, verdict.sm, _parse_version(other.cudnn)) if other.hazards else ""
+    no_worse = bool(issues) and all(KNOWN_ISSUE_MARK in one for one in cause.remedy.split("; or "))
+    if not other.supported or (other.hazards and not no_worse):
         return verdict
-    remedy = f"{_format_use_of_version(newer[-1])}; or {cause.remedy}"
+    remedy = f"{_format_use_of_version(newer[-1])}{issues}; or {cause.remedy}"
     return replace(verdict, cause=replace(cause, remedy=remedy))
 
 

@@ -154,7 +154,7 @@ def _list_innermost_texts(refused: Iterable[Candidate]) -> set[str]:
     return {candidate.reasons[0].text for candidate in refused if candidate.reasons}
 
 
-_KNOWN_ISSUE_MARK = "known issue: "  # before the codes of issues that a changed graph has
+KNOWN_ISSUE_MARK = "known issue: "  # before the codes of issues that a changed graph has
 
 
 def join_known_issue_codes(graph: Graph, sm: int, version: VersionTuple) -> str:
@@ -165,13 +165,13 @@ def join_known_issue_codes(graph: Graph, sm: int, version: VersionTuple) -> str:
 def format_known_issues(graph: Graph, sm: int, version: VersionTuple) -> str:
     """Return text to append to a remedy: the known issues of a changed graph."""
     codes = join_known_issue_codes(graph, sm, version)
-    return codes and f" ({_KNOWN_ISSUE_MARK}{codes})"
+    return codes and f" ({KNOWN_ISSUE_MARK}{codes})"
 
 
 def join_remedies(remedies: Iterable[str]) -> str:
     """Join alternatives, each of which may be several: each once, and last those with a known issue."""
     each = dict.fromkeys(one for remedy in remedies for one in remedy.split("; or ") if one)
-    return "; or ".join(sorted(each, key=lambda one: _KNOWN_ISSUE_MARK in one))
+    return "; or ".join(sorted(each, key=lambda one: KNOWN_ISSUE_MARK in one))
 
 
 @dataclass

@@ -824,3 +824,15 @@ def test_a_reduction_is_blamed_and_not_an_operation_without_which_it_is_not_read
     assert cause is not None
     assert "mean (reduce_avg)" in cause.headline
     assert "pointwise mul" not in cause.headline
+
+
+@pytest.mark.skipif(not OLDER, reason="did not run: no older cuDNN is installed")
+def test_the_newest_version_is_offered_where_each_remedy_has_the_same_known_issue(shared_judge: Judge) -> None:
+    graph = sdpa_backward(
+        batch=1, heads=4, seq_q=1, seq_kv=16, head_dim=128, implementation="unified", allow_hazards=True
+    )
+    question = Query(graph, "sm90", "9.24.0")
+    cause = add_newest_version_verdict(shared_judge.run_query(question), question, shared_judge).cause
+    assert cause is not None
+    assert cause.remedy.startswith("use cuDNN ")
+    assert [one.count("(known issue: backward-one-query)") for one in cause.remedy.split("; or ")] == [1, 1]
