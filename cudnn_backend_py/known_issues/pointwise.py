@@ -54,7 +54,7 @@ def _reads_float64_to_compute_in_float32(graph: Graph) -> bool:
 
 
 def _has_virtual_booleans_of_odd_width(graph: Graph) -> bool:
-    """Whether pointwise operations alone have a virtual boolean tensor whose contiguous dim is no multiple of 4."""
+    """Whether pointwise operations alone have a virtual boolean tensor of a contiguous dim that is no multiple of 4."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and any(
         tensor.virtual
         and tensor.data_type is DataType.BOOLEAN
@@ -138,7 +138,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "elementwise-booleans",
-        what="elementwise operations alone with a virtual boolean tensor whose contiguous dim is no multiple of 4",
+        what="elementwise operations alone with a virtual boolean tensor of a contiguous dim that is no multiple of 4",
         effect="engine configs pass their support check, and no plan of them compiles",
         fix="make the dim a multiple of 4, or the virtual tensor float32",
         source=MEASURED_WITHOUT_GPU,
