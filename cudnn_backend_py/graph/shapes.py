@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from fractions import Fraction
-from math import ceil, floor
+from math import ceil
+from typing import TYPE_CHECKING
 
 from ..generated.enums import NormMode
 from .ir import compute_convolved_size
+
+if TYPE_CHECKING:
+    from fractions import Fraction  # it imports decimal
 
 __all__ = [
     "SCALE_TILE",
@@ -55,7 +58,7 @@ def compute_pooled_size(
     size: int, window: Fraction | int, stride: Fraction | int, before: Fraction | int, after: Fraction | int
 ) -> int:
     """Return the number of pooling windows along one dim: 1 + (x + pre + post - window) / stride."""
-    return 1 + floor(Fraction(size + before + after - window) / stride)
+    return int(1 + (size + before + after - window) // stride)
 
 
 def make_per_channel_dims(x: Sequence[int]) -> Dims:

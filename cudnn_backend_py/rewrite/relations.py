@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from typing import Any, ClassVar
 
 from ..errors import GraphError
@@ -211,6 +210,8 @@ class _PoolingRelation(WindowRelation):
 
 
 def _convert_pair_to_fraction(part: Any) -> Any:
+    from fractions import Fraction  # it imports decimal
+
     return Fraction(*part) if isinstance(part, tuple) else part
 
 

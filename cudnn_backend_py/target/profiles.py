@@ -194,10 +194,13 @@ def _is_valid_field(value: Any, form: str) -> bool:
     return isinstance(value, kind) and all(isinstance(text, str) for text in texts)
 
 
+_load_own_profile = cache(load_profile)  # the package's files do not change
+
+
 @cache
 def list_profiles() -> tuple[Profile, ...]:
     """Return the profiles (described GPUs) that come with the package, by architecture and name."""
-    profiles = (load_profile(path) for path in PROFILE_FOLDER.glob("*.json"))
+    profiles = map(_load_own_profile, PROFILE_FOLDER.glob("*.json"))
     return tuple(sorted(profiles, key=lambda profile: (profile.sm, profile.name)))
 
 
@@ -210,12 +213,8 @@ def find_profile(name: str) -> Profile:
         ``unknown-target``, with the names that are near.
     """
     wanted = name.lower().replace("_", "-").replace("sm-", "sm")
-    names: dict[str, Profile] = {}
-    for profile in list_profiles():
-        names[profile.name] = profile
-        names.update(dict.fromkeys(profile.aliases, profile))
-    if wanted in names:
-        return names[wanted]
+    if (own := _find_own_profile(wanted)) is not None:
+        return own
     path = Path(name)
     if path.suffix == ".json" and os.path.isfile(name):  # unlike Path.is_file False for a name no file can have
         return load_profile(path)
@@ -223,8 +222,19 @@ def find_profile(name: str) -> Profile:
         f"no target is called {name!r}",
         code="unknown-target",
         cause=f"there is no file {name}" if path.suffix == ".json" else _explain_missing_profile(wanted),
-        fix=_suggest_targets(wanted, names),
+        fix=_suggest_targets(wanted, [name for one in list_profiles() for name in (one.name, *one.aliases)]),
     )
+
+
+@cache
+def _find_own_profile(wanted: str) -> Profile | None:
+    """Return the package's profile with this name or alias; None if there is none. Reads few files as JSON."""
+    for path in PROFILE_FOLDER.glob("*.json"):
+        if f'"{wanted}"' in path.read_text(encoding="utf-8"):
+            profile = _load_own_profile(path)
+            if wanted in (profile.name, *profile.aliases):
+                return profile
+    return None
 
 
 def _suggest_targets(wanted: str, names: Collection[str]) -> str:
