@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -28,6 +29,14 @@ class NamedPoint(ValueWithName):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "x", self.x + 1)
+
+
+NO_LABELS: Mapping[str, int] = {}
+
+
+class Labelled(FrozenValue):
+    name: str
+    labels: Mapping[str, int] = NO_LABELS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,3 +113,10 @@ def test_copies_and_pickles_have_fields_only() -> None:
     for other in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
         assert other == value
         assert not hasattr(other, "remembered")
+
+
+def test_a_default_that_can_be_changed_works_with_the_functions_of_dataclasses() -> None:
+    value = Labelled("a")
+    assert dataclasses.asdict(value) == {"name": "a", "labels": {}}
+    assert dataclasses.replace(value, labels={"x": 1}) == Labelled("a", {"x": 1}) != value
+    assert Labelled("b").labels is NO_LABELS
