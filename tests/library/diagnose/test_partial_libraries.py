@@ -202,9 +202,8 @@ def list_installed_versions_of_wheel_kinds(*flavors: str) -> list[str]:
 def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version: str, full_wheel_judge: Judge) -> None:
     installed = find_installed(version, flavor="jit")
     assert installed is not None
-    questions = [
-        Query(GRAPHS_OF_FULL_CUDNN[name](), target) for name, target in product(GRAPHS_OF_FULL_WHEEL, ("sm75", "sm100"))
-    ]
+    targets = cycle(("sm75", "sm100"))  # one for each graph
+    questions = [Query(GRAPHS_OF_FULL_CUDNN[name](), next(targets)) for name in GRAPHS_OF_FULL_WHEEL]
     environment = make_environment_of_installed_cudnn(installed)
     graphs = [question.graph for question in questions]
     assert len({graph.name for graph in graphs}) >= 40
@@ -215,7 +214,7 @@ def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version
         verdicts = [judge.run_query(replace(question)) for question in questions]
     assert {verdict.cudnn for verdict in verdicts if verdict.control} == {f"{version}+cu12"}
     assert not [verdict.graph for verdict in verdicts if verdict.outcome is Outcome.NOT_SUPPORTED]
-    assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE for verdict in verdicts) >= 20
+    assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_MISSING_CODE for verdict in verdicts) >= 10
 
 
 def test_an_engine_of_a_jit_wheel_is_refused_by_its_own_reason(
