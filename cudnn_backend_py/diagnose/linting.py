@@ -20,7 +20,7 @@ from ..graph.strides import has_overlapping_elements
 from ..known_issues import AttentionUse
 from ..known_issues.graph_queries import holds_block_scales_in_partial_tiles
 
-__all__ = ["Finding", "lint"]
+__all__ = ["Finding", "format_danger_elsewhere", "lint"]
 
 Severity = Literal["dangerous", "suspicious", "slow"]
 
@@ -69,6 +69,12 @@ def lint(graph: Graph) -> list[Finding]:
     found += [Finding("lint-failed", "", "suspicious", line, "the other checks did run", "") for line in lines]
     order = ("dangerous", "suspicious", "slow")
     return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def format_danger_elsewhere(graph: Graph, remedy: str) -> str:
+    """Return text to append to a remedy that names other architectures: a danger that it does not change."""
+    found = [one.headline for one in lint(graph) if one.severity == "dangerous" and f"{one.tensor} " not in remedy]
+    return f" (dangerous there: {found[0]})" if found else ""
 
 
 LintCheck = Callable[[Graph, AttentionUse | None], Iterator[Finding]]

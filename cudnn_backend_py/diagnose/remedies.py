@@ -25,6 +25,7 @@ from .causes.case import format_known_issues
 from .causes.claims import compare_results_with_changed_graph
 from .engines import WITH_THIS_WHEEL, add_remedy_with_jit_wheel
 from .judges import GPU, Judge, Query
+from .linting import format_danger_elsewhere
 from .other_versions import (
     AND_THERE,
     OtherVersionVerdicts,
@@ -255,6 +256,8 @@ def search_and_add_remedy(verdict: Verdict, question: Query, judge: Judge) -> Ve
     title = _format_remedy(remedy)
     if remedy.target == str(question.target):
         title += format_known_issues(remedy.graph, verdict.sm, Version.from_text(verdict.cudnn))
+    elif remedy.target:
+        title += format_danger_elsewhere(question.graph, title)
     return replace(
         verdict, cause=replace(cause, remedy=f"{title}; or {cause.remedy}" if is_judged else title, asked=how)
     )

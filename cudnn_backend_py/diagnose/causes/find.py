@@ -25,7 +25,7 @@ from ...rewrite.changes import AttentionDims, Change, find_attention_dims, itera
 from ...rewrite.unusual import OTHER_RESULTS, find_unusual_properties
 from ...target import Target
 from ..fork import run_in_fork
-from ..linting import lint
+from ..linting import format_danger_elsewhere
 from ..verdict import Basis, Candidate, Cause, RemedyCheck
 from .attention import blame_refused_attention_options
 from .block_scales import FIRST_SM_WITH_BLOCK_SCALES, explain_block_scale, explain_scale_dims, has_block_scales
@@ -201,8 +201,7 @@ def _format_issues_on_other_architectures(case: RefusalCase, remedy: str) -> str
     found = {sm: join_known_issue_codes(case.graph, sm, version) for sm in sorted(others)}
     texts = [f"known issue on sm_{sm}: {codes}" for sm, codes in found.items() if codes]
     if others and not texts:
-        dangers = [one.headline for one in lint(case.graph) if one.severity == "dangerous"]
-        texts = [f"dangerous there: {one}" for one in dangers[:1]]
+        return format_danger_elsewhere(case.graph, remedy)
     return f" ({'; '.join(texts)})" if texts else ""
 
 

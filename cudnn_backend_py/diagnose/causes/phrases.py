@@ -53,7 +53,7 @@ _TYPE_CHANGE_KINDS = ("data_type", "intermediate_type")
 #: In the order in which rules are queried, and kinds of change tried.
 REASON_PHRASES = (
     ReasonPhrase(r"INCOMPATIBLE_CUDART.*compiled with cuda toolkit", "cuda_toolkit"),
-    ReasonPhrase(r"is_valid_spatial_dim|[CK]K?_DIM\] (?:!=|%) ", "convolution_dims"),
+    ReasonPhrase(r"is_valid_spatial_dim|[CK]K?_DIM\] (?:!=|%) |xDimA\[1\] % wDimA\[1\]", "convolution_dims"),
     ReasonPhrase(r"Dim\[\w+\] !=|must be \(.*but found|tensor dimensions must be", "dims", ("dims",)),
     ReasonPhrase(r"!has\w+Desc\(\)|!\w+Used\b", "missing_tensor"),
     ReasonPhrase(r"Port\.tensor\.(?:hasSameShape|isSimilarTo)", "same_tensors"),

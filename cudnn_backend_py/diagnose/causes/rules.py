@@ -229,16 +229,23 @@ def _find_experts_index_of_wrong_type(graph: Graph) -> Tensor | None:
     return next((one for one in indices if one.data_type not in (DataType.INT32, DataType.INT64)), None)
 
 
+def _list_dims_that_help(case: RefusalCase, tensor: Tensor, dims: tuple[int, ...]) -> list[str]:
+    """Return other dims of a tensor as a remedy; empty if the graph with them is refused."""
+    other = try_to_make_graph(lambda: set_dims(case.graph, {tensor.uid: dims})) if case.measure else None
+    helps = other is not None and case.passes_support_check(other)
+    return [f"{tensor.name}: dims {list(tensor.dims)} -> {list(dims)}"] if helps else []
+
+
 @register_phrase_rule
 def explain_convolution_dims(case: RefusalCase, reason: Reason) -> Cause | None:
-    """The dims of a convolution's response do not follow from image, filter, padding and stride.
+    """The dims of a convolution's response do not follow from image, filter, padding and stride, or groups do not fit.
 
     Problem
-        BAD_PARAM with ``is_valid_spatial_dim``.
+        BAD_PARAM with ``is_valid_spatial_dim`` or ``xDimA[1] % wDimA[1]``.
     Evidence
         The dims the convolution gives, and the graph with them.
     Remedy
-        Those dims; a gradient that was cut is padded with zeros.
+        Those dims; a gradient that was cut is padded with zeros; filters of as many channels as the image has.
     Since
         Any version.
     """
@@ -247,6 +254,12 @@ def explain_convolution_dims(case: RefusalCase, reason: Reason) -> Cause | None:
             continue
         image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
         needed = compute_convolution_output_dims(op)
+        if image.rank == weights.rank > 1 and image.dims[1] % weights.dims[1]:
+            per_filter = weights.dims[1]
+            headline = f"{image.name} has {image.dims[1]} channels, no multiple of the {per_filter} of {weights.name}"
+            other = _list_dims_that_help(case, weights, (weights.dims[0], image.dims[1], *weights.dims[2:]))
+            basis = Basis.MEASURED if other else Basis.RULE
+            return Cause("shape", headline, basis, reason.text, "; or ".join(other))
         if needed is not None and needed != response.dims:
             change = case.find_remedy("pad_sequence")
             remedies = [] if change is None else [change.title]
@@ -257,10 +270,7 @@ def explain_convolution_dims(case: RefusalCase, reason: Reason) -> Cause | None:
             if needed == (response.dims[0], weights.dims[0], *response.dims[2:]):
                 headline = f"{response.name} has {response.dims[1]} channels, the filters of {weights.name} give "
                 headline += f"{weights.dims[0]}, one each"
-                dims = {weights.uid: (response.dims[1], *weights.dims[1:])}
-                other = try_to_make_graph(lambda dims=dims: set_dims(case.graph, dims)) if case.measure else None  # type: ignore[misc]
-                if other is not None and case.passes_support_check(other):
-                    remedies.append(f"{weights.name}: dims {list(weights.dims)} -> {list(dims[weights.uid])}")
+                remedies += _list_dims_that_help(case, weights, (response.dims[1], *weights.dims[1:]))
             basis = Basis.MEASURED if remedies else Basis.RULE
             return Cause("shape", headline, basis, reason.text, "; or ".join(remedies))
         if needed is None and image.rank == weights.rank:

@@ -12,7 +12,13 @@ from cudnn_backend_py.generated.enums import NanPropagation, NormMode, PaddingMo
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import Parameters
 from cudnn_backend_py.graph.strides import channels_last
-from tests.support.refused_graphs import judge_and_check_refusal, make_relu, replace_tensor_fields
+from tests.support.refused_graphs import (
+    judge_and_check_refusal,
+    make_block_scaled_matmul,
+    make_convolution_graph,
+    make_relu,
+    replace_tensor_fields,
+)
 
 T, P = DataType, PointwiseMode
 
@@ -129,3 +135,19 @@ def test_a_remedy_on_another_architecture_names_what_is_dangerous_there(shared_j
     assert cause is not None
     assert "(dangerous there: block scales 'descale_q' [1, 4, 200, 4] (F8_128x4) are no whole tiles" in cause.remedy
     assert shared_judge.run_query(Query(graph, "sm100")).lint
+
+
+def test_a_danger_that_the_remedy_removes_is_not_named(shared_judge: Judge) -> None:
+    cause = judge_and_check_refusal(shared_judge, make_block_scaled_matmul(100, 256, 256), "sm80").cause
+    assert cause is not None
+    assert "in whole tiles of 128 x 4" in cause.remedy
+    assert "dangerous there" not in cause.remedy
+
+
+def test_filters_with_channels_that_do_not_divide_the_images_get_as_many(shared_judge: Judge) -> None:
+    graph = make_convolution_graph(T.HALF, T.HALF, 64, 65)
+    cause = judge_and_check_refusal(shared_judge, graph, "sm80").cause
+    assert cause is not None
+    assert cause.headline == "x has 64 channels, no multiple of the 65 of w"
+    assert cause.remedy == "w: dims [64, 65, 3, 3] -> [64, 64, 3, 3]"
+    assert cause.asked == "support check"
