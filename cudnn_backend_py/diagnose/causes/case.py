@@ -443,6 +443,7 @@ FORM_CHANGES = {
     "unified": ANOTHER_FORM,
 }
 _COMPUTE_TYPE_TITLE = re.compile(r"(?:(.+): )?computation in (.+) -> (.+)")
+_HEADS_TITLE = re.compile(r"heads of (.+), as many as (.+) has")  # of the change of that name
 _PADDING_TITLE = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<multiple>\d+)\)")
 
 
@@ -460,6 +461,9 @@ def describe_found_and_needed_values(graph: Graph, change: Change) -> str:
         return f"dims {dims} are not supported, rows and columns as 1 x 1 images are"
     if said := FORM_CHANGES.get(change.kind):
         return f"{said}: {change.title}"
+    if heads := _HEADS_TITLE.fullmatch(change.title):
+        found = ", ".join(f"{name} has {old} heads" for name, old, *_ in map(str.split, heads[1].split(", ")))
+        return f"{found}, a divisor of those of {heads[2]} is needed"
     if padded := _PADDING_TITLE.match(change.title):
         return f"{padded['what']} is {padded['old']}, a multiple of {padded['multiple']} is needed"
     if change.kind == "dims":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import partial
 
 from ...generated.enums import DescriptorType
@@ -108,6 +109,10 @@ def explain_two_graphs(case: RefusalCase, reason: Reason | None = None) -> Cause
     said = [one for one in (*([reason] if reason else []), *case.specific_reasons) if not is_vague(one.text)]
     quoted = next(filter(None, map(format_reason_quote, said)), "")
     headline = f"{names} {where} {main.name} ({main.display_name()}): not supported in one graph with it"
+    rows = next((one for one in case.reasons if "VEC_COLS % VEC_COLS_PER_LDG" in one.text), None)
+    if rows is not None and "scale" in (ports := dict(main.ports())):
+        headline += f" where rows have {math.prod(ports['scale'].dims)} elements"
+        quoted = format_reason_quote(rows)
     detail = "each of the two graphs was judged by itself"
     issues = "".join(dict.fromkeys(map(case.format_known_issues, cut.graphs)))
     return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title + issues)

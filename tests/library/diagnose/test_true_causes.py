@@ -468,7 +468,7 @@ def test_heads_that_do_not_divide_the_heads_of_q_are_named(shared_judge: Judge) 
     wrong = replace_tensor_fields(graph, "v", dims=(4, 11, *v.dims[2:]))
     cause = judge_and_check_refusal(shared_judge, wrong, "sm120").cause
     assert cause is not None
-    assert cause.headline.startswith("heads of v 11 -> 12, as many as q has")
+    assert cause.headline.startswith("v has 11 heads, a divisor of those of q is needed")
     assert cause.remedy == "heads of v 11 -> 12, as many as q has (idea)"
 
 

@@ -151,3 +151,14 @@ def test_filters_with_channels_that_do_not_divide_the_images_get_as_many(shared_
     assert cause.headline == "x has 64 channels, no multiple of the 65 of w"
     assert cause.remedy == "w: dims [64, 65, 3, 3] -> [64, 64, 3, 3]"
     assert cause.asked == "support check"
+
+
+def test_rows_of_a_size_that_the_engine_of_norms_lacks_are_named_with_the_operations(shared_judge: Judge) -> None:
+    g = GraphBuilder("rows", io_type=T.FLOAT)
+    x, (scale, bias) = g.tensor("x", (3, 32, 200)), (g.tensor(name, (1, 1, 200)) for name in ("scale", "bias"))
+    y = g.norm_forward(NormMode.LAYER_NORM, x, scale, bias).y
+    g.pointwise(P.RELU_FWD, g.pointwise(P.ADD, y, x), name="relu", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm103").cause
+    assert cause is not None
+    assert cause.headline.endswith("not supported in one graph with it where rows have 200 elements")
+    assert cause.remedy.startswith("two graphs, ")
