@@ -427,8 +427,8 @@ class Operation(Op, FrozenValue):
         object.__setattr__(self, "fields", given)
         if self.kind in CONVOLUTIONS:
             _check_convolution_ranks(self)
-        elif self.kind in BLOCK_SCALES:
-            _check_block_scaled_dims(self)
+        elif self.kind in _PORTS_OF_EQUAL_DIMS:
+            _check_result_keeps_dims(self)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.name, tuple(self.fields.items())))
@@ -479,12 +479,20 @@ BLOCK_SCALES = (
 )
 
 
-def _check_block_scaled_dims(op: Operation) -> None:
-    """Refuse to scale the blocks of a tensor into one with other dims."""
-    x, y = op.fields["x"], op.fields["y"]
+# The input of an operation that keeps its dims, and the result.
+_PORTS_OF_EQUAL_DIMS = {
+    **dict.fromkeys((*BLOCK_SCALES, DescriptorType.OPERATION_ROPE_FWD), ("x", "y")),
+    DescriptorType.OPERATION_ROPE_BWD: ("dy", "dx"),
+}
+
+
+def _check_result_keeps_dims(op: Operation) -> None:
+    """Refuse a result with other dims than the tensor whose blocks are scaled, or whose elements are rotated."""
+    source, result = _PORTS_OF_EQUAL_DIMS[op.kind]
+    x, y = op.fields[source], op.fields[result]
     if y.dims != x.dims:
-        headline = f"y {y.name!r} has dims {list(y.dims)}, {list(x.dims)} is needed: those of x {x.name!r}"
-        raise _make_shape_error(op, "operation-shape", headline)
+        needed = f"{list(x.dims)} is needed: those of {source} {x.name!r}"
+        raise _make_shape_error(op, "operation-shape", f"{result} {y.name!r} has dims {list(y.dims)}, {needed}")
 
 
 _STATISTICS = ("mean", "inv_variance")  # of a norm

@@ -344,6 +344,15 @@ OPS: list[Case] = [
         ),
         "y 'y' has dims [4, 9], [4, 8] is needed: those of x 'x'",
     ),
+    (
+        "operation-shape",
+        lambda: untyped.Operation(
+            D.OPERATION_ROPE_BWD,
+            "turn",
+            {"dy": make_tensor("dq", 2, 4, 8, 16), "dx": make_tensor("dx", 2, 5, 8, 16), "freqs": make_tensor("f", 8)},
+        ),
+        "dx 'dx' has dims [2, 5, 8, 16], [2, 4, 8, 16] is needed: those of dy 'dq'",
+    ),
 ]
 
 GRAPHS: list[Case] = [
