@@ -247,6 +247,15 @@ def _has_unstrided_filter_gradient_of_size_3(graph: Graph) -> bool:
     )
 
 
+def _has_fused_convolution_of_2_byte_alignment(graph: Graph) -> bool:
+    """Whether a convolution or gradient with other operations reads a tensor aligned to less than 4 bytes."""
+    return len(graph.ops) > 1 and any(
+        tensor.alignment < 4 and not tensor.virtual
+        for item in graph_queries.find_convolutions(graph)
+        for tensor in item.op.inputs().values()
+    )
+
+
 def _has_only_filter_gradient_in_bfloat16(graph: Graph) -> bool:
     """Whether the graph is a single filter gradient in bfloat16."""
     return len(graph.ops) == 1 and any(
@@ -475,6 +484,22 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         engines=(4, 70, 78),
         depends_on="the engine",
         graph=_has_row_major_tensor_of_unaligned_size,
+    ),
+    KnownIssue(
+        "fused-convolution-alignment",
+        what="a convolution with other operations, forward or backward, of a tensor aligned to 2 bytes",
+        effect="engines 1 and 7 pass the support check, and no plan of them compiles",
+        fix="align it to 4 bytes",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured deviceless with 9.14.0, 9.19.0, 9.24.0 and 9.28.0: float16 and bfloat16, image or filter, each "
+            "direction, on sm_80, sm_86, sm_87, sm_89, sm_120 and sm_121; aligned to 4 bytes, and on sm_75, sm_90, "
+            "sm_100 and sm_103 aligned to 2, they build"
+        ),
+        sm=(80, 86, 87, 89, 120, 121),
+        engines=(1, 7),
+        graph=_has_fused_convolution_of_2_byte_alignment,
+        step="build",
     ),
     KnownIssue(
         "packed-images-engine-7",

@@ -46,6 +46,20 @@ def _find_row_norm_results(graph: Graph) -> list[Tensor]:
     return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
 
 
+def _has_row_norm_with_bias_of_other_type(graph: Graph) -> bool:
+    """Whether the bias of a layer or RMS norm has another type in memory than the scale, or than what computes it."""
+    writers = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values()}
+    for norm in graph_queries.find_operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
+        scale, bias = norm.fields["scale"], norm.fields.get("bias")
+        if norm.fields["mode"] not in (NormMode.LAYER_NORM, NormMode.RMS_NORM) or bias is None or bias.virtual:
+            continue
+        read = [scale] if not scale.virtual else list(writers[scale.uid].inputs().values())
+        types = {one.data_type for one in read if one.dims == scale.dims and not (one.virtual or one.by_value)}
+        if types and bias.data_type not in types:
+            return True
+    return False
+
+
 def _has_row_norm_before_op_with_equal_inputs(graph: Graph) -> bool:
     """Whether a norm of rows is followed by a pointwise operation that reads one tensor twice."""
     return any(
@@ -62,6 +76,20 @@ def _has_row_norm_before_op_with_graph_input(graph: Graph) -> bool:
 
 
 NORM: tuple[KnownIssue, ...] = (
+    KnownIssue(
+        "norm-bias-type",
+        what="a layer or RMS norm with a bias of another data type than the scale",
+        effect="the bias is read as the scale's type, beyond its memory where that is longer: y is wrong",
+        fix="give bias and scale one type",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.19.0 on sm_90, all engines, float16, bfloat16 and float32: 36 of 36 mixed pairs wrong, 18 "
+            "of 18 equal ones right; with 9.14.0, 9.24.0 and 9.28.0 and on sm_75, sm_80, sm_86, sm_89, sm_100, sm_103 "
+            "and sm_121 the code is the same whatever the bias's type, on sm_120 with 9.14.0; not engine 5 on sm_120"
+        ),
+        sm=(75, 80, 86, 87, 89, 90, 100, 103, 121),
+        graph=_has_row_norm_with_bias_of_other_type,
+    ),
     KnownIssue(
         "norm-block-scaled",
         what="a layer or RMS norm whose result is block-scaled in the same graph",

@@ -43,11 +43,14 @@ def _find_broadcast_operands(graph: Graph) -> Iterator[Tensor]:
         )
 
 
-def _reads_float64_to_compute_in_float32(graph: Graph) -> bool:
-    """Whether pointwise operations alone read float64 from memory and compute in float32."""
+_64_BIT_TYPES = (DataType.DOUBLE, DataType.INT64)
+
+
+def _reads_64_bits_to_compute_in_float32(graph: Graph) -> bool:
+    """Whether pointwise operations alone read float64 or int64 from memory and compute in float32."""
     ops = [op for op in graph.ops if isinstance(op, Pointwise)]
     return len(ops) == len(graph.ops) and any(
-        op.compute_type is DataType.FLOAT and tensor.data_type is DataType.DOUBLE and not tensor.virtual
+        op.compute_type is DataType.FLOAT and tensor.data_type in _64_BIT_TYPES and not tensor.virtual
         for op in ops
         for tensor in op.inputs().values()
     )
@@ -124,16 +127,16 @@ def _writes_column_major_matrix(graph: Graph) -> bool:
 
 POINTWISE: tuple[KnownIssue, ...] = (
     KnownIssue(
-        "elementwise-float64",
-        what="elementwise operations alone that read float64 and compute in float32",
+        "elementwise-64-bits",
+        what="elementwise operations alone that read float64 or int64 and compute in float32",
         effect="engine configs pass their support check, and no plan of them compiles",
-        fix="give the operations float32",
+        fix="give the operations float32 or int32",
         source=MEASURED_WITHOUT_GPU,
         evidence=(
-            "measured deviceless with 9.14.0, 9.19.0 and 9.28.0 on sm_80, sm_90 and sm_100: one operation and two, "
-            "into float64 and float32; float32 into float64 builds"
+            "measured deviceless with 9.14.0, 9.19.0 and 9.28.0 on sm_75, sm_80, sm_90 and sm_100: one operation and "
+            "two, into 64 and 32 bits; float32 into 64 bits builds"
         ),
-        graph=_reads_float64_to_compute_in_float32,
+        graph=_reads_64_bits_to_compute_in_float32,
         step="build",
     ),
     KnownIssue(

@@ -185,7 +185,24 @@ def _make_convolution_of_normed_image(*modes: PointwiseMode) -> Graph:
     return g.graph()
 
 
+def _make_weight_gradient_with_relu(alignment: int, *, relu: bool = True) -> Graph:
+    g = GraphBuilder("weight gradient", io_type=DataType.HALF)
+    image, filters = (4, 64, 16, 16), (64, 64, 3, 3)
+    x = g.tensor("x", image, strides=channels_last(image), alignment=alignment)
+    dy = g.tensor("dy", image, strides=channels_last(image))
+    like: dict[str, Any] = {"strides": channels_last(filters)}
+    dw = g.convolution_backward_filter(x, dy, (3, 3), padding=1, name="dw", virtual=relu, **like)
+    if relu:
+        g.pointwise(PointwiseMode.RELU_FWD, dw, name="y", virtual=False, **like)
+    return g.graph()
+
+
 CONVOLUTION: dict[str, Examples] = {
+    "fused-convolution-alignment": Examples(
+        reproductions={"": lambda: _make_weight_gradient_with_relu(2)},
+        unaffected=lambda: _make_weight_gradient_with_relu(2, relu=False),
+        fixed=lambda: _make_weight_gradient_with_relu(4),
+    ),
     "convolution-3d-half": Examples(
         reproductions={
             "bfloat16": lambda: _make_3d_convolution_with_filter_size(DataType.BFLOAT16, 3),

@@ -56,6 +56,16 @@ def _make_batch_norm_with_added_operand(operand: tuple[int, ...], kind: DataType
     return g.graph()
 
 
+def _make_norm_of_types(mode: NormMode, scale: DataType, bias: DataType, *, added: bool = False) -> Graph:
+    """Return a norm of float16 rows; with `added`, the scale is a tensor in memory plus 1."""
+    g, per = GraphBuilder("normed", io_type=DataType.HALF), (1, 256, 1, 1)
+    factor = g.tensor("scale", per, scale)
+    if added:
+        factor = g.pointwise(PointwiseMode.ADD, factor, g.scalar(1.0), name="factor", data_type=DataType.FLOAT)
+    g.norm_forward(mode, g.tensor("x", (32, 256, 1, 1)), factor, g.tensor("bias", per, bias), name="y", virtual=False)
+    return g.graph()
+
+
 def _make_layer_norm_with_pointwise(mode: PointwiseMode) -> Graph:
     """Return a layer norm, then an elementwise operation on its result and a tensor in memory."""
     g = GraphBuilder("normed", io_type=DataType.FLOAT)
@@ -91,6 +101,14 @@ def _make_layer_norm_added_to_itself(*, twice: bool) -> Graph:
 
 
 NORM: dict[str, Examples] = {
+    "norm-bias-type": Examples(
+        reproductions={
+            "": lambda: _make_norm_of_types(NormMode.LAYER_NORM, DataType.HALF, DataType.FLOAT),
+            "rms": lambda: _make_norm_of_types(NormMode.RMS_NORM, DataType.HALF, DataType.BFLOAT16),
+        },
+        unaffected=lambda: _make_norm_of_types(NormMode.LAYER_NORM, DataType.HALF, DataType.HALF, added=True),
+        fixed=lambda: _make_norm_of_types(NormMode.LAYER_NORM, DataType.HALF, DataType.HALF),
+    ),
     "norm-block-scaled": Examples(
         reproductions={"": lambda: _make_rms_norm(quantized=True)},
         unaffected=lambda: _make_rms_norm(quantized=False),

@@ -66,10 +66,11 @@ POINTWISE: dict[str, Examples] = {
         unaffected=lambda: _make_selection((2, 12, 8, 4)),
         fixed=lambda: _make_selection((4, 8, 6), DataType.FLOAT),
     ),
-    "elementwise-float64": Examples(
+    "elementwise-64-bits": Examples(
         reproductions={
             "": lambda: _make_sum_of_types(DataType.DOUBLE, DataType.DOUBLE),
             "float": lambda: _make_sum_of_types(DataType.DOUBLE, DataType.FLOAT),
+            "int": lambda: _make_sum_of_types(DataType.INT64, DataType.INT32),
         },
         unaffected=lambda: _make_sum_of_types(DataType.FLOAT, DataType.DOUBLE),
         fixed=lambda: _make_sum_of_types(DataType.FLOAT, DataType.FLOAT),

@@ -35,6 +35,7 @@ from .refused_part import RefusedOptions, find_refused_options
 __all__ = [
     "ARCHITECTURE_TARGETS",
     "FORM_CHANGES",
+    "MAX_TARGETS_IN_REMEDY",
     "BuildResult",
     "PlanBuildBudget",
     "RefusalCase",
@@ -57,6 +58,7 @@ ARCHITECTURE_TARGETS = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
 _MAX_VARIATIONS = 40  # about variations, for one cause: some 0.3 s
 _EXTRA_VARIATIONS = 48  # next to them about a graph that is no attention: they cost less
 _MAX_SPLITS = 6  # of a graph, that are judged
+MAX_TARGETS_IN_REMEDY = 3  # other architectures that support the graph
 _MAX_OPTION_VARIATIONS = 32  # about options of attention, next to them
 
 
@@ -256,9 +258,7 @@ class RefusalCase:
         if self.budget is None:
             return self.passes_support_check(graph, target)
         self.step(f"plan, of variation {_MAX_VARIATIONS - self.variations_left} of the graph")
-        found = run_in_fork(lambda: try_build(graph, target or self.target, self.modes), lambda: BuildResult(False, 1))
-        self.budget.subtract_build_cost(found)
-        return found.found
+        return self._is_plan_built(graph, target or self.target)
 
     def passes_support_check(self, graph: Graph, target: Target | None = None) -> bool:
         """Return whether a variation passes its support check; it does not count towards the limit of 40."""
@@ -324,7 +324,9 @@ class RefusalCase:
         for name in change.tensors if change.narrow is not None and self.budget is None else ():
             rest = [other for other in change.tensors if other != name]
             smaller = change.narrow(rest) if rest and change.narrow is not None else None
-            if smaller is not None and len(smaller.graphs) == 1 and self._is_supported_after(smaller):
+            if smaller is None or len(smaller.graphs) != 1 or self.is_known_issue_added(*smaller.graphs):
+                continue
+            if self._is_supported_after(smaller):
                 change = smaller
         return change
 
@@ -404,22 +406,33 @@ class RefusalCase:
 
     @cached_property
     def supporting_architectures(self) -> list[str]:
-        """The other architectures on which this cuDNN supports the graph."""
-        found = []
+        """The other architectures on which this cuDNN supports the graph, those of which plans were built first.
+
+        Where plans are built, one is for each of the first three, which remedies name; the others pass the check.
+        """
+        built: list[str] = []
+        checked: list[str] = []
         for name in ARCHITECTURE_TARGETS if self.measure else ():
             other = open_target(name, on=self.target.library)
             try:
-                if other.sm != self.target.sm:
-                    found += [f"sm_{other.sm}"] if self._is_supported_on_target(other) else []
+                if other.sm == self.target.sm or not self.passes_support_check(self.graph, other):
+                    continue
+                if self.budget is None or len(built) >= MAX_TARGETS_IN_REMEDY:
+                    checked.append(f"sm_{other.sm}")
+                elif self._is_plan_built(self.graph, other):
+                    built.append(f"sm_{other.sm}")
             finally:
                 other.close()
-        return found
+        return built + checked
 
-    def _is_supported_on_target(self, other: Target) -> bool:
-        """Return whether another target supports the graph; this does not count towards the limit of 40."""
-        if self.budget is not None:
-            return self.supports(self.graph, other)
-        return self.passes_support_check(self.graph, other)
+    def _is_plan_built(self, graph: Graph, target: Target) -> bool:
+        """Return whether a plan of a variation can be built, and subtract its cost from the budget."""
+        assert self.budget is not None
+        if target is not self.target:
+            self.step(f"plan, for sm_{target.sm}")
+        found = run_in_fork(lambda: try_build(graph, target, self.modes), lambda: BuildResult(False, 1))
+        self.budget.subtract_build_cost(found)
+        return found.found
 
 
 def order_reasons(refused: Iterable[Candidate]) -> list[Reason]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...plans.refusals import Reason
 from ..verdict import Cause
-from .case import RefusalCase
+from .case import MAX_TARGETS_IN_REMEDY, RefusalCase
 
 __all__ = [
     "PHRASE_RULES",
@@ -44,7 +44,7 @@ def register_phrase_rule(function: PhraseRule) -> PhraseRule:
 
 def format_supporting_targets_remedy(others: Sequence[str]) -> str:
     """Return a remedy text that names the other targets that support the graph; empty if there are none."""
-    return f"judge for {' or '.join(others[:3])}, with this cuDNN" if others else ""
+    return f"judge for {' or '.join(others[:MAX_TARGETS_IN_REMEDY])}, with this cuDNN" if others else ""
 
 
 def format_architecture_support(

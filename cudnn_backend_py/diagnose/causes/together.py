@@ -12,6 +12,7 @@ from ..verdict import Basis, Cause
 from .case import RefusalCase, blame_change, format_reason_quote, format_reason_statement
 from .options import AttentionOption, AttentionOptions
 from .refused_part import RefusedOptions, find_refused_options
+from .registry import format_supporting_targets_remedy
 
 __all__ = [
     "OPTION_CHANGE_KINDS",
@@ -57,7 +58,7 @@ def blame_refused_attention_options(case: RefusalCase) -> Cause | None:
     remedies = [_format_options_remedy(case, options, blame)]
     if others := case.supporting_architectures:
         headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
-        remedies.append(", ".join(others))
+        remedies.append(format_supporting_targets_remedy(others))
     remedy = "; or ".join(filter(None, remedies))
     single = all(len(one) == 1 for one in blame.sets)
     detail = (

@@ -147,11 +147,11 @@ def _list_wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataTyp
 
 
 def _set_float32_computation(graph: Graph | None, but: Collection[str]) -> Graph | None:
-    """Return the graph with its operations computing in float32, except those with these compute type keys."""
+    """Return the graph computing in float32, except logical operations, and those with these compute type keys."""
     if graph is None:
         return None
-    ops = (op if _make_compute_type_key(op) in but else _set_compute_type(op, _T.FLOAT) for op in graph.ops)
-    return Graph(tuple(ops), graph.name)
+    kept = {op for op in graph.ops if _find_compute_type(op) is _T.BOOLEAN or _make_compute_type_key(op) in but}
+    return Graph(tuple(op if op in kept else _set_compute_type(op, _T.FLOAT) for op in graph.ops), graph.name)
 
 
 def _make_compute_type_key(op: Op) -> str:

@@ -18,6 +18,7 @@ from cudnn_backend_py.diagnose.remedies import add_remedy_with_same_cudnn_versio
 from cudnn_backend_py.diagnose.report.summary import format_summary
 from cudnn_backend_py.generated.enums import (
     DescriptorType,
+    NormMode,
     ReduceTensorOp,
     ResampleMode,
     TensorReordering,
@@ -145,15 +146,49 @@ def test_a_wrong_number_of_heads_is_named(shared_judge: Judge) -> None:
 
 @pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")
 def test_only_the_compute_type_is_blamed_if_the_data_type_is_supported(shared_judge: Judge) -> None:
-    g = GraphBuilder("integers", io_type=T.INT64, compute_type=T.INT32)
+    g = GraphBuilder("computed in integers", io_type=T.HALF, compute_type=T.INT32)
     dims, strides = (2, 8, 4, 8), "channels_last"
     x, y = (g.tensor(name, dims, strides=strides) for name in "xy")
-    g.pointwise(P.MUL, x, y, name="z", virtual=False, data_type=T.INT64)
+    g.pointwise(P.MUL, x, y, name="z", virtual=False, strides=strides)
     graph = g.graph()
     cause = judge_and_check_refusal(shared_judge, graph, "sm86", OLDER).cause
     assert cause is not None
     assert cause.headline.startswith("z (mul) computes in int32, float32 is needed")
-    assert "int64" not in cause.headline
+    assert "float16" not in cause.headline
+
+
+def test_integers_that_no_plan_reads_are_named_with_the_compute_type(shared_judge: Judge) -> None:
+    g = GraphBuilder("integers", io_type=T.INT64, compute_type=T.INT32)
+    x, y = (g.tensor(name, (2, 8, 4, 8), strides="channels_last") for name in "xy")
+    g.pointwise(P.MUL, x, y, name="z", virtual=False)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm86", OLDER).cause
+    assert cause is not None
+    assert "x, y, z have data type int64, float32 is needed; and also z (mul) computes in int32" in cause.headline
+
+
+def test_a_type_change_leaves_logical_operations_computing_in_booleans(shared_judge: Judge) -> None:
+    g = GraphBuilder("compared", io_type=T.INT64)
+    x, y = (g.tensor(name, (8, 8, 4, 16), strides="channels_last") for name in "xy")
+    less = g.pointwise(P.CMP_LT, x, y, data_type=T.BOOLEAN, compute_type=T.FLOAT, strides=x.strides)
+    g.pointwise(
+        P.LOGICAL_NOT, less, name="z", virtual=False, data_type=T.BOOLEAN, compute_type=T.BOOLEAN, strides=x.strides
+    )
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm75").cause
+    assert cause is not None
+    assert cause.headline.startswith("x, y have data type int64, ")
+    assert "logical_not" not in cause.headline
+
+
+def test_bias_and_scale_of_a_norm_change_their_type_together(shared_judge: Judge) -> None:
+    g = GraphBuilder("normed", io_type=T.BFLOAT16)
+    per = (1, 1024, 1, 1)
+    x, scale, bias = g.tensor("x", (64, 1024, 1, 1)), g.tensor("scale", per), g.tensor("bias", per)
+    g.norm_forward(NormMode.LAYER_NORM, x, scale, bias, name="y", virtual=False, training=True)
+    cause = judge_and_check_refusal(shared_judge, g.graph(), "sm75").cause
+    assert cause is not None
+    changes = [one for one in cause.remedy.split("; or ") if "bfloat16 -> " in one]
+    assert changes
+    assert all("scale" in one and "bias" in one for one in changes)
 
 
 @pytest.mark.skipif(not OLDER, reason="did not run: no cuDNN 9.14 is installed")

@@ -84,8 +84,10 @@ SHOWN: Mapping[tuple[str, str], str] = {
     ("bfloat16-product-on-turing", ""): "not supported at plan",
     ("elementwise-booleans", ""): "not supported at plan",
     ("elementwise-booleans", "image"): "not supported at plan",
-    ("elementwise-float64", ""): "not supported at plan",
-    ("elementwise-float64", "float"): "not supported at plan",
+    ("elementwise-64-bits", ""): "not supported at plan",
+    ("elementwise-64-bits", "float"): "not supported at plan",
+    ("elementwise-64-bits", "int"): "not supported at plan",
+    ("fused-convolution-alignment", ""): "not supported at plan",
 }
 READS_BEHIND = {"max-pool-gradient-one-dim"}  # its allocated memory: 0 in the fresh pages of each allocation
 FRESH_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1:glibc.malloc.mmap_max=1000000"}
@@ -93,6 +95,7 @@ NEEDS_ALL_ENGINES = {
     "bfloat16-product-on-turing",
     "bilinear-16-bits",
     "float32-matmul-dims",
+    "fused-convolution-alignment",
     "weight-gradient-prologue",
 }
 # no version with all engines, or none of those here; no description of the GPU; not every graph, engine or config
