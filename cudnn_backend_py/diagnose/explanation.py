@@ -281,10 +281,12 @@ class _Judgement:
     def _explain_newer_features(self, newer: Sequence[CudnnEnum]) -> Cause:
         """Return as the cause that the library is older than features of the graph, newest first."""
         error = self.target.library.make_too_new_error(newer[0])
-        headline, detail, others = error.headline, _REFUSED_BY_PACKAGE, len(newer) - 1
-        if others:
-            features = f"and {others} other feature{'s' if others > 1 else ''} need"
-            headline = headline.replace("needs", features, 1)
+        headline, detail = error.headline, _REFUSED_BY_PACKAGE
+        if others := [format_version_numbers(one.since) for one in newer[1:]]:
+            newest, oldest = others[0], others[-1]
+            features = "1 other feature needs" if len(others) == 1 else f"{len(others)} other features need"
+            versions = newest if newest == oldest else f"{oldest} to {newest}"
+            headline = headline.replace(",", f", {features} {versions};", 1)
             detail += "".join(f"; {one.c_name} needs {format_version_numbers(one.since)}" for one in newer)
         return Cause(error.code, headline, Basis.RULE, detail, error.sections.get("fix", ""), "not asked")
 
@@ -344,7 +346,11 @@ class _Judgement:
             return Cause("no-plan-builds", f"none of its plans can be built: {reason}", Basis.RULE)
         from .causes.find import find_cause
 
-        return find_cause(refused, self.graph, self.target, others, **self._make_cause_search_options()) or silent
+        found = find_cause(refused, self.graph, self.target, others, **self._make_cause_search_options()) or silent
+        if absent := self.missing_engine_libraries:
+            cause = explain_missing_engines(replace(found, remedy=""), absent, self.target.library)
+            return replace(cause, remedy=f"the full wheel, which has more engines for the other modes: {cause.remedy}")
+        return found
 
     @staticmethod
     def _judge_control_graph_cached(target: Target) -> Control:

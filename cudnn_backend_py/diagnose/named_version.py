@@ -42,7 +42,8 @@ def explain(
     ----------
     version
         An installed cuDNN version such as ``9.27``, ``9.26.0+cu13`` or ``latest``; the library of this process if not
-        given. It is judged in a child process where another version is loaded in this one.
+        given. It is judged in a child process where another version is loaded in this one; where none is, it is loaded
+        here, and later calls without a version use it.
     target, mode, build, execute, plans, step, skip, causes, shapes, every_engine, code, engine
         As for :func:`cudnn_backend_py.diagnose.explanation.explain`.
 

@@ -487,7 +487,7 @@ _PORTS_OF_EQUAL_DIMS = {
 
 
 def _check_result_keeps_dims(op: Operation) -> None:
-    """Refuse a result with other dims than the tensor whose blocks are scaled, or whose elements are rotated."""
+    """Refuse a result with other dims than the input, of operations that scale blocks or rotate elements."""
     source, result = _PORTS_OF_EQUAL_DIMS[op.kind]
     x, y = op.fields[source], op.fields[result]
     if y.dims != x.dims:

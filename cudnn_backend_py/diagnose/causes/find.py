@@ -653,7 +653,7 @@ def _blame_missing_engine(case: RefusalCase) -> Cause | None:
     Problem
         Heuristics without any engine config, and without a reason.
     Evidence
-        The list is empty in every mode.
+        The list is empty in every mode, and other architectures refuse the graph, too.
     Remedy
         None known.
     Since
@@ -665,7 +665,9 @@ def _blame_missing_engine(case: RefusalCase) -> Cause | None:
     for op in case.graph.ops[:4]:
         mode = op.parameters().get("mode")
         shown.append(f"{op.name} ({op.display_name()}{f' with {mode.name}' if isinstance(mode, Enum) else ''})")
-    headline = f"cuDNN proposes no engine for {', '.join(shown)} on sm_{case.target.sm}, and gives no reason"
+    nowhere = case.measure and not case.supporting_architectures and case.variations_left > 0
+    where = f"sm_{case.target.sm}{', nor on the other architectures that were judged' if nowhere else ''}"
+    headline = f"cuDNN proposes no engine for {', '.join(shown)} on {where}; it gives no reason"
     return Cause("refused", headline, Basis.RULE, f"modes {', '.join(case.modes)} were queried")
 
 

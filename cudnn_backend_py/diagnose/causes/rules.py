@@ -39,6 +39,7 @@ from .case import (
     format_reason_statement,
     is_supported,
 )
+from .phrases import is_about_other_architecture
 from .registry import format_architecture_support, format_supporting_targets_remedy, register_phrase_rule, register_rule
 from .together import blame_combined_options
 
@@ -712,9 +713,10 @@ def explain_architecture(case: RefusalCase, reason: Reason) -> Cause | None:
         return None
     what = "" if case.is_attention else f" ({_format_pattern(case.graph)})"
     where = format_architecture_support(case, others, graph=f"the graph{what}")
+    is_quoted = not is_about_other_architecture(reason.statement, case.target.sm)
     return Cause(
         "architecture",
-        where + format_reason_quote_for_cause_code("architecture", reason),
+        where + (format_reason_quote_for_cause_code("architecture", reason) if is_quoted else ""),
         Basis.MEASURED,
         "the same graph was judged there",
         format_supporting_targets_remedy(others),
