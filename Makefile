@@ -52,7 +52,7 @@ check: $(ENV)/ready ## Check lint, format and types
 
 # Targets without ## are parts of those with it, or for developers of this package: see CONTRIBUTING.md.
 test-pure: $(ENV)/ready # Tests that load no library
-	$(BIN)/python -m pytest -q -n 3 $(HANGS) tests/pure
+	$(BIN)/python -m pytest -q -n 2 $(HANGS) tests/pure
 
 test-library: $(ENV)/ready # Tests with the real cuDNN, without a GPU
 	CUDNN_BACKEND_REQUIRE=library $(BIN)/python -m pytest -q -n 3 $(HANGS) tests/library

@@ -207,8 +207,7 @@ def test_whatif_finds_remedies_for_a_graph_that_does_not_compile(judge: Judge) -
     for remedy in found:
         assert remedy.verdict is not None
         assert remedy.verdict.stage == "plan"
-    first = found[0]
-    assert judge.run_query(Query(first.graph, first.target, first.version, build=True)).supported
+        assert judge.run_query(Query(remedy.graph, remedy.target, remedy.version, build=True)).supported
 
 
 def test_whatif_and_explain_begin_with_the_same_verdict(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ TABLE_FILES = {
 TABLE_TEXTS = {version: (ROOT / name).read_text(encoding="utf-8") for version, name in TABLE_FILES.items()}
 TABLES = {version: SupportTable.from_json(text) for version, text in TABLE_TEXTS.items()}
 ATTENTION_ROWS = attention_rows()
-SAMPLE_SIZE = 6
+SAMPLE_SIZE = 10
 CRASHING_ROW = "forward: fp8, bias"
 # No options of a row: the size of the problem, its name, and a type without graphs yet.
 OPTIONS_WITHOUT_ROWS = {"batch", "heads", "name", "stats_log2"}

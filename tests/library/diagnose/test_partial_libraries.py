@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +116,7 @@ def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
     partial_library: Path, full_wheel_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graphs = [made for make in GRAPHS_OF_FULL_CUDNN.values() if not _is_runtime_compiled_only(made := make())]
-    graphs = graphs[::2]
-    assert len(graphs) >= 50
+    assert len(graphs) >= 100
     targets = cycle(TARGETS)  # one for each graph
     questions = [Query(graph, next(targets)) for graph in graphs]
     verdicts = judge_queries_with_partial_library(partial_library, monkeypatch, questions)
@@ -136,7 +135,7 @@ def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
         assert f"cudnn install {verdict.cudnn} --full" in verdict.cause.remedy
         assert any(item.reasons for item in verdict.candidates) or verdict.reasons or not verdict.candidates
     full = [question for question, _ in not_judged if full_wheel_judge.run_query(question).supported]
-    assert len(full) >= 5  # else it proves nothing
+    assert len(full) >= 15  # else it proves nothing
 
 
 def test_graphs_that_need_no_missing_engine_get_the_full_wheels_verdict(
@@ -145,7 +144,7 @@ def test_graphs_that_need_no_missing_engine_get_the_full_wheels_verdict(
     alone = [make() for make in GRAPHS_OF_FULL_CUDNN.values() if _is_runtime_compiled_only(make())]
     graphs = [*alone, *(VARIED_GRAPHS[name]() for name in ATTENTION_GRAPHS)]
     assert len(graphs) >= 50
-    questions = [Query(*one) for one in zip(graphs, cycle(("sm89", "sm100")), strict=False)]
+    questions = [Query(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
     verdicts = judge_queries_with_partial_library(partial_library, monkeypatch, questions)
     reported = [(one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits) for one in verdicts]
     assert reported == [
@@ -154,7 +153,7 @@ def test_graphs_that_need_no_missing_engine_get_the_full_wheels_verdict(
     ]
     refused = [one for one in verdicts if one.outcome is Outcome.NOT_SUPPORTED]
     assert {verdict.exit_code for verdict in refused} == {1}
-    assert len(refused) >= 10
+    assert len(refused) >= 20
 
 
 ENGINES_PROGRAM = """
